@@ -9,7 +9,7 @@ import yaml
 
 from kfext.core.ledger.columns import ASSUMED
 from kfext.model.policy import TrainingPolicy, parse_policy
-from kfext.state.running.cpu.cpu import RESIZED
+from kfext.state.running.cpu.cadence import RESIZED
 from kfext.state.running.move.migrate import MIGRATED
 from kfext.state.running.policy import Condition
 from kfext.state.running.registry import CONDITIONS, POLICIES

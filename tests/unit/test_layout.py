@@ -17,6 +17,8 @@ ELSEWHERE: dict[str, str] = {
     "core/progress/position": "unit/core/progress/test_step_count compares positions through it",
     "core/lifecycle/steps": "unit/sharing/test_path pins with the terms of shares",
     "state/running/move/executor": "unit/sim/test_moves drives it in a model cluster",
+    "state/running/move/record": "unit/sim/test_moves drives it in a model cluster",
+    "state/running/restarts": "size/test_scale_search reads the starts of a model cluster",
     "state/running/move/words": "unit/sim/test_moves reads what it shows",
     "state/waiting/queue": "unit/controller/test_queue drives it through the planner",
     "state/waiting/quotas": "unit/controller/test_queue drives it through the planner",

@@ -15,9 +15,9 @@ def test_a_plain_job_visits_few_files() -> None:
 
 def test_a_plain_job_visits_no_file_of_gpu_sharing_and_none_of_the_companion() -> None:
     files = traces.plain()
-    assert [file for file in files if file.startswith(("gpu/", "core/companion/"))] == []
+    assert [file for file in files if file.startswith(("gpu/", "state/running/"))] == []
     assert files.isdisjoint({f"{seam}.py" for seam in SEAMS})
 
 
 def test_an_elastic_job_shows_where_the_companion_is_visited() -> None:
-    assert "state/running/arbitration.py" in traces.elastic()
+    assert "state/running/proposal.py" in traces.elastic()

@@ -205,7 +205,7 @@ class Planner:
             shown = while_refused(self.situation(tracked, now), tracked.step, final)
             return Report(tracked, shown.phase, shown.verdict) if shown else None
         tracked.succeed()
-        if start is not None and not self.companion.moves_now(uid):  # a move may still come back
+        if start is not None and not self.companion.may_return(uid):  # a move may still come back
             self.queue.promises.drop(uid)
         if complete:
             self.cluster.mark(uid)

@@ -9,9 +9,8 @@ from kfext.core.lifecycle.steps import Step
 from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.arbitration import Chosen
 from kfext.state.running.policy import Condition
-from kfext.state.running.proposal import Proposal
+from kfext.state.running.proposal import Change, Chosen, Proposal
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 
@@ -31,12 +30,14 @@ class Executor(ABC):
     The companion calls, in this order, `look`, `advance`, `propose` and `begin` in each turn, and
     `finish` with the outcome of each step. An error of kfext about one job must not affect other
     jobs: what is done for a job is done within `running.failures.about(job.tracked)`.
+    `change`: the kind of change that it carries out.
     `condition`: the condition that tells of the jobs that the executor follows.
     `look_seconds`: the time between two looks at all jobs.
     `jobs`: the followed jobs, by uid.
     `looks`: whether this turn is a look.
     """
 
+    change: ClassVar[type[Change]]
     condition: ClassVar[Condition]
     look_seconds: ClassVar[float] = LOOK_SECONDS
 
@@ -101,6 +102,14 @@ class Executor(ABC):
             self.meet(job, now)
         job.chosen = chosen
         return job
+
+    def keeps_room(self, uid: str) -> bool:
+        """Return whether it has stopped a job for a change, so that the job keeps its promise."""
+        return False
+
+    def may_return(self, uid: str) -> bool:
+        """Return whether a job that it has stopped may start where it was."""
+        return False
 
     @abstractmethod
     def follows(

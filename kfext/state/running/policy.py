@@ -1,6 +1,6 @@
 """A policy: how a job opts in to it, its parameters, and what it proposes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kfext.core.settings.table import Settings
@@ -114,3 +114,9 @@ class SignalPolicy(Policy):
         jobs = [job for job in signals.jobs if self.applies_to(job)]
         stood_down = {job.uid: why for job in jobs if (why := why_not(job))}
         return [job for job in jobs if job.uid not in stood_down], stood_down
+
+
+def chosen_policies(policies: Iterable[Policy], settings: Settings) -> dict[str, PolicyChoice]:
+    """Return by name the policies that hold for a job, and how each runs."""
+    choices = {policy.name: policy.effective(settings) for policy in policies}
+    return {name: choice for name, choice in choices.items() if choice.mode is not Mode.OFF}

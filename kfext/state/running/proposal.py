@@ -1,4 +1,7 @@
-"""What a policy proposes: a change of a job, the job that gains, and the measure of the gain."""
+"""What a policy proposes: a change of a job, the job that gains, and the measure of the gain.
+
+The proposals of all policies have one order, and a job gets one of them.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -6,7 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import assert_never
 
-from kfext.state.running.signals import JobSignal
+from kfext.model.policy import Mode
+from kfext.state.running.signals import JobSignal, Signals
 
 
 class Rank(IntEnum):
@@ -187,3 +191,51 @@ def value_of(job: JobSignal, measure: Measure) -> float | None:
             return job.use
         case _:
             assert_never(measure)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The proposals to carry out now, and the proposals that are only shown."""
+
+    act: tuple[Proposal, ...] = ()
+    observe: tuple[Proposal, ...] = ()
+
+    def part(self, change: type[Change]) -> "Chosen":
+        """Return the proposals of one kind of change."""
+        act, observe = (
+            tuple(proposal for proposal in part if isinstance(proposal.change, change))
+            for part in (self.act, self.observe)
+        )
+        return Chosen(act, observe)
+
+
+def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
+    """Return the chosen proposals, in the order in which they are carried out.
+
+    The order is by rank, then by the number of pods written, fewest first, then as the policy made
+    the proposals. A job gets one proposal. A policy that rests for a job, or that lost its
+    permission, can only give back what it took. A proposal that is only shown does not keep another
+    from acting.
+    """
+    jobs = {job.uid: job for job in signals.jobs}
+    chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
+    for proposal in sorted(proposals, key=_turn):
+        job = jobs.get(proposal.job)
+        if job is not None:
+            mode = _mode(proposal, job)
+            if mode is not Mode.OFF:
+                chosen[mode].setdefault(job.uid, proposal)
+    acting, observed = chosen[Mode.ACT], chosen[Mode.OBSERVE]
+    return Chosen(tuple(acting.values()), tuple(observed.values()))
+
+
+def _turn(proposal: Proposal) -> tuple[Rank, int, str]:
+    return (proposal.rank, proposal.cost, proposal.policy)
+
+
+def _mode(proposal: Proposal, job: JobSignal) -> Mode:
+    """Return what may be done with a proposal; giving back is allowed in every mode."""
+    if proposal.rank is Rank.RESTORE:
+        return Mode.ACT
+    choice = job.policies.get(proposal.policy)
+    return Mode.OFF if choice is None or proposal.policy in job.rests else choice.mode

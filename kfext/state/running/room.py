@@ -1,13 +1,16 @@
 """The room for other sizes of a job, by the same search as for its placement."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from enum import Enum
 
 import numpy as np
 
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
 from kfext.core.ledger.ports import hosted, joins_block
+from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.lifecycle.cards import slots_for
 from kfext.core.lifecycle.network import agents_alike
 from kfext.core.placement.gang import Limits, members_of, present
@@ -23,21 +26,76 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.running_job import RunningJob, leaving
 from kfext.state.waiting.queue import Queue
 
+SERVED_SECONDS = 5.0
+"""The guard looks at a waiting job within this time after its `wait`."""
+MOST_SHUT_SECONDS = 300.0
+"""New jobs keep other jobs from getting back their workers for at most this long at a time."""
+
+
+class GrowthLimit(Enum):
+    """How far jobs may grow: not at all, to the size that they asked for, or while it pays."""
+
+    NONE = "none"
+    ASKED = "asked"
+    PAYING = "paying"
+
 
 class ScaleRoom:
-    """Searches room on the ledger. `now` is in epoch seconds."""
+    """Searches room on the ledger. `now` is in epoch seconds.
+
+    `wait` returns the seconds that a job waits, by its settings, before others give workers for it.
+    """
 
     def __init__(
-        self, cluster: Cluster, queue: Queue, settings_of: Callable[[TrackedJob], Settings]
+        self,
+        cluster: Cluster,
+        queue: Queue,
+        settings_of: Callable[[TrackedJob], Settings],
+        wait: Callable[[Settings], float],
     ) -> None:
         self._cluster = cluster
         self._queue = queue
         self._settings_of = settings_of
+        self._wait = wait
+        self._shut_since = math.inf
 
     @property
     def version(self) -> int:
         """A number that changes with the claims and the capacity of the cluster."""
         return self._cluster.ledger.version + self._cluster.ledger.gains
+
+    def limit(self, *, now: float) -> GrowthLimit:
+        """Return how far jobs may grow beside the waiting jobs.
+
+        Jobs do not grow while a waiting job may yet be served, for MOST_SHUT_SECONDS at a time: a
+        user may submit one job after the other, or edit a job again and again.
+        """
+        limit = self._limit(now)
+        if limit is not GrowthLimit.NONE:
+            self._shut_since = math.inf
+            return limit
+        self._shut_since = min(self._shut_since, now)
+        return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
+
+    def _limit(self, now: float) -> GrowthLimit:
+        """Return how far jobs may grow beside the jobs that wait now.
+
+        A new job may be served at once or by the guard, so jobs do not grow. A job that the
+        guard did not serve cannot use the free room, so jobs may grow to the size that they asked
+        for, and give the workers up again when it helps. They grow further only once capacity is
+        reserved for the waiting job, since the ledger then claims it.
+        """
+        limit = GrowthLimit.PAYING
+        for tracked in self._queue.queued():
+            if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
+                continue
+            settings = self._settings_of(tracked)
+            served = self._wait(settings) + SERVED_SECONDS
+            if tracked.waits(now) < served:
+                return GrowthLimit.NONE
+            if self._queue.reservations.due_in(tracked, now=now) > 0:
+                limit = GrowthLimit.ASKED
+        return limit
 
     def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         """Return the limits within which a job is placed now."""
@@ -73,12 +131,12 @@ class ScaleRoom:
                     keys.append(plan_key(uid, pod.replica))
         return keys
 
-    def most(self, job: RunningJob, *, up_to: int, now: float) -> int:
-        """Return how many workers a job has room for, at least its present size.
+    def most(self, job: RunningJob, least: int, *, up_to: int, now: float) -> int:
+        """Return how many workers a job has room for, at least `least`, its present size.
 
         No more than `up_to` are tried, because a search takes longer for a larger job.
         """
-        least, most = job.size.sizes.now, min(job.size.sizes.most, up_to)
+        most = up_to
         if most <= least:
             return least
         # If so many workers have no room, more workers have no room either.
@@ -158,7 +216,7 @@ class ScaleRoom:
             if pod.home
         }
 
-    def below_ceiling(self, job: RunningJob, workers: int, *, ceiling: float) -> int:
+    def below_ceiling(self, job: RunningJob, workers: int, *, present: int, ceiling: float) -> int:
         """Return how many workers keep the requested CPU below a share of the cluster's CPU."""
         ledger = self._cluster.ledger
         total, free = (
@@ -168,8 +226,8 @@ class ScaleRoom:
         workers_ = (group for group in job.tracked.job.groups if group.type == WORKER)
         each = next((group.requests.get(CPU, 0) for group in workers_), 0)
         spare = free - (1 - ceiling) * total
-        more = workers - job.size.sizes.now
-        return job.size.sizes.now + (min(more, max(0, int(spare // each))) if each else more)
+        more = workers - present
+        return present + (min(more, max(0, int(spare // each))) if each else more)
 
     def quota_refuses(self, job: RunningJob, workers: int, *, again: bool = False) -> str:
         """Return why a quota of the namespace would refuse so many workers, or "" if none does.

@@ -1,16 +1,15 @@
 """The running jobs that executors follow, and the conditions of them that are to be shown."""
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kfext.core.settings.table import Settings
 from kfext.model.policy import PolicyChoice
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import Failures, TrackedJob
-from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.policy import ConditionStatus, Policy, chosen_policies
 from kfext.state.running.proposal import Proposal
-from kfext.state.running.registry import chosen_policies
-from kfext.state.running.running_job import RunningJob
+from kfext.state.running.running_job import Restart, RunningJob
 from kfext.state.running.signals import JobSignal, Signals
 
 News = tuple[TrackedJob, str, ConditionStatus | None]
@@ -53,14 +52,20 @@ class RunningJobs:
     """The jobs that executors follow; a job that several executors follow has one record.
 
     `shown`: the conditions to show. `failures`: the errors of kfext about single jobs.
-    `settings_of` returns the settings of a job.
+    `settings_of` returns the settings of a job. `policies`: all policies.
     """
 
-    def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings_of: Callable[[TrackedJob], Settings],
+        policies: Sequence[Policy],
+    ) -> None:
         self.shown = ShownConditions()
         self.failures = Failures()
         self.settings_of = settings_of
         self._cluster = cluster
+        self._all = policies
         self._followed: ChainMap[str, RunningJob] = ChainMap()
         self._chosen: dict[str, tuple[Settings, dict[str, PolicyChoice]]] = {}
 
@@ -75,7 +80,9 @@ class RunningJobs:
 
     def record(self, tracked: TrackedJob) -> RunningJob:
         """Return the record of a job, a new record if no executor follows the job."""
-        return self._followed.get(tracked.job.uid) or RunningJob(tracked)
+        return self._followed.get(tracked.job.uid) or RunningJob(
+            tracked, restart=Restart(pause=tracked.state.scale.pause)
+        )
 
     def policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
         """Return by name the policies that may visit a job."""
@@ -84,7 +91,7 @@ class RunningJobs:
         uid, settings = tracked.job.uid, self.settings_of(tracked)
         known = self._chosen.get(uid)
         if known is None or known[0] is not settings:
-            known = self._chosen[uid] = (settings, chosen_policies(settings))
+            known = self._chosen[uid] = (settings, chosen_policies(self._all, settings))
         return known[1]
 
     def forget_gone(self) -> None:

@@ -253,10 +253,10 @@ class FakeCompanion:
     def adopt(self, now: Moment) -> None:
         pass
 
-    def moves_now(self, uid: str) -> bool:
+    def keeps_room(self, uid: str) -> bool:
         return False
 
-    keeps_room = moves_now
+    may_return = keeps_room
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         self.asked += 1

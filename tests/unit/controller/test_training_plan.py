@@ -26,7 +26,7 @@ from kfext.names import (
     REASON_SHARE_EDITED,
     REASON_WOULD_MOVE,
 )
-from kfext.state.running.cpu.cpu import RESIZED
+from kfext.state.running.cpu.cadence import RESIZED
 from kfext.state.running.policy import ConditionStatus
 from kfext.state.running.size.scale import SCALED
 from tests.unit.objects import json_values

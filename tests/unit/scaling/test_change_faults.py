@@ -11,6 +11,7 @@ from kfext.errors import ApiError, Forbidden
 from kfext.model.pod import ReplicaKey
 from kfext.model.quota import Quota
 from kfext.state.running.operation import Phase
+from kfext.state.running.size.record import record_of as size_record
 from tests.unit.scaling.test_faults import any_rescaled, followed, until_changed
 from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 
@@ -27,7 +28,7 @@ def said(of: Bed) -> tuple[str, str]:
 def regrown() -> Bed:
     """A job that gave workers to a gang, and is just told to have them again."""
     of = until_changed(scaled_bed(LONG, GANG), times=2)
-    while followed(of).size.phase is not Phase.SETTLING:
+    while size_record(followed(of)).phase is not Phase.SETTLING:
         of.at(of.clock.now + 0.5)
     assert sizes(of) == [2, 4]
     return of
@@ -54,7 +55,7 @@ def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() ->
 def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> None:
     following = replace(GANG, name="next", arrives=500.0, workers=4)
     of = until_changed(scaled_bed(LONG, GANG, following), times=2)
-    assert followed(of).size.phase is Phase.SETTLING
+    assert size_record(followed(of)).phase is Phase.SETTLING
     ended = of.clock.now
     of.operator.end(of.job())
     of.at(600)

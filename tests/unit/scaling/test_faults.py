@@ -28,6 +28,7 @@ from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size import executor as size_executor
 from kfext.state.running.size.executor import SizeExecutor
+from kfext.state.running.size.record import record_of as size_record
 from kfext.state.running.size.scale_policy import MOST_LOOKED
 from kfext.state.running.size.scale_search import ScaleSearch
 from tests.unit.sim.bed import (
@@ -50,11 +51,13 @@ def companion(of: Bed) -> Companion:
 
 
 def any_rescaled(of: Bed) -> bool:
-    return any(job.size.operation is not None for job in companion(of).sizes.jobs.values())
+    return any(
+        size_record(job).operation is not None for job in companion(of).executors[0].jobs.values()
+    )
 
 
 def followed(of: Bed, name: str = "train") -> RunningJob:
-    return companion(of).sizes.jobs[f"uid-{name}"]
+    return companion(of).executors[0].jobs[f"uid-{name}"]
 
 
 def until_changed(of: Bed, *, times: int = 1) -> Bed:
@@ -108,7 +111,7 @@ MOMENTS = {
 
 def until(of: Bed, phase: Phase) -> Bed:
     of.at(100)
-    while followed(of).size.phase is not phase:
+    while size_record(followed(of)).phase is not phase:
         of.at(of.clock.now + 0.5)
         assert of.clock.now < 1000
     return of
@@ -142,7 +145,7 @@ def test_a_job_without_a_readable_log_holds_up_no_growth_of_others(
     why = Verdict(names.REASON_LOG_FORBIDDEN, "it may not be read")
     monkeypatch.setattr(progress, "take", lambda read, _, now: progress.fail(read, why, now))
     of.at(of.clock.now + 500)
-    assert followed(of).size.phase is not Phase.MEASURING
+    assert size_record(followed(of)).phase is not Phase.MEASURING
     assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
 
 
@@ -171,8 +174,8 @@ def test_a_job_that_prints_seldom_holds_up_no_growth_of_others() -> None:
     of.planner.progress.followed(of.job().uid).pause = 36_000.0
     of.job().training.hang()
     of.at(of.clock.now + 300)
-    assert followed(of).size.phase is Phase.MEASURING
-    assert of.driver.moment.monotonic - companion(of).sizes._scale._quiet_since >= 60
+    assert size_record(followed(of)).phase is Phase.MEASURING
+    assert of.driver.moment.monotonic - companion(of).executors[0]._scale._quiet_since >= 60
 
 
 def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
@@ -229,7 +232,7 @@ def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_ti
     of = until_changed(Bed(LONG, GANG, policy=None, a=2000, b=2000), times=change)
     while not (home := home_of(of, index)):
         of.at(of.clock.now + 1)
-    assert followed(of).size.phase is Phase.SETTLING
+    assert size_record(followed(of)).phase is Phase.SETTLING
     of.lose(home)
     of.at(of.clock.now + 400)
     assert home not in {home_of(of, index) for index in range(LONG.workers)}
@@ -237,7 +240,7 @@ def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_ti
     of.regain(home)
     of.at(1800)
     assert of.job("gang").job.finished
-    assert (of.job().workers, of.job().training.workers, followed(of).size.operation) == (
+    assert (of.job().workers, of.job().training.workers, size_record(followed(of)).operation) == (
         4,
         4,
         None,
@@ -359,18 +362,18 @@ def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken
 def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training() -> None:
     of = until_changed(scaled_bed(PERIODIC, replace(GANG, steps=5000)))
     of.at(of.clock.now + 120)
-    assert followed(of).size.pause > 0
+    assert followed(of).restart.pause > 0
     of.restart()
     of.at(of.clock.now + 60)
     running = followed(of)
-    assert 0 < running.size.pause == running.tracked.state.scale.pause
+    assert 0 < running.restart.pause == running.tracked.state.scale.pause
 
 
 def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> None:
     giver = replace(ANEW, workers=1, saving=Saving.ON_REQUEST, answers=40.0, grace=60.0)
     of = scaled_bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
     of.at(100)
-    while not (under_way := followed(of).size.operation) or (
+    while not (under_way := size_record(followed(of)).operation) or (
         under_way.change.cause is not Cause.TAKE_BACK
     ):
         of.at(of.clock.now + 0.5)
@@ -380,7 +383,9 @@ def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> Non
     of.job().training.lines.append(LogLine(of.clock.wall, "kfext.checkpoint 99"))
     of.at(of.clock.now + 1)
     # The lost server ends the job; a look may already have forgotten it.
-    assert [job for job in companion(of).sizes.jobs.values() if job.size.operation] == []
+    assert [
+        job for job in companion(of).executors[0].jobs.values() if size_record(job).operation
+    ] == []
 
 
 def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
@@ -453,10 +458,10 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     broken_from = 1000.0
     of.at(125)
     failures.clear()
-    assert followed(of).size.phase is Phase.SAVING
+    assert size_record(followed(of)).phase is Phase.SAVING
     broken_from = 125.0
     of.at(175)
-    assert ({name for name, _ in failures}, followed(of).size.phase) == ({"train"}, None)
+    assert ({name for name, _ in failures}, size_record(followed(of)).phase) == ({"train"}, None)
 
 
 BROKEN = {

@@ -136,7 +136,7 @@ def test_S3_no_job_is_moved_twice_in_10_minutes() -> None:
 
 def test_S3_moves_in_the_cluster_are_30_s_apart() -> None:
     of = spread_bed().at(ENDS - 10)
-    of.planner.companion.moves._began = later = of.driver.moment.monotonic + 60
+    of.planner.companion.executors[1]._began = later = of.driver.moment.monotonic + 60
     while not stops(of):
         of.after(1)
     assert of.driver.moment.monotonic >= later + 30

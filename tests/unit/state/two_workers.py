@@ -12,9 +12,11 @@ from kfext.model.verdict import Verdict
 from kfext.names import STATE
 from kfext.state.planner.planner import Planner
 from kfext.state.running.cpu.cpu_signals import job_signal, signals_of
+from kfext.state.running.cpu.record import CpuRecord
+from kfext.state.running.cpu.record import record_of as cpu_record
 from kfext.state.running.cpu.stages import Stages
 from kfext.state.running.proposal import Proposal, Size
-from kfext.state.running.running_job import CpuRecord, RunningJob
+from kfext.state.running.running_job import RunningJob
 from kfext.state.running.signals import JobSignal, Signals
 from tests.builders import job, node, pod
 from tests.unit.state.running.jobs import proposal
@@ -39,7 +41,8 @@ class TwoWorkers:
             cpu = TrainerCpu(20, limit, given=limit)
             self.cluster.observe_pod(None, replace(worker, trainer=cpu))
         tracked = self.cluster.jobs["uid-1"]
-        self.job = RunningJob(tracked, cpu=CpuRecord(began=0.0, measured_at=0.0))
+        self.job = RunningJob(tracked)
+        self.job.keep(CpuRecord(began=0.0, measured_at=0.0))
         self.resizing = Stages(self.cluster, self.uses, lambda _: self.changes)
 
     def pod(self, index: int) -> Pod:
@@ -101,4 +104,4 @@ class TwoWorkers:
         return self.resizing.advance(self.job, now=now)
 
     def refused(self) -> Verdict | None:
-        return self.job.cpu.refused
+        return cpu_record(self.job).refused

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfext.core.queue.quota import NO_RAISE
-from kfext.state.running.cpu.cpu import Part, share_out
 from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer, Signals
 
 SPARE = 0.1
@@ -26,6 +25,8 @@ _KNOWN_SECONDS = 300.0
 """A job with a raised request has this long to show what is left to a new controller."""
 _ENOUGH = 2
 """A node is full if a raise leaves the favourite less than so often the weight of all others."""
+_TINY = 1e-6
+"""Rounding errors up to this size are ignored."""
 _CLEARLY = 0.1
 """A job takes the turn of the favourite if it ends earlier by more than this part of its time."""
 
@@ -312,3 +313,53 @@ def _equal_shares(left: Mapping[Sharer, float], *, cores: float) -> dict[Sharer,
         shares[sharer] = min(sharer.most, rest / (len(by_most) - number))
         rest -= shares[sharer]
     return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A participant: its weight, and the least and the most that it may get."""
+
+    weight: float
+    least: int
+    most: int
+
+
+def share_out(total: int, parts: Sequence[Part]) -> list[int]:
+    """Return the amount for each part: in proportion to the weights, within the bounds.
+
+    The sum is the total if the bounds allow it. Whole millicores go to the largest remainders, in
+    the order of the parts if remainders are equal. Without weights all parts are equal.
+    """
+    rest = float(
+        min(max(total, sum(part.least for part in parts)), sum(part.most for part in parts))
+    )
+    given = [0.0] * len(parts)
+    free = list(range(len(parts)))
+    while free:
+        weights = sum(parts[index].weight for index in free)
+        for index in free:
+            share = parts[index].weight / weights if weights > 0 else 1 / len(free)
+            given[index] = rest * share
+        low = [index for index in free if given[index] < parts[index].least]
+        high = [index for index in free if given[index] > parts[index].most]
+        if not low and not high:
+            break
+        lack = sum(parts[index].least - given[index] for index in low)
+        excess = sum(given[index] - parts[index].most for index in high)
+        # The side further beyond its bounds stays at its bounds whatever the other side does.
+        fixed = low if lack >= excess else high
+        for index in fixed:
+            given[index] = parts[index].least if fixed is low else parts[index].most
+            rest -= given[index]
+        free = [index for index in free if index not in fixed]
+    return _whole(given)
+
+
+def _whole(given: Sequence[float]) -> list[int]:
+    """Round the amounts and keep their sum, which is a whole number."""
+    rounded = [int(amount + _TINY) for amount in given]
+    missing = round(sum(given)) - sum(rounded)
+    nearest = sorted(range(len(given)), key=lambda index: rounded[index] - given[index])
+    for index in nearest[:missing]:
+        rounded[index] += 1
+    return rounded

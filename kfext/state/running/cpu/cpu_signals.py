@@ -20,17 +20,13 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.reports.uses import Uses
 from kfext.state.running.cpu.contest import fair_ends
+from kfext.state.running.cpu.record import EARLY_SECONDS, all_measured, cpu_policies, record_of
 from kfext.state.running.cpu.refused_pods import RefusedPods
 from kfext.state.running.cpu.restoring import Owner, asked_of, owner_of
 from kfext.state.running.cpu.words import why_no_resize, why_unread
 from kfext.state.running.executor import TURN_SECONDS
-from kfext.state.running.running_job import (
-    EARLY_SECONDS,
-    RunningJob,
-    all_measured,
-    is_whole,
-    live_pods,
-)
+from kfext.state.running.operation import ResizeOperation
+from kfext.state.running.running_job import RunningJob, is_whole, live_pods
 from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer, Signals, use_of
 
 _CROWDED = 0.9
@@ -150,7 +146,7 @@ class CpuSignals:
 
     def of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
         """Return the signal of a job, and whether its window has ended."""
-        tracked, cpu, uses = job.tracked, job.cpu, self._progress.uses
+        tracked, cpu, uses = job.tracked, record_of(job), self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
         cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
         measured = {pod.uid: found.use for pod in live_pods(pods) if (found := uses.of(pod.uid))}
@@ -195,13 +191,11 @@ class CpuSignals:
 
 def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
     """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
-    return (
-        job.tracked.busy
-        or job.size.operation is not None
-        or job.move.operation is not None
-        or (job.cpu.operation is not None and not job.cpu.operation.is_set)
-        or not is_whole(job.tracked, pods)
+    changing = any(
+        not (isinstance(operation, ResizeOperation) and operation.is_set)
+        for operation in job.operations
     )
+    return job.tracked.busy or changing or not is_whole(job.tracked, pods)
 
 
 def _equal_parts(signals: Signals) -> dict[str, float]:
@@ -293,7 +287,7 @@ def job_signal(
     `left`: the core-seconds to its end. `followed`: for how many seconds kfext has followed it.
     `now`: in epoch seconds.
     """
-    cpu, state = job.cpu, job.tracked.state.cpu
+    cpu, state = record_of(job), job.tracked.state.cpu
     signals = tuple(
         _pod_signal(pod, pod.trainer, state, uses)
         for pod in live_pods(pods)
@@ -303,7 +297,7 @@ def job_signal(
         uid=job.uid,
         namespace=job.tracked.job.namespace,
         pods=signals,
-        policies={} if cpu.unfit else job.cpu_policies,
+        policies={} if cpu.unfit else cpu_policies(job),
         rests=frozenset(state.rests),
         in_flight=in_flight,
         paused=paused,

@@ -15,18 +15,17 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.arbitration import Cadence, Chosen, neighbourhoods
-from kfext.state.running.cpu.cpu import RESIZED
+from kfext.state.running.cpu.cadence import RESIZED, Cadence, neighbourhoods
 from kfext.state.running.cpu.cpu_signals import CpuSignals
+from kfext.state.running.cpu.record import CPU_POLICIES, CpuRecord, cpu_policies, record_of
 from kfext.state.running.cpu.restoring import restoring
 from kfext.state.running.cpu.stages import Stages
 from kfext.state.running.cpu.words import cpu_shown
 from kfext.state.running.executor import TURN_SECONDS, Executor, Steps
 from kfext.state.running.operation import WINDOWS_BEFORE, Phase, Trial
 from kfext.state.running.policy import Condition, ConditionStatus, SignalPolicy
-from kfext.state.running.proposal import Proposal
-from kfext.state.running.registry import CPU_POLICIES
-from kfext.state.running.running_job import CpuRecord, RunningJob, live_pods
+from kfext.state.running.proposal import Change, Chosen, PodSizes, Proposal
+from kfext.state.running.running_job import RunningJob, live_pods
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.signals import JobSignal, Signals
 from kfext.state.waiting.queue import Queue
@@ -57,6 +56,7 @@ class _Look:
 class CpuExecutor(Executor):
     """Moves CPU between the pods of jobs."""
 
+    change: ClassVar[type[Change]] = PodSizes
     condition: ClassVar[Condition] = RESIZED
     look_seconds: ClassVar[float] = TURN_SECONDS
 
@@ -87,18 +87,18 @@ class CpuExecutor(Executor):
 
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the CPU of a job."""
-        job.cpu = CpuRecord(began=now.monotonic, measured_at=now.monotonic)
+        job.keep(CpuRecord(began=now.monotonic, measured_at=now.monotonic))
 
     def leave(self, job: RunningJob, now: Moment) -> None:
         """Forget the CPU of a job."""
-        job.cpu = CpuRecord()
+        job.keep(CpuRecord())
 
     def looks_early(self) -> bool:
         """Return whether CPU came free for a pod, or is needed by a pod."""
         busy = {Phase.WRITING, Phase.SETTLING}
+        operations = (record_of(job).operation for job in self._shrinking)
         shrunk = self._shrinking and not any(
-            job.cpu.operation is not None and job.cpu.operation.phase in busy
-            for job in self._shrinking
+            operation is not None and operation.phase in busy for operation in operations
         )
         return bool(shrunk) or self._signals.looks_early()
 
@@ -116,7 +116,7 @@ class CpuExecutor(Executor):
             for here in list(look.groups):
                 with self._visit(look, here):
                     for signal in here.jobs:
-                        self.jobs[signal.uid].cpu.meet(here.company)
+                        record_of(self.jobs[signal.uid]).meet(here.company)
                     for job, step in self._give_back(here, at):
                         look.begun.add(job.uid)
                         begun.append((job, step))
@@ -129,7 +129,7 @@ class CpuExecutor(Executor):
             return proposals
         for here in list(look.groups):
             with self._visit(look, here):
-                records = {job.uid: self.jobs[job.uid].cpu for job in here.jobs}
+                records = {job.uid: record_of(self.jobs[job.uid]) for job in here.jobs}
                 advised = judged(here, records, ended=look.ended)
                 for policy in CPU_POLICIES:
                     advised += self._advised(policy, here, look.due[policy.name])
@@ -178,8 +178,8 @@ class CpuExecutor(Executor):
                     ended.add(job.uid)
                 if signal.pods:
                     jobs.append(signal)
-                elif job.cpu_policies and job.cpu.unfit:
-                    unfit = Verdict(names.REASON_STANDS_DOWN, job.cpu.unfit)
+                elif cpu_policies(job) and record_of(job).unfit:
+                    unfit = Verdict(names.REASON_STANDS_DOWN, record_of(job).unfit)
                     self.running.shown.show(
                         job, RESIZED.type, ConditionStatus(holds=False, verdict=unfit)
                     )
@@ -213,14 +213,16 @@ class CpuExecutor(Executor):
             return []
         advice = policy.propose(replace(here, jobs=jobs))
         for job in jobs:
-            self.jobs[job.uid].cpu.stood_down[policy.name] = advice.stood_down.get(job.uid, "")
+            record_of(self.jobs[job.uid]).stood_down[policy.name] = advice.stood_down.get(
+                job.uid, ""
+            )
         return list(advice.proposals)
 
     def _give_back(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
         """Yield the steps that restore the user's CPU, whatever else is under way."""
         for job in here.jobs:
             running = self.jobs[job.uid]
-            cpu, operation = running.cpu, running.cpu.operation
+            cpu, operation = record_of(running), record_of(running).operation
             pods, state = live_pods(self._cluster.pods(job.uid)), running.tracked.state.cpu
             cpu.see(pods, state)
             writing = operation is not None and operation.phase is Phase.WRITING
@@ -233,13 +235,13 @@ class CpuExecutor(Executor):
                 pods=pods,
                 state=state,
                 seen=cpu.seen,
-                chosen=running.cpu_policies,
+                chosen=cpu_policies(running),
                 undo=cpu.undo,
             )
             if back is not None:
                 if operation is None or not operation.restores:
                     yield running, self._stages.begin(running, back, resized=job.resized)
-            elif not running.cpu_policies and operation is None and not job.resized:
+            elif not cpu_policies(running) and operation is None and not job.resized:
                 yield running, self._stages.forget(running)
 
     def _ripe(self, proposal: Proposal) -> bool:
@@ -249,16 +251,18 @@ class CpuExecutor(Executor):
         """
         if proposal.measure is None:
             return True
-        return len(self.jobs[proposal.job].cpu.history.of(proposal.measure)) >= WINDOWS_BEFORE
+        return (
+            len(record_of(self.jobs[proposal.job]).history.of(proposal.measure)) >= WINDOWS_BEFORE
+        )
 
     def _begin(self, proposal: Proposal, job: JobSignal) -> tuple[RunningJob, Resize | None]:
         running, measure = self.jobs[job.uid], proposal.measure
-        trial = Trial(proposal, running.cpu.history.of(measure)) if measure else None
+        trial = Trial(proposal, record_of(running).history.of(measure)) if measure else None
         return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
 
     def _show(self, job: JobSignal, look: _Look, would: Proposal | None, now: float) -> None:
         running = self.jobs[job.uid]
-        running.cpu.early = job.uid in look.early
+        record_of(running).early = job.uid in look.early
         decided = any(job.uid in uids for uids in look.due.values())
         paused = self._stages.paused(running, now)
         shown = cpu_shown(running, job, would, decided=decided, paused=paused)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from kfext.core.words import listed
 from kfext.model.policy import Mode
 from kfext.model.qos import QoS
+from kfext.state.running.cpu.cadence import INTERVAL, RESIZED, opted_in
 from kfext.state.running.cpu.contest import Contest, contests, favourites, lead_of
-from kfext.state.running.cpu.cpu import INTERVAL, RESIZED, opted_in
 from kfext.state.running.policy import Advice, Parameter, SignalPolicy
 from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from kfext.core.words import listed
 from kfext.model.qos import QoS
-from kfext.state.running.cpu.cpu import INTERVAL, RESIZED, Part, opted_in, share_out
+from kfext.state.running.cpu.cadence import INTERVAL, RESIZED, opted_in
+from kfext.state.running.cpu.contest import Part, share_out
 from kfext.state.running.policy import Advice, Parameter, SignalPolicy
 from kfext.state.running.proposal import Measure, PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals

@@ -16,6 +16,7 @@ from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.reports.uses import Uses
+from kfext.state.running.cpu.record import record_of
 from kfext.state.running.cpu.restoring import Owner, changed_by_others, noted, owner_of
 from kfext.state.running.operation import (
     MEASURE_SECONDS,
@@ -48,7 +49,7 @@ class Stages:
     def paused(self, job: RunningJob, now: float, *, restoring: bool = False) -> bool:
         """Return whether nothing is tried on a job for now, after a failure."""
         changes = self._changes(job.tracked.job.namespace)
-        pause = job.cpu.pause
+        pause = record_of(job).pause
         return pause is not None and pause.holds(now, changes=changes, restoring=restoring)
 
     def begin(
@@ -64,17 +65,18 @@ class Stages:
         `resized`: whether pods have other CPU than the user's now. `trial`: begins after the last
         write.
         """
-        undo, job.cpu.trial, job.cpu.undo = job.cpu.undo, None, None
+        cpu = record_of(job)
+        undo, cpu.trial, cpu.undo = cpu.undo, None, None
         operation = ResizeOperation(proposal, trial=trial)
         operation.undo = undo
         before = job.tracked.state.cpu.by if resized else frozenset()
         operation.by = before if operation.restores else before | {proposal.policy}
-        job.cpu.operation = operation
-        return self._stage(job, job.cpu.operation)
+        cpu.operation = operation
+        return self._stage(job, operation)
 
     def advance(self, job: RunningJob, *, now: float) -> Resize | None:
         """Return the next step of an operation after the last step has taken effect."""
-        operation = job.cpu.operation
+        operation = record_of(job).operation
         if operation is None or job.tracked.busy:
             return None
         pods = self._pods(job)
@@ -112,7 +114,7 @@ class Stages:
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
-        operation = job.cpu.operation
+        operation = record_of(job).operation
         if complete:
             if operation is not None and operation.sizes:
                 operation.enter(Phase.SETTLING, at=now)
@@ -156,9 +158,9 @@ class Stages:
 
     def _break_off(self, job: RunningJob, operation: ResizeOperation, why: str) -> None:
         """End an operation before its present stage; earlier stages are to be restored."""
-        job.cpu.operation, job.cpu.undo = None, operation.undo
+        record_of(job).operation, record_of(job).undo = None, operation.undo
         if operation.stage and not operation.restores:
-            job.cpu.undo = operation.proposal.policy, Verdict("BrokenOff", why)
+            record_of(job).undo = operation.proposal.policy, Verdict("BrokenOff", why)
 
     def _fail(
         self, job: RunningJob, why: Verdict, *, shown: str, now: float, lasting: bool = False
@@ -167,24 +169,25 @@ class Stages:
 
         `shown`: for the user; empty if a second try may succeed. `lasting`: as in Pause.
         """
-        operation = job.cpu.operation
+        operation = record_of(job).operation
         restoring = operation is None or operation.restores
         changes = self._changes(job.tracked.job.namespace)
-        job.cpu.fail(now, lasting=lasting, restoring=restoring, changes=changes)
+        record_of(job).fail(now, lasting=lasting, restoring=restoring, changes=changes)
         if shown:
-            job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, shown)
-        job.cpu.operation = None
+            record_of(job).refused = Verdict(names.REASON_RESIZE_REFUSED, shown)
+        record_of(job).operation = None
         if operation is not None:
             # Some pods may be written: kfext restores them, or tries a restore again.
             policy = operation.proposal.policy
-            job.cpu.undo = (policy, why) if policy else operation.undo
+            record_of(job).undo = (policy, why) if policy else operation.undo
 
     def _end(self, job: RunningJob, trial: Trial | None) -> None:
-        restored = job.cpu.operation is not None and job.cpu.operation.restores
-        job.cpu.operation, job.cpu.trial = None, trial
+        cpu = record_of(job)
+        restored = cpu.operation is not None and cpu.operation.restores
+        cpu.operation, cpu.trial = None, trial
         if not restored:
             # Restoring the user's CPU does not mean that the failed write now works.
-            job.cpu.pause = job.cpu.refused = None
+            cpu.pause = cpu.refused = None
 
     def _pods(self, job: RunningJob) -> tuple[Pod, ...]:
         return live_pods(self._cluster.pods(job.uid))
@@ -202,4 +205,4 @@ def _is_changed(pod: Pod, operation: ResizeOperation, job: RunningJob) -> bool:
     state = job.tracked.state.cpu
     if operation.restores:
         return owner_of(pod, state) is Owner.OTHER
-    return changed_by_others(pod, state, seen=job.cpu.seen.get(pod.uid))
+    return changed_by_others(pod, state, seen=record_of(job).seen.get(pod.uid))

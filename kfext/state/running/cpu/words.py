@@ -13,6 +13,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import METRICS, REASON_RECOGNISED
+from kfext.state.running.cpu.record import cpu_policies, record_of
 from kfext.state.running.cpu.resize import RESIZE
 from kfext.state.running.cpu.restoring import noted
 from kfext.state.running.policy import ConditionStatus
@@ -37,9 +38,9 @@ def cpu_shown(
     """
     verdict = next(_of_cpu(job, signal, would, paused=paused), None)
     resized = _resized(job, signal)
-    if verdict is None and job.cpu_policies:
+    if verdict is None and cpu_policies(job):
         before = job.shown.get(names.RESIZED)
-        if job.cpu.early and not resized:
+        if record_of(job).early and not resized:
             message = "too little is known of it yet to judge a change"
             verdict = Verdict(names.REASON_TOO_EARLY, message)
         elif before is None or (decided and not resized):
@@ -51,7 +52,7 @@ def cpu_shown(
 
 def _resized(job: RunningJob, signal: JobSignal) -> bool:
     """Return whether pods have other CPU than the user's, or are about to have it."""
-    operation = job.cpu.operation
+    operation = record_of(job).operation
     return signal.resized or (operation is not None and not operation.restores)
 
 
@@ -59,14 +60,14 @@ def _of_cpu(
     job: RunningJob, signal: JobSignal, would: Proposal | None, *, paused: bool
 ) -> Iterator[Verdict]:
     """Yield the verdicts that replace the last words, the most important first."""
-    cpu, policies = job.cpu, signal.policies
+    cpu, policies = record_of(job), signal.policies
     if paused and cpu.refused is not None:
         yield cpu.refused
     if cpu.operation is not None:
         restores = cpu.operation.restores
         reason = names.REASON_CPU_RESTORED if restores else names.REASON_CPU_MOVED
         yield Verdict(reason, cpu.operation.proposal.reason)
-    if job.cpu_policies and cpu.unfit:
+    if cpu_policies(job) and cpu.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, cpu.unfit)
     if would is not None:
         yield Verdict(names.REASON_WOULD_MOVE, would.reason)
@@ -89,7 +90,7 @@ def _of_cpu(
 
 def _stood_down(job: RunningJob, signal: JobSignal) -> dict[str, str]:
     """Return why policies leave the job alone for now, by the name of the policy."""
-    return {name: why for name in signal.policies if (why := job.cpu.stood_down.get(name))}
+    return {name: why for name in signal.policies if (why := record_of(job).stood_down.get(name))}
 
 
 def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:

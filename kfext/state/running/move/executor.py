@@ -29,7 +29,6 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.mirror.turns import InTurn
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.arbitration import Chosen
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.running.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.running.move.migrate import (
@@ -39,18 +38,15 @@ from kfext.state.running.move.migrate import (
     REST_SECONDS,
     together,
 )
+from kfext.state.running.move.record import MoveRecord, record_of
 from kfext.state.running.move.words import move_shown
 from kfext.state.running.operation import ANSWER_SECONDS, MoveOperation, Phase, Readiness
 from kfext.state.running.policy import Condition
-from kfext.state.running.proposal import Move, Proposal
-from kfext.state.running.running_job import MoveRecord, RunningJob, all_running, may_change
+from kfext.state.running.proposal import Change, Chosen, Move, Proposal
+from kfext.state.running.restarts import record_start, usual_restart
+from kfext.state.running.room import GrowthLimit, ScaleRoom
+from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.running.size.scale_search import (
-    GrowthLimit,
-    ScaleSearch,
-    record_start,
-    usual_restart,
-)
 from kfext.state.waiting.queue import Queue
 
 HOLD_SECONDS = 300.0
@@ -66,6 +62,7 @@ _FAILED_REST_SECONDS = 3600.0
 class MoveExecutor(Executor):
     """Moves jobs, one after the other."""
 
+    change: ClassVar[type[Change]] = Move
     condition: ClassVar[Condition] = MIGRATED
 
     def __init__(
@@ -74,14 +71,13 @@ class MoveExecutor(Executor):
         cluster: Cluster,
         queue: Queue,
         progress: JobsProgress,
-        search: ScaleSearch,
+        room: ScaleRoom,
     ) -> None:
         super().__init__(running)
         self._cluster = cluster
         self._queue = queue
         self._progress = progress
-        self._room = search.room
-        self._search = search
+        self._room = room
         self._handshake = Handshake(progress)
         self._turns = InTurn(MOST_LOOKED)
         self._began = -math.inf
@@ -92,34 +88,44 @@ class MoveExecutor(Executor):
         """Return whether a job opted in, or is on its way."""
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
-        moving = job is not None and job.move.operation is not None
+        moving = job is not None and record_of(job).operation is not None
         return MIGRATE.name in chosen or moving or bool(tracked.state.move.source)
+
+    def keeps_room(self, uid: str) -> bool:
+        """Return whether a move of a job is under way."""
+        job = self.jobs.get(uid)
+        return job is not None and record_of(job).operation is not None
+
+    def may_return(self, uid: str) -> bool:
+        """Return whether a move of a job is under way: it may end where the job was."""
+        return self.keeps_room(uid)
 
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow a job; a move of an earlier controller goes on."""
         self.running.shown.hide(job.tracked, MIGRATED.type)
         pods, state = self._cluster.pods(job.uid), job.tracked.state.move
-        job.move, job.size.starts = MoveRecord(), not all_running(job.tracked, pods)
+        job.keep(MoveRecord())
+        job.restart.begins = not all_running(job.tracked, pods)
         ago = now.wall - past(state.at, now=now.wall)
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
             to = self._room.anew(job, now=now.wall) or {}
             proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
-            job.move.operation = operation = MoveOperation(proposal, source=state.source)
+            record_of(job).operation = operation = MoveOperation(proposal, source=state.source)
             operation.stopped = True
             operation.enter(Phase.SETTLING, at=now.monotonic - ago)
             self._hold(job, to, state.source)
 
     def leave(self, job: RunningJob, now: Moment) -> None:
         """End a move of the job."""
-        if job.move.operation is not None:
+        if record_of(job).operation is not None:
             self._end(job, at=now.monotonic)
 
     def advance(self, now: Moment) -> Steps:
         """Bring the moves that are under way a phase further."""
         steps: Steps = []
         for job in self.jobs.values():
-            operation = job.move.operation
+            operation = record_of(job).operation
             if operation is None or job.tracked.busy:
                 continue
             found: list[Step] | None = None
@@ -145,11 +151,11 @@ class MoveExecutor(Executor):
         for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
                 answer = self._weighed(job, waits, now)
-                job.move.stays = job.move.would = None
+                record_of(job).stays = record_of(job).would = None
                 if isinstance(answer, Proposal):
                     proposals[job.mode(MIGRATE)].append(answer)
                 else:
-                    job.move.stays = answer
+                    record_of(job).stays = answer
         rests = now.monotonic - self._began < INTERVAL_SECONDS
         acting = [] if self.changing or rests else proposals[Mode.ACT][:1]
         return [*acting, *proposals[Mode.OBSERVE]]
@@ -158,11 +164,11 @@ class MoveExecutor(Executor):
         """Begin the chosen move, and set what each job shows."""
         for proposal in chosen.act:
             job, self._began = self.jobs[proposal.job], now.monotonic
-            job.move.operation = MoveOperation(proposal, Phase.SAVING, now.monotonic)
-            job.move.refused = None
+            record_of(job).operation = MoveOperation(proposal, Phase.SAVING, now.monotonic)
+            record_of(job).refused = None
             self._progress.await_checkpoint(job.uid, awaited=True)
         for proposal in chosen.observe:
-            self.jobs[proposal.job].move.would = proposal
+            record_of(self.jobs[proposal.job]).would = proposal
         if self.looks:
             for job in self.jobs.values():
                 with self.running.failures.about(job.tracked):
@@ -171,7 +177,7 @@ class MoveExecutor(Executor):
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
-        move, operation = job.move, job.move.operation
+        move, operation = record_of(job), record_of(job).operation
         if operation is None:
             return
         if operation.phase is not Phase.WRITING:
@@ -187,7 +193,7 @@ class MoveExecutor(Executor):
 
     def _why_none(self, now: Moment) -> Verdict | None:
         """Return why no job is moved now, or None: a job that waits may want the room."""
-        limit = self._search.limit(now=now.wall)
+        limit = self._room.limit(now=now.wall)
         if limit is GrowthLimit.PAYING and not self._queue.promises.kept():
             return None
         return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
@@ -195,7 +201,7 @@ class MoveExecutor(Executor):
     @property
     def changing(self) -> bool:
         """Whether a move is under way."""
-        return any(job.move.operation is not None for job in self.jobs.values())
+        return any(record_of(job).operation is not None for job in self.jobs.values())
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
         """Yield the jobs that may be moved; the others show no place that they do not have."""
@@ -204,11 +210,11 @@ class MoveExecutor(Executor):
                 if self._is_free(job, now):
                     yield job
                 elif job.tracked.job.suspend:
-                    job.move.stays = job.move.would = None
+                    record_of(job).stays = record_of(job).would = None
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that it may be moved."""
-        tracked, move = job.tracked, job.move
+        tracked, move = job.tracked, record_of(job)
         pods = self._cluster.pods(job.uid)
         move.unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
         record_start(job, self._progress, pods)
@@ -270,7 +276,9 @@ class MoveExecutor(Executor):
         return self._queue.lengths.left(job.tracked.job, now=now)
 
     def _readiness(self, job: RunningJob, *, now: float) -> Readiness:
-        return self._handshake.readiness(job.uid, job.move.operation, interrupts=True, now=now)
+        return self._handshake.readiness(
+            job.uid, record_of(job).operation, interrupts=True, now=now
+        )
 
     # --- the move ---------------------------------------------------------------------------------
 
@@ -287,7 +295,7 @@ class MoveExecutor(Executor):
 
     def _save(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
         """Wait for a checkpoint, then yield the write that stops the job."""
-        tracked, move = job.tracked, job.move
+        tracked, move = job.tracked, record_of(job)
         unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
         runs = not tracked.job.suspend and all_running(tracked, self._cluster.pods(job.uid))
         if job.mode(MIGRATE) is not Mode.ACT or unfit or not runs:
@@ -312,7 +320,7 @@ class MoveExecutor(Executor):
         to = None if hindered else self._better(job, now=now.wall)
         if to is None:
             taken = "its better place was taken while it saved its work"
-            job.move.refused = Verdict(names.REASON_STAYS, taken)
+            record_of(job).refused = Verdict(names.REASON_STAYS, taken)
             self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
             return
         why = operation.proposal.reason
@@ -328,7 +336,7 @@ class MoveExecutor(Executor):
         self._progress.await_checkpoint(job.uid, awaited=False)
         operation.source = source
         self._hold(job, to, source)
-        self._began, job.move.missed = now.monotonic, 0
+        self._began, record_of(job).missed = now.monotonic, 0
         operation.enter(Phase.WRITING, at=now.monotonic)
         yield Suspend(state, workers=workers_of(tracked.job))
 
@@ -342,7 +350,7 @@ class MoveExecutor(Executor):
             self._end(job, at=now.monotonic)
         elif operation.stopped and not training.suspend:
             if all_running(job.tracked, pods):
-                job.size.started_at = now.monotonic
+                job.restart.at = now.monotonic
                 self._end(job, at=now.monotonic)
             else:  # its plan claims where it goes
                 self._hold(job, operation.source)
@@ -355,8 +363,8 @@ class MoveExecutor(Executor):
         """End a move, carried out or given up; `pause`: before the next one."""
         self._progress.await_checkpoint(job.uid, awaited=False)
         self._queue.promises.drop(job.uid)
-        job.move.operation = None
-        job.move.not_before = max(job.move.not_before, at + pause)
+        record_of(job).operation = None
+        record_of(job).not_before = max(record_of(job).not_before, at + pause)
 
     def _source(self, job: RunningJob) -> Assignment:
         """Return where the pods of a job are."""

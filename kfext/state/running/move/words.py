@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from kfext import names
 from kfext.model.verdict import Verdict
 from kfext.state.running.handshake import why_not_saved
+from kfext.state.running.move.record import record_of
 from kfext.state.running.operation import Phase, Readiness
 from kfext.state.running.policy import ConditionStatus
 from kfext.state.running.running_job import RunningJob
@@ -18,7 +19,7 @@ def move_shown(job: RunningJob, ready: Readiness, *, now: float) -> ConditionSta
 
 def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
     """Yield the verdicts on the moves of a job, the most important first."""
-    move = job.move
+    move = record_of(job)
     if move.operation is not None:
         saving, why = move.operation.phase is Phase.SAVING, move.operation.proposal.reason
         reason = names.REASON_AWAITS_CHECKPOINT if saving else names.REASON_MOVING

@@ -11,15 +11,15 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.arbitration import Chosen
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.running.handshake import PAUSE_SECONDS, lengthened
 from kfext.state.running.operation import Phase
 from kfext.state.running.policy import Condition
-from kfext.state.running.proposal import Cause, Proposal, Rank, Rescue, Workers
+from kfext.state.running.proposal import Cause, Change, Chosen, Proposal, Rank, Rescue, Workers
 from kfext.state.running.running_job import RunningJob, has_kfext_size, is_edited
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.following import STEP_SECONDS, Following
+from kfext.state.running.size.record import record_of
 from kfext.state.running.size.rescaling import Rescaling, SizeStep
 from kfext.state.running.size.scale import SCALE, SCALED
 from kfext.state.running.size.scale_policy import ScaleProposals
@@ -33,6 +33,7 @@ _RETRY_SECONDS = 30.0
 class SizeExecutor(Executor):
     """Changes the number of workers of jobs."""
 
+    change: ClassVar[type[Change]] = Workers
     condition: ClassVar[Condition] = SCALED
 
     def __init__(
@@ -60,11 +61,18 @@ class SizeExecutor(Executor):
         """
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
-        changing = job is not None and job.size.operation is not None
+        changing = job is not None and record_of(job).operation is not None
         stopped = bool(tracked.state.scale.cause) and tracked.job.suspend and tracked.job.held
         opted_out = self.running.settings_of(tracked).elastic is None
         marked = bool(tracked.state.scale.rests) or (is_edited(tracked) and opted_out)
         return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or marked
+
+    def keeps_room(self, uid: str) -> bool:
+        """Return whether a job was stopped for another size."""
+        job = self.jobs.get(uid)
+        if job is None or record_of(job).phase is not Phase.SETTLING:
+            return False
+        return starts_anew(job.tracked.job)
 
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job."""
@@ -74,13 +82,13 @@ class SizeExecutor(Executor):
     def leave(self, job: RunningJob, now: Moment) -> None:
         """End an operation of the job."""
         self._progress.await_checkpoint(job.uid, awaited=False)
-        job.size.end(at=now.monotonic)
+        record_of(job).end(at=now.monotonic)
 
     def advance(self, now: Moment) -> Steps:
         """Follow the present sizes and the operations."""
         steps: list[SizeStep] = []
         for job in self.jobs.values():
-            if self.looks or job.size.operation is not None:
+            if self.looks or record_of(job).operation is not None:
                 steps += self._followed_up(job, now)
         steps += self._rescaling.steps(now)
         return [(job.tracked, step) for job, step in steps]
@@ -95,7 +103,7 @@ class SizeExecutor(Executor):
         if self.looks:
             self._begin(chosen.act, at)
             for proposal in chosen.observe:
-                self.jobs[proposal.job].size.would = proposal
+                record_of(self.jobs[proposal.job]).would = proposal
             steps += self._rescaling.steps(now)
             for job in self.jobs.values():
                 with self.running.failures.about(job.tracked):
@@ -107,11 +115,11 @@ class SizeExecutor(Executor):
     @property
     def changing(self) -> bool:
         """Whether the size of a job changes."""
-        return any(job.size.operation is not None for job in self.jobs.values())
+        return any(record_of(job).operation is not None for job in self.jobs.values())
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
-        size, operation = job.size, job.size.operation
+        size, operation = record_of(job), record_of(job).operation
         if operation is None:
             size.resting = None if complete else size.resting
             if final:
@@ -148,7 +156,7 @@ class SizeExecutor(Executor):
         return any(
             operation.phase is not Phase.MEASURING or at - operation.since < STEP_SECONDS
             for job in self.jobs.values()
-            if (operation := job.size.operation) is not None
+            if (operation := record_of(job).operation) is not None
         )
 
     def _followed_up(self, job: RunningJob, now: Moment) -> list[SizeStep]:
@@ -157,7 +165,7 @@ class SizeExecutor(Executor):
         with self.running.failures.about(job.tracked):
             steps = list(self._following.steps(job, now))
         if steps is None:
-            job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
+            record_of(job).end(at=now.monotonic, pause=PAUSE_SECONDS)
         return steps or []
 
     def _begin(self, chosen: Sequence[Proposal], at: float) -> None:

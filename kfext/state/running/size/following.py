@@ -29,18 +29,18 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.handshake import lengthened
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import RESTORES, Cause, Proposal, Workers
+from kfext.state.running.restarts import record_start
 from kfext.state.running.running_job import (
     RunningJob,
     all_running,
     has_kfext_size,
     is_edited,
     leaving,
-    size_record,
 )
 from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.record import record_of, size_record
 from kfext.state.running.size.rescaling import Rescaling, SizeStep
 from kfext.state.running.size.scale import LEAST_GAIN, SCALE, Sizes, sizes_of, workers_proposal
-from kfext.state.running.size.scale_search import record_start
 
 STEP_SECONDS = 120.0
 """The longest time to the first step at a new size; longer for a job that prints seldom."""
@@ -90,13 +90,13 @@ class Following:
         The change does not go on if a person edited the job while no controller ran.
         """
         tracked = job.tracked
-        job.size = size_record(tracked, self._sizes_of(tracked))
-        job.size.starts = not all_running(tracked, self._cluster.pods(job.uid))
-        if not job.size.starts:
-            job.size.started_at = now.monotonic  # its progress is not read yet
+        job.keep(size_record(tracked, self._sizes_of(tracked)))
+        job.restart.begins = not all_running(tracked, self._cluster.pods(job.uid))
+        if not job.restart.begins:
+            job.restart.at = now.monotonic  # its progress is not read yet
         state = tracked.state.scale
         if is_edited(tracked):
-            job.size.expected = tracked.state.admitted
+            record_of(job).expected = tracked.state.admitted
         elif state.cause and now.wall - past(state.changed_at, now=now.wall) < ADOPT_SECONDS:
             self._adopt(job, now)
 
@@ -106,11 +106,11 @@ class Following:
             return
         self._record_size(job, now)
         pods = self._cluster.pods(job.uid)
-        if job.size.phase in {None, Phase.TRIAL}:
+        if record_of(job).phase in {None, Phase.TRIAL}:
             self._measure(job, pods, now)
-        if job.size.operation is not None:
-            yield from self._advance(job, job.size.operation, pods, now)
-        if job.size.operation is None:
+        if (operation := record_of(job).operation) is not None:
+            yield from self._advance(job, operation, pods, now)
+        if record_of(job).operation is None:
             yield from self._rest(job, now)
 
     def _advance(
@@ -122,9 +122,9 @@ class Following:
         match operation.phase:
             case Phase.SAVING:
                 if self._is_void(job, operation, pods):
-                    job.size.end(at=at)
+                    record_of(job).end(at=at)
             case Phase.WRITING:
-                job.size.end(at=at)  # the step was never written, after an error of kfext
+                record_of(job).end(at=at)  # the step was never written, after an error of kfext
                 tracked.finish()
                 self._cluster.sync_claims(tracked)
             case Phase.SETTLING:
@@ -132,7 +132,7 @@ class Following:
             case Phase.MEASURING:
                 remedy = self.step(job, operation, pods, now)
                 if isinstance(remedy, str):
-                    job.size.resting = remedy
+                    record_of(job).resting = remedy
                 elif remedy is not None:
                     yield job, remedy
             case Phase.TRIAL:
@@ -144,7 +144,7 @@ class Following:
 
     def _adopt(self, job: RunningJob, now: Moment) -> None:
         """Follow a change that was written without an answer to this controller."""
-        size, state, present = job.size, job.tracked.state.scale, workers_of(job.tracked.job)
+        size, state, present = record_of(job), job.tracked.state.scale, workers_of(job.tracked.job)
         size.sizes = replace(size.sizes, now=state.before or present)
         cause = Cause(state.cause) if state.cause in tuple(Cause) else Cause.REGROW
         why = f"{words.workers(size.sizes.now)} become {present}"
@@ -165,7 +165,7 @@ class Following:
 
     def _record_size(self, job: RunningJob, now: Moment) -> None:
         """Record how many workers a job has, and who changed the number."""
-        tracked, size = job.tracked, job.size
+        tracked, size = job.tracked, record_of(job)
         training, state, present = tracked.job, tracked.state, workers_of(tracked.job)
         if present != size.expected:
             if state.scale.changed_at != size.changed_at and not is_edited(tracked):
@@ -184,19 +184,21 @@ class Following:
         If kfext had changed the size of the job before, the policy leaves the job alone, so that
         kfext and the person do not work against each other.
         """
-        touched = job.size.operation is not None or job.tracked.state.asked > 0
-        job.size.end(at=now.monotonic)
+        touched = record_of(job).operation is not None or job.tracked.state.asked > 0
+        record_of(job).end(at=now.monotonic)
         if touched:
             message = f"a person set its number of workers to {workers}: that is the new wish"
-            job.size.resting = f"{message}; set {names.ELASTIC} off and on to scale again"
+            record_of(job).resting = f"{message}; set {names.ELASTIC} off and on to scale again"
 
     def _rest(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
         """Yield the step that records that a job is left alone from now on, or no longer."""
-        size, state = job.size, job.tracked.state
+        size, state = record_of(job), job.tracked.state
         if state.scale.rests and self._running.settings_of(job.tracked).elastic is None:
             size.resting = ""
         if size.resting is not None and now.monotonic >= size.not_before:
-            scale = replace(size.remembered(state.scale), rests=size.resting, cause="")
+            scale = replace(
+                size.remembered(state.scale, pause=job.restart.pause), rests=size.resting, cause=""
+            )
             resting = replace(state, scale=scale)  # without a cause, so that no change is judged
             resting = (
                 resting if has_kfext_size(job.tracked) else replace(resting, asked=0, admitted=0)
@@ -211,7 +213,7 @@ class Following:
         fixed = training.started_by or why_one_size(training)
         if fixed if cause is Cause.GIVE_BACK else why_not_scaled(training):
             return True
-        if cause is Cause.GUARD and operation.change.workers < job.size.sizes.least:
+        if cause is Cause.GUARD and operation.change.workers < record_of(job).sizes.least:
             return True  # its user has raised MIN meanwhile
         # A change in place may take back workers that found no place.
         in_place = cause is Cause.TAKE_BACK and not starts_anew(training)
@@ -225,7 +227,7 @@ class Following:
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Proposal | None:
         """Record whether the pods have come and gone; return a proposal to take growth back."""
-        size, at = job.size, now.monotonic
+        size, at = record_of(job), now.monotonic
         late, grew = at - operation.since >= SETTLE_SECONDS, _grew(job, operation)
         if all_running(job.tracked, pods):
             if grew:
@@ -233,7 +235,7 @@ class Following:
             size.whole_at = at
             self._progress.followed(job.uid).pace_anew(now.wall)
             if starts_anew(job.tracked.job):
-                size.started_at = at
+                job.restart.at = at
             size.enter(Phase.MEASURING, at=at)
         elif grew and (late or job.tracked.state.strikes >= _STRIKES):
             size.grows_at = at + lengthened(size.unplaced)
@@ -248,8 +250,11 @@ class Following:
     def settle_again(self, job: RunningJob, operation: ScaleOperation, *, at: float) -> None:
         """Record that the write was refused that takes back workers without a place."""
         workers = operation.change.workers
-        operation.before, operation.change = workers, Workers(Cause.REGROW, job.size.sizes.now)
-        job.size.enter(Phase.SETTLING, at=at + _AGAIN_SECONDS - SETTLE_SECONDS)
+        operation.before, operation.change = (
+            workers,
+            Workers(Cause.REGROW, record_of(job).sizes.now),
+        )
+        record_of(job).enter(Phase.SETTLING, at=at + _AGAIN_SECONDS - SETTLE_SECONDS)
 
     def step(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
@@ -258,7 +263,7 @@ class Following:
 
         The first remedy replaces the workers; the second is the reason to leave the job alone.
         """
-        size, reported = job.size, self._progress.reported(job.uid)
+        size, reported = record_of(job), self._progress.reported(job.uid)
         stepped = reported.progress.at if reported and reported.progress.step is not None else None
         ago = now.monotonic - operation.since
         since = now.wall - ago
@@ -289,15 +294,15 @@ class Following:
         if not (was_read and self._progress.followed(job.uid).pause):
             # The job may train without printing, and its workers would lose their work.
             if ago >= self._patience(job) + SETTLE_SECONDS:
-                job.size.end(at=at)  # its log may never show a step
+                record_of(job).end(at=at)  # its log may never show a step
             return None
         whole = all_running(job.tracked, pods)
         if operation.restarted or starts_anew(job.tracked.job) or not whole:
-            job.size.end(at=at)
+            record_of(job).end(at=at)
             hangs = operation.restarted and whole
             return "it did not train on after its number of workers had changed" if hangs else None
         operation.restarted = True
-        job.size.enter(Phase.SETTLING, at=at)
+        record_of(job).enter(Phase.SETTLING, at=at)
         message = f"no step for {ago:.0f} s since its number of workers has changed"
         return RestartWorkers(
             leaving(pods, 0), job.tracked.state, Verdict(names.REASON_RESCALING, message)
@@ -305,7 +310,7 @@ class Following:
 
     def judge(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> Proposal | None:
         """Compare the speed of a job on trial; return a proposal to take its growth back."""
-        size, sizes, before = job.size, job.size.sizes, operation.before
+        size, sizes, before = record_of(job), record_of(job).sizes, operation.before
         old, new = size.speeds.get(before), size.speeds.get(sizes.now)
         if old is not None and new is not None:
             if new < (1.0 + LEAST_GAIN) * old:
@@ -329,9 +334,9 @@ class Following:
         reported = self._progress.reported(job.uid)
         if reported is None or not all_running(job.tracked, pods):
             return
-        job.size.measure(reported.progress, self._progress.followed(job.uid).restarts)
+        record_of(job).measure(reported.progress, self._progress.followed(job.uid).restarts)
         record_start(job, self._progress, pods)
-        lately = now.monotonic - job.size.whole_at <= WATCHED_SECONDS
+        lately = now.monotonic - record_of(job).whole_at <= WATCHED_SECONDS
         if lately:
             self._record_pause(job, now)
 
@@ -340,15 +345,15 @@ class Following:
         if not (interrupts(job.tracked.job) and self._was_seen(job, now)):
             return  # the first step may have come before this controller looked
         changed_at = job.tracked.state.scale.changed_at
-        whole = now.wall - (now.monotonic - job.size.whole_at)
+        whole = now.wall - (now.monotonic - record_of(job).whole_at)
         resumed = self._progress.followed(job.uid).resumed(since=changed_at, after=whole)
         if resumed is not None:
-            job.size.pause = resumed - changed_at
+            job.restart.pause = resumed - changed_at
 
     def _was_seen(self, job: RunningJob, now: Moment) -> bool:
         """Return whether this controller saw the last change soon after its write."""
         ago = now.wall - job.tracked.state.scale.changed_at
-        return ago - (now.monotonic - job.size.settled_at) <= _UNSEEN_SECONDS
+        return ago - (now.monotonic - record_of(job).settled_at) <= _UNSEEN_SECONDS
 
 
 def _grew(job: RunningJob, operation: ScaleOperation) -> bool:

@@ -25,10 +25,12 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
+from kfext.state.running.room import GrowthLimit
 from kfext.state.running.running_job import RunningJob, leaving
 from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import HORIZON
-from kfext.state.running.size.scale_search import GrowthLimit, ScaleSearch
+from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.waiting.queue import Queue
 
 SizeStep = tuple[RunningJob, Step]
@@ -51,7 +53,8 @@ class _Decision:
     @property
     def changes(self) -> list[Workers]:
         """The changes that have not ended."""
-        return [job.size.operation.change for job in self.jobs if job.size.operation is not None]
+        operations = (record_of(job).operation for job in self.jobs)
+        return [operation.change for operation in operations if operation is not None]
 
     @property
     def rescue(self) -> Rescue | None:
@@ -92,7 +95,7 @@ class Rescaling:
         jobs = []
         for job, proposal in proposals:
             assert isinstance(proposal.change, Workers)
-            job.size.begin(proposal, proposal.change, Phase.SAVING, at=at)
+            record_of(job).begin(proposal, proposal.change, Phase.SAVING, at=at)
             awaited = self._interrupts(job)
             self._progress.await_checkpoint(job.uid, awaited=awaited)
             jobs.append(job)
@@ -117,10 +120,10 @@ class Rescaling:
     def steps(self, now: Moment) -> Iterator[SizeStep]:
         """Yield the steps to write now."""
         for decision in list(self._open):
-            first = decision.after
-            writes = first is not None and first.size.phase is Phase.WRITING
-            failed = first is not None and first.size.refused is not None and not writes
-            if failed or any(job.size.phase is not Phase.SAVING for job in decision.jobs):
+            first = record_of(decision.after) if decision.after else None
+            writes = first is not None and first.phase is Phase.WRITING
+            failed = first is not None and first.refused is not None and not writes
+            if failed or any(record_of(job).phase is not Phase.SAVING for job in decision.jobs):
                 self._drop(decision, at=now.monotonic)  # a job is no longer to change
             elif not (writes or any(job.tracked.busy for job in decision.jobs)):
                 yield from self._attempted(decision, now)
@@ -136,7 +139,7 @@ class Rescaling:
                 self._await_nothing(job)
                 job.tracked.finish()
                 self._cluster.sync_claims(job.tracked)
-                job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
+                record_of(job).end(at=now.monotonic, pause=PAUSE_SECONDS)
         return steps or []
 
     def _steps(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
@@ -153,11 +156,11 @@ class Rescaling:
             yield from self._write(decision, now)
         elif now.monotonic - decision.since >= ANSWER_SECONDS:
             for job in late:
-                miss(job.size, at=now.monotonic)
+                miss(record_of(job), at=now.monotonic)
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:
-                asked, size = states[job.uid] is Readiness.ASK, job.size
+                asked, size = states[job.uid] is Readiness.ASK, record_of(job)
                 if asked and size.operation is not None and now.monotonic >= size.asks_at:
                     step = self._handshake.request(job.uid, size.operation)
                     if step is not None:
@@ -170,15 +173,15 @@ class Rescaling:
     def _end(self, decision: _Decision, *, at: float) -> None:
         for job in decision.jobs:
             self._await_nothing(job)  # also if the operation ended for another reason
-            if job.size.phase is Phase.SAVING:
-                job.size.end(at=at)
+            if record_of(job).phase is Phase.SAVING:
+                record_of(job).end(at=at)
 
     # --- checkpoints ----------------------------------------------------------------------------
 
     def readiness(self, job: RunningJob, *, now: float) -> Readiness:
         """Return whether a job can be interrupted now."""
         interrupts = self._interrupts(job) and not self.loses_nothing(job, now=now)
-        operation = job.size.operation
+        operation = record_of(job).operation
         return self._handshake.readiness(job.uid, operation, interrupts=interrupts, now=now)
 
     def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
@@ -188,12 +191,12 @@ class Rescaling:
         kfext does not recognise, so the time since its pods were created must be at most the time
         that the missing workers save within HORIZON.
         """
-        sizes, reported = job.size.sizes, self._progress.reported(job.uid)
+        sizes, reported = record_of(job).sizes, self._progress.reported(job.uid)
         if sizes.now >= sizes.asked or reported is None or reported.progress.step is not None:
             return False
         created = (pod.created for pod in self._cluster.pods(job.uid))
         ran = now - min(created, default=-math.inf)
-        operation = job.size.operation
+        operation = record_of(job).operation
         saving = operation is not None and operation.phase is Phase.SAVING
         begun = operation.since if operation is not None and saving else -math.inf
         read = self._progress.last_read(job.uid)
@@ -204,7 +207,7 @@ class Rescaling:
         return [
             operation
             for job in jobs
-            if (operation := job.size.operation) is not None
+            if (operation := record_of(job).operation) is not None
             if self._handshake.is_stale(job.uid, operation, now=now)
         ]
 
@@ -216,7 +219,7 @@ class Rescaling:
 
         Taking back workers that never ran does not affect the other workers.
         """
-        operation = job.size.operation
+        operation = record_of(job).operation
         if operation is not None and operation.change.cause is Cause.TAKE_BACK:
             gone = leaving(self._cluster.pods(job.uid), operation.change.workers)
             if not any(pod.phase == "Running" for pod in gone):
@@ -236,16 +239,18 @@ class Rescaling:
                 self._end(decision, at=now.monotonic)
                 return
             self._promise(rescue, now)
-        jobs = [job for job in decision.jobs if job.size.refused is not None][:1] or decision.jobs
+        jobs = [job for job in decision.jobs if record_of(job).refused is not None][
+            :1
+        ] or decision.jobs
         if rest := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
             self._open.append(_Decision(rest, now.monotonic, after=jobs[0]))
         for job in jobs:
             self._await_nothing(job)
             step = self._step(job, now)
             if step is None:
-                job.size.end(at=now.monotonic)
+                record_of(job).end(at=now.monotonic)
             else:
-                job.size.enter(Phase.WRITING, at=now.monotonic)
+                record_of(job).enter(Phase.WRITING, at=now.monotonic)
                 yield job, step
 
     def _promise(self, rescue: Rescue, now: Moment) -> None:
@@ -278,7 +283,7 @@ class Rescaling:
 
     def _step(self, job: RunningJob, now: Moment) -> Step | None:
         """Return the write that gives a job its new size, or None without room."""
-        operation, present = job.size.operation, job.size.sizes.now
+        operation, present = record_of(job).operation, record_of(job).sizes.now
         if operation is None:
             return None
         if operation.change.workers < present:
@@ -293,18 +298,26 @@ class Rescaling:
 
     def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
         """Return how many workers a job may have now: another job may have grown meanwhile."""
-        limit = self._search.limit(now=now.wall)
+        limit = self._room.limit(now=now.wall)
         if operation.change.cause is not Cause.GIVE_BACK:
             return self._search.size(job, limit, now=now.wall)
+        sizes = record_of(job).sizes
         if limit is GrowthLimit.NONE:
-            return job.size.sizes.now
-        return self._room.most(job, up_to=operation.change.workers, now=now.wall)
+            return sizes.now
+        up_to = min(sizes.most, operation.change.workers)
+        return self._room.most(job, sizes.now, up_to=up_to, now=now.wall)
 
     def _written(
         self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment
     ) -> Step:
-        tracked, change, present = job.tracked, operation.change, job.size.sizes.now
-        state = job.size.state_with(tracked.state, change.workers, cause=change.cause, now=now.wall)
+        tracked, change, present = job.tracked, operation.change, record_of(job).sizes.now
+        state = record_of(job).state_with(
+            tracked.state,
+            change.workers,
+            cause=change.cause,
+            pause=job.restart.pause,
+            now=now.wall,
+        )
         plan = tracked.plan
         why = f"{words.workers(present)} become {change.workers}: {operation.proposal.reason}"
         if starts_anew(tracked.job):

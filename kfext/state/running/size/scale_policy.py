@@ -11,13 +11,15 @@ from kfext.model.policy import Mode
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.mirror.turns import InTurn
-from kfext.state.running.operation import Phase, Readiness
+from kfext.state.running.operation import MoveOperation, Phase, Readiness
 from kfext.state.running.proposal import Cause, Proposal, Rank, Workers
+from kfext.state.running.room import GrowthLimit
 from kfext.state.running.running_job import RunningJob, has_kfext_size, may_change
 from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.record import record_of
 from kfext.state.running.size.rescaling import Rescaling
 from kfext.state.running.size.scale import SCALE, workers_proposal
-from kfext.state.running.size.scale_search import GrowthLimit, ScaleSearch
+from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.waiting.queue import Queue
 
 PROMISE_SECONDS = 300.0
@@ -62,7 +64,7 @@ class ScaleProposals:
         self._end_promises(at)
         if not self._jobs:
             return []
-        limit = self._search.limit(now=now.wall)
+        limit = self._room.limit(now=now.wall)
         free = list(self._free(now))
         proposals = self._back(free, limit, now)
         taken = {proposal.job for proposal in proposals}
@@ -130,8 +132,8 @@ class ScaleProposals:
                 idle >= self._parameter(job, "idle")
                 or self._rescaling.loses_nothing(job, now=now.wall)
             )
-            and now.monotonic >= job.size.grows_at
-            and job.size.sizes.now < job.size.sizes.most
+            and now.monotonic >= record_of(job).grows_at
+            and record_of(job).sizes.now < record_of(job).sizes.most
         ]
         ripe.sort(key=lambda job: self._turn(job, now))
         return self._growth(ripe, Mode.ACT, limit, now)
@@ -139,7 +141,7 @@ class ScaleProposals:
     def _turn(self, job: RunningJob, now: Moment) -> Turn:
         """Return the sort key of a running job among the jobs that want workers."""
         tracked = job.tracked
-        rest, sizes = self._queue.lengths.rest(tracked.job, now=now.wall), job.size.sizes
+        rest, sizes = self._queue.lengths.rest(tracked.job, now=now.wall), record_of(job).sizes
         rest *= min(1.0, sizes.now / max(1, sizes.asked))  # as large as it asked
         return turn(tracked.job, self._queue.priority(tracked), rest)
 
@@ -149,7 +151,7 @@ class ScaleProposals:
         """Return the growth of jobs, a few of many at a time."""
         proposals = []
         for job in self._turns[mode].some(jobs):
-            job.size.would = None
+            record_of(job).would = None
             with self._running.failures.about(job.tracked):
                 if growth := self._search.growth(job, limit, now=now.wall):
                     proposals.append(growth)
@@ -159,29 +161,32 @@ class ScaleProposals:
         """Forget shown proposals, except the growth of observing jobs that have a later turn."""
         uids = {job.uid for job in observing}
         for job in self._jobs.values():
-            would = job.size.would
+            would = record_of(job).would
             if would is not None and (job.uid not in uids or would.rank is Rank.RESCUE):
-                job.size.would = None
+                record_of(job).would = None
 
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
         """Return the proposal that gives a job the size that it asked for, if there is room."""
-        settings, sizes = self._running.settings_of(job.tracked), job.size.sizes
+        settings, sizes = self._running.settings_of(job.tracked), record_of(job).sizes
         if sizes.asked > sizes.now and (
             limit is GrowthLimit.NONE
-            or self._room.most(job, up_to=sizes.asked, now=now.wall) <= sizes.now
+            or self._room.most(job, sizes.now, up_to=min(sizes.most, sizes.asked), now=now.wall)
+            <= sizes.now
         ):
             return None
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
-        why = off or job.size.unfit or "the policy does not act"
+        why = off or record_of(job).unfit or "the policy does not act"
         change = Workers(Cause.GIVE_BACK, sizes.asked)
         return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
 
     def _is_to_give_back(self, job: RunningJob) -> bool:
         """Return whether a job gets its own size again, because kfext may no longer choose it."""
-        training, sizes = job.tracked.job, job.size.sizes
+        training, sizes = job.tracked.job, record_of(job).sizes
         if not has_kfext_size(job.tracked) or training.started_by or why_one_size(training):
             return False
-        if job.size.unfit:  # a client that scales the job now may want the workers kfext gave it
+        if record_of(
+            job
+        ).unfit:  # a client that scales the job now may want the workers kfext gave it
             return sizes.now < sizes.asked
         return job.mode(SCALE) is not Mode.ACT
 
@@ -193,7 +198,7 @@ class ScaleProposals:
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that its size may change."""
-        tracked, size = job.tracked, job.size
+        tracked, size = job.tracked, record_of(job)
         size.unfit = why_left_alone(tracked.job, self._running.settings_of(tracked))
         return (
             may_change(job, self._cluster.pods(job.uid))
@@ -204,15 +209,17 @@ class ScaleProposals:
 
     def _may_act(self, job: RunningJob) -> bool:
         return (
-            job.mode(SCALE) is Mode.ACT and not job.tracked.state.scale.rests and not job.size.unfit
+            job.mode(SCALE) is Mode.ACT
+            and not job.tracked.state.scale.rests
+            and not record_of(job).unfit
         )
 
     def _has_rested(self, job: RunningJob, *, at: float) -> bool:
-        since = max(job.size.settled_at, job.size.started_at)
+        since = max(record_of(job).settled_at, job.restart.at)
         return at - since >= self._parameter(job, "rest")
 
     def _may_observe(self, job: RunningJob) -> bool:
-        return job.mode(SCALE) is Mode.OBSERVE and not job.size.unfit
+        return job.mode(SCALE) is Mode.OBSERVE and not record_of(job).unfit
 
     def _parameter(self, job: RunningJob, name: str) -> float:
         return SCALE.parameter(self._running.settings_of(job.tracked), name)
@@ -234,13 +241,14 @@ class ScaleProposals:
         promise until its pods run: it is stopped for that, and may not even be suspended yet.
         """
         job = self._running.record(tracked)
-        runs = job.size.phase in {None, Phase.MEASURING, Phase.TRIAL}
-        if job.move.operation is not None or not runs:
+        runs = record_of(job).phase in {None, Phase.MEASURING, Phase.TRIAL}
+        moves = any(isinstance(operation, MoveOperation) for operation in job.operations)
+        if moves or not runs:
             return False
         return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
 
     def _any_rescaled(self) -> bool:
-        return any(job.size.operation is not None for job in self._jobs.values())
+        return any(record_of(job).operation is not None for job in self._jobs.values())
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
@@ -248,7 +256,7 @@ def _unprofitable_growth(job: RunningJob) -> Proposal | None:
 
     The job may have saved no checkpoint in time. It always keeps the workers that it asked for.
     """
-    failed, sizes = job.size.failed, job.size.sizes
+    failed, sizes = record_of(job).failed, record_of(job).sizes
     if not failed or sizes.now < failed or sizes.now <= sizes.asked:
         return None
     change = Workers(Cause.TAKE_BACK, max(failed - 1, sizes.asked))

@@ -4,47 +4,31 @@ Sources: DRAGON (Lin et al., CLOSER 2019), all or nothing as in its second versi
 gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from enum import Enum
 
 from kfext import names
 from kfext.core import words
-from kfext.core.elastic import fewest_workers, interrupts, open_range, starts_anew, workers_of
-from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
+from kfext.core.elastic import fewest_workers, interrupts, open_range, workers_of
 from kfext.core.settings.table import Settings
 from kfext.model.plan import Places
-from kfext.model.pod import Pod
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.handshake import Handshake
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
-from kfext.state.running.room import ScaleRoom
+from kfext.state.running.restarts import USUAL_START, grace, usual_pause
+from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size.guard import Giver, givers_of, kept
+from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
 from kfext.state.waiting.queue import Queue
 
-USUAL_START = 30.0
-"""Assumed seconds from the pods of a job to its first step, if unknown."""
-SERVED_SECONDS = 5.0
-"""The guard looks at a waiting job within this time after its `wait`."""
 AGAIN_SECONDS = 3600.0
 """After this long jobs give again for a waiting job that could not use what they had given."""
 _MOST_IN_VAIN = 4
 """Searches that are remembered: for the job with the reservation and the job after it, among the
 jobs that are scaled and the jobs that only observe."""
-MOST_SHUT_SECONDS = 300.0
-"""New jobs keep other jobs from getting back their workers for at most this long at a time."""
-
-
-class GrowthLimit(Enum):
-    """How far jobs may grow: not at all, to the size that they asked for, or while it pays."""
-
-    NONE = "none"
-    ASKED = "asked"
-    PAYING = "paying"
 
 
 class ScaleSearch:
@@ -62,50 +46,16 @@ class ScaleSearch:
         self._progress = progress
         self._handshake = Handshake(progress)
         self._settings_of = settings_of
-        self._shut_since = math.inf
         self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
 
     # --- growth ---------------------------------------------------------------------------------
 
-    def limit(self, *, now: float) -> GrowthLimit:
-        """Return how far jobs may grow beside the waiting jobs.
-
-        Jobs do not grow while a waiting job may yet be served, for MOST_SHUT_SECONDS at a time: a
-        user may submit one job after the other, or edit a job again and again.
-        """
-        limit = self._limit(now)
-        if limit is not GrowthLimit.NONE:
-            self._shut_since = math.inf
-            return limit
-        self._shut_since = min(self._shut_since, now)
-        return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
-
-    def _limit(self, now: float) -> GrowthLimit:
-        """Return how far jobs may grow beside the jobs that wait now.
-
-        A new job may be served at once or by the guard, so jobs do not grow. A job that the
-        guard did not serve cannot use the free room, so jobs may grow to the size that they asked
-        for, and give the workers up again when it helps. They grow further only once capacity is
-        reserved for the waiting job, since the ledger then claims it.
-        """
-        limit = GrowthLimit.PAYING
-        for tracked in self._queue.queued():
-            if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
-                continue
-            settings = self._settings_of(tracked)
-            served = SCALE.parameter(settings, "wait") + SERVED_SECONDS
-            if tracked.waits(now) < served:
-                return GrowthLimit.NONE
-            if self._queue.reservations.due_in(tracked, now=now) > 0:
-                limit = GrowthLimit.ASKED
-        return limit
-
     def growth(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> Proposal | None:
         """Return the proposal to grow a job, if it is to grow now."""
-        workers, sizes = self.size(job, limit, now=now), job.size.sizes
+        workers, sizes = self.size(job, limit, now=now), record_of(job).sizes
         if workers <= sizes.now:
             short = sizes.now < sizes.asked
-            job.size.hindered = self.room.quota_refuses(job, sizes.now + 1) if short else ""
+            record_of(job).hindered = self.room.quota_refuses(job, sizes.now + 1) if short else ""
             return None
         more = words.workers(workers - sizes.now)
         if workers <= sizes.asked:
@@ -119,7 +69,7 @@ class ScaleSearch:
 
         An autoscaler would keep or add nodes for growth that no user asked for.
         """
-        size, sizes = job.size, job.size.sizes
+        size, sizes = record_of(job), record_of(job).sizes
         # Before the job was seen to train, its user's wish is the best guess.
         largest = max(size.largest or sizes.asked, sizes.now)
         up_to = SEEN_FACTOR * largest
@@ -127,10 +77,10 @@ class ScaleSearch:
             up_to = min(up_to, sizes.asked)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
-        room = self.room.most(job, up_to=up_to, now=now)
+        room = self.room.most(job, sizes.now, up_to=min(sizes.most, up_to), now=now)
         if room > max(sizes.asked, sizes.now):
             ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
-            below = self.room.below_ceiling(job, room, ceiling=ceiling)
+            below = self.room.below_ceiling(job, room, present=sizes.now, ceiling=ceiling)
             room = max(below, min(room, sizes.asked))
         if size.failed:
             room = min(room, max(size.failed - 1, sizes.asked))
@@ -152,7 +102,7 @@ class ScaleSearch:
         other workers train on, only the start counts, because new workers are of no use earlier.
         """
         if not interrupts(job.tracked.job):
-            return max(0.0, usual_pause(job) - _grace(job))
+            return max(0.0, usual_pause(job) - grace(job))
         return usual_pause(job) + self._handshake.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
@@ -265,43 +215,11 @@ class ScaleSearch:
             allowed = across and SCALE.parameter(settings, "acrossNamespaces")
             if not (allowed or namespace == waiting.job.namespace):
                 continue
-            sizes, left = job.size.sizes, lengths.rest(job.tracked.job, now=now)
+            sizes, left = record_of(job).sizes, lengths.rest(job.tracked.job, now=now)
             keeps = kept(sizes, left=left, length=length, rested=job.uid in rested)
             if sizes.now > keeps:
-                priority, missed = self._queue.priority(job.tracked), job.size.missed
+                priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved
                 doubts = missed, saved is None and interrupts(job.tracked.job)
                 givers.append(Giver(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
         return givers
-
-
-def usual_pause(job: RunningJob) -> float:
-    """Return the seconds that the last change of its size stopped a job, or an estimate."""
-    return job.size.pause or USUAL_START + _grace(job)
-
-
-def usual_restart(job: RunningJob) -> float:
-    """Return the seconds that a stop and a start of all pods cost a job.
-
-    A change in place takes less, so its pause says little of a stop.
-    """
-    pause = usual_pause(job)
-    in_place = job.size.changed_at > 0 and not starts_anew(job.tracked.job)
-    return max(pause, USUAL_START + _grace(job)) if in_place else pause
-
-
-def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod]) -> None:
-    """Record how long a job took to its first step, if its size has never changed.
-
-    A controller that found the job running may not have read its first lines.
-    """
-    size, created = job.size, max((pod.created for pod in pods), default=math.inf)
-    if size.starts and not size.pause:
-        first = progress.followed(job.uid).resumed(since=created, after=created)
-        if first is not None and first > created:
-            size.pause = first - created + _grace(job)
-
-
-def _grace(job: RunningJob) -> int:
-    """Return the longest grace period of the pods of a job, in seconds."""
-    return max((group.grace for group in job.tracked.job.groups), default=0)

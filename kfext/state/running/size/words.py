@@ -9,8 +9,9 @@ from kfext.model.verdict import Verdict
 from kfext.state.running.handshake import why_not_saved
 from kfext.state.running.operation import Phase, Readiness, ScaleOperation
 from kfext.state.running.policy import ConditionStatus
-from kfext.state.running.proposal import Cause, Proposal, Workers
+from kfext.state.running.proposal import Cause, Workers
 from kfext.state.running.running_job import RunningJob, has_kfext_size
+from kfext.state.running.size.record import record_of
 
 
 def size_shown(
@@ -28,7 +29,7 @@ def _of_size(
     job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool
 ) -> Iterator[Verdict]:
     """Yield the verdicts on the size of a job, the most important first."""
-    size, sizes = job.size, job.size.sizes
+    size, sizes = record_of(job), record_of(job).sizes
     if size.operation is not None and (under_way := _under_way(job, size.operation)):
         yield under_way
     if rests := job.tracked.state.scale.rests:
@@ -36,12 +37,12 @@ def _of_size(
     if size.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, size.unfit)
     yield from why_not_saved(size, ready, change="another number of workers", now=now)
-    match size.would:
-        case Proposal(change=Workers(Cause.GUARD, number)):
-            message = f"it would go down to {words.workers(number)}, for a waiting job"
-            yield Verdict(names.REASON_WOULD_SCALE, message)
-        case Proposal(change=Workers(_, number)):
-            yield Verdict(names.REASON_WOULD_SCALE, f"it would get {words.workers(number)}")
+    if size.would is not None and isinstance(would := size.would.change, Workers):
+        number = words.workers(would.workers)
+        message = f"it would get {number}"
+        if would.cause is Cause.GUARD:
+            message = f"it would go down to {number}, for a waiting job"
+        yield Verdict(names.REASON_WOULD_SCALE, message)
     has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
     if sizes.now < sizes.asked:
         others = size.hindered or "it gets the others once there is room"
@@ -58,7 +59,7 @@ def _of_size(
 
 def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
     """Return how far an operation is; None on trial, when the job already has its new size."""
-    now, then = words.workers(job.size.sizes.now), operation.change.workers
+    now, then = words.workers(record_of(job).sizes.now), operation.change.workers
     why = operation.proposal.reason
     match operation.phase:
         case Phase.SAVING:

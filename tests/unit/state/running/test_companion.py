@@ -300,7 +300,7 @@ def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended()
-    cpu = bed.planner.companion.cpu
+    cpu = bed.planner.companion.executors[2]
     owner, method = {
         "whether it is watched": (cpu, "follows"),
         "what is seen of it": (cpu._signals, "of"),
@@ -329,9 +329,10 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
 
     bed = favoured()
     tracked, companions = bed.tracked("short"), bed.planner.companion
+    sizes, _, cpu = companions.executors
     sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
-    monkeypatch.setattr(companions.sizes, "advance", lambda now: [(tracked, sized)])
-    monkeypatch.setattr(companions.cpu, "enrol", fails)
+    monkeypatch.setattr(sizes, "advance", lambda now: [(tracked, sized)])
+    monkeypatch.setattr(cpu, "enrol", fails)
     assert companions.steps(later(bed, TURN_SECONDS)) == [(tracked, sized)]
     assert [str(error) for _, error in companions.failures] == ["'a bug'"]
 

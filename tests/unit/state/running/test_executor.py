@@ -11,10 +11,10 @@ from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.arbitration import Chosen
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.policy import Condition
-from kfext.state.running.proposal import Proposal
+from kfext.state.running.proposal import Chosen, Proposal
+from kfext.state.running.registry import POLICIES
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 from tests.builders import job
@@ -67,7 +67,7 @@ def running() -> RunningJobs:
     for uid in ("a", "b"):
         training = job(name=uid, uid=uid).worker(1).build()
         cluster.jobs[uid] = TrackedJob({}, training, None, JobState())
-    return RunningJobs(cluster, lambda _: Settings())
+    return RunningJobs(cluster, lambda _: Settings(), POLICIES)
 
 
 def test_a_job_is_met_once_and_left_once(running: RunningJobs) -> None:

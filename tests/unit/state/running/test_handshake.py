@@ -4,7 +4,7 @@ import pytest
 
 from kfext import names
 from kfext.state.running.handshake import PAUSE_SECONDS, lengthened, miss
-from kfext.state.running.running_job import SizeRecord
+from kfext.state.running.size.record import SizeRecord
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,22 @@
 """Proposals: stages, and what gives back."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.qos import QoS
 from kfext.state.running.proposal import (
     Measure,
+    Proposal,
     Rank,
     Size,
+    arbitrate,
     in_stages,
     restore_proposal,
     value_of,
 )
-from tests.unit.state.running.jobs import job, pod, proposal
+from tests.unit.state.running.jobs import job, pod, proposal, signals
 
 
 def test_what_shrinks_comes_before_what_grows() -> None:
@@ -70,3 +77,99 @@ def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
     of = job("j", pod("a", use=300), rate=2.5)
     assert value_of(of, Measure.RATE) == 2.5
     assert value_of(of, Measure.USE) == 300
+
+
+BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
+
+
+EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
+
+
+def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
+    seen = signals(*(job(each.job) for each in EACH.values()))
+    chosen = arbitrate(reversed(EACH.values()), seen)
+    assert [picked.rank.name for picked in chosen.act] == [
+        "RESTORE",
+        "RESCUE",
+        "SCALE",
+        "MOVE",
+        "RESIZE",
+    ]
+
+
+def test_X2_a_job_gets_the_first_in_the_order_and_no_other() -> None:
+    resize, back = proposal("j"), proposal("j", rank=Rank.RESTORE)
+    assert arbitrate([resize, back], signals(job("j"))).act == (back,)
+
+
+def test_X2_of_one_rank_what_writes_fewer_pods_comes_first() -> None:
+    seen = signals(*(job(uid, policies=BOTH) for uid in "ab"))
+    dear, cheap = proposal("a", pods=3), proposal("b", pods=1)
+    assert arbitrate([dear, cheap], seen).act == (cheap, dear)
+    resize, shift = proposal("a", pods=3), proposal("a", pods=2, policy="shift")
+    assert arbitrate([resize, shift], seen).act == (shift,)
+
+
+def test_a_job_that_has_gone_gets_none() -> None:
+    assert arbitrate([proposal("gone")], signals(job("j"))).act == ()
+
+
+def test_what_is_only_shown_keeps_nothing_from_acting() -> None:
+    policies = {"resize": PolicyChoice(Mode.OBSERVE), "shift": PolicyChoice(Mode.ACT)}
+    resize, shift = proposal("j", pods=1), proposal("j", pods=2, policy="shift")
+    chosen = arbitrate([resize, shift], signals(job("j", policies=policies)))
+    assert chosen.act == (shift,)
+    assert chosen.observe == (resize,)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(job("j", mode=Mode.OFF), id="switched off"),
+        pytest.param(job("j", policy="shift"), id="not opted in"),
+        pytest.param(job("j", rests=frozenset(["resize"])), id="the policy rests"),
+        pytest.param(job("j", mode=Mode.OBSERVE), id="only shown"),
+    ],
+)
+def test_a_policy_that_may_not_act_can_only_give_back(of: object) -> None:
+    seen = signals(of)  # type: ignore[arg-type]
+    back = proposal("j", rank=Rank.RESTORE)
+    assert arbitrate([proposal("j")], seen).act == ()
+    assert arbitrate([proposal("j"), back], seen).act == (back,)
+
+
+PROPOSALS = st.lists(
+    st.builds(
+        proposal,
+        st.sampled_from("abcd"),
+        pods=st.integers(1, 4),
+        rank=st.sampled_from(Rank),
+        policy=st.sampled_from(["resize", "shift"]),
+    )
+)
+
+
+@given(PROPOSALS, st.randoms(use_true_random=False))
+def test_X2_no_job_has_two_operations_in_whatever_order_they_are_proposed(
+    proposals: list[Proposal], random: object
+) -> None:
+    seen = signals(*(job(uid, policies=BOTH) for uid in "abcd"))
+    act = arbitrate(proposals, seen).act
+    assert [picked.job for picked in act].count("a") <= 1
+    assert {picked.job for picked in act} == {picked.job for picked in proposals}
+    for picked in act:
+        assert picked.rank == min(other.rank for other in proposals if other.job == picked.job)
+    shuffled = list(proposals)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert sorted(map(_class, arbitrate(shuffled, seen).act)) == sorted(map(_class, act))
+
+
+def _class(picked: Proposal) -> tuple[str, Rank, int, str]:
+    """What decides, whatever was proposed first."""
+    return (picked.job, picked.rank, picked.cost, picked.policy)
+
+
+def test_proposals_alike_are_carried_out_as_the_policy_made_them() -> None:
+    seen = signals(*(job(uid, policies=BOTH) for uid in "ab"))
+    alike = [proposal(uid, pods=1, rank=Rank.SCALE, policy="resize") for uid in "ba"]
+    assert [picked.job for picked in arbitrate(alike, seen).act] == ["b", "a"]

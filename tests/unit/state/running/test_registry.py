@@ -10,7 +10,9 @@ from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Mode, PolicyChoice, parse_policy
-from kfext.state.running.registry import CPU_POLICIES, chosen_policies
+from kfext.state.running.cpu.record import CPU_POLICIES
+from kfext.state.running.policy import chosen_policies
+from kfext.state.running.registry import POLICIES
 from kfext.state.running.size.scale import SCALE
 from tests.builders import job
 
@@ -36,7 +38,7 @@ def chosen(
         Namespace("team", MANAGED if managed else {}),
         [parse_policy({"metadata": {"name": "p"}, "spec": spec})],
     )
-    return {name: choice.mode for name, choice in chosen_policies(settings).items()}
+    return {name: choice.mode for name, choice in chosen_policies(POLICIES, settings).items()}
 
 
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -79,7 +81,7 @@ def test_the_parameters_of_the_administrator_are_kept(resize: str) -> None:
         Namespace("team", MANAGED),
         [parse_policy({"spec": spec})],
     )
-    assert chosen_policies(settings)["resize"].parameters == {"change": 0.05}
+    assert chosen_policies(POLICIES, settings)["resize"].parameters == {"change": 0.05}
 
 
 SOME = Range(1, 4)

@@ -14,8 +14,7 @@ from kfext.names import PLAN
 from kfext.sim.api import TEAM
 from kfext.state.planner.planner import Planner
 from kfext.state.running.room import ScaleRoom
-from kfext.state.running.running_job import RunningJob, size_record
-from kfext.state.running.size.scale import Sizes
+from kfext.state.running.running_job import RunningJob
 from tests.builders import JobBuilder, job, node, pod
 
 DECLARED = {"containers": [{"name": "tensorflow", "ports": [{"containerPort": 9090}]}]}
@@ -101,10 +100,9 @@ def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grow
     Runs(torchrun("4"), on).show(planner)
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
-    sizes = Sizes(now=2, least=1, most=3, asked=3)
-    running = RunningJob(tracked, size=size_record(tracked, sizes))
+    running = RunningJob(tracked)
     required = Settings(colocation=Colocation.REQUIRED)
-    room = ScaleRoom(planner.cluster, planner.queue, lambda _: required)
+    room = ScaleRoom(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
     places = room.grown(running, 3, now=0.0)
     assert (places is not None) is grows
 
@@ -119,9 +117,8 @@ def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str
         runs.show(planner)
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
-    sizes = Sizes(now=2, least=1, most=3, asked=3)
-    running = RunningJob(tracked, size=size_record(tracked, sizes))
-    room = ScaleRoom(planner.cluster, planner.queue, lambda _: Settings())
+    running = RunningJob(tracked)
+    room = ScaleRoom(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
     places = room.grown(running, 3, now=0.0)
     kept = {ReplicaKey("worker", index): on for index, on in enumerate(grows.on)}
     assert places == (None if to is None else {**kept, ReplicaKey("worker", 2): to})

@@ -12,6 +12,7 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
 from kfext.state.running.cpu.cpu_signals import CpuSignals, job_signal, signals_of
+from kfext.state.running.cpu.record import record_of as cpu_record
 from kfext.state.running.signals import NodeSignal, PodSignal
 from tests.builders import job, node, pod
 from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
@@ -139,7 +140,7 @@ def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
     bed = TwoWorkers()
     bed.job.chosen = {"resize": PolicyChoice()}
     bed.job.tracked.state = JobState(cpu=CpuState(rests={"shift": "why"}))
-    bed.job.cpu.history.rate = 2.0
+    cpu_record(bed.job).history.rate = 2.0
     reported = Reported(Progress(), growth=0.4, state=GrowthState.COMPLETING)
     seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=True)
     assert (seen.uid, seen.growth, seen.state) == ("uid-1", 0.4, GrowthState.COMPLETING)
@@ -162,5 +163,5 @@ def test_a_job_is_new_if(reported: Reported | None) -> None:
 
 def test_no_policy_looks_at_a_job_that_is_unfit() -> None:
     bed = TwoWorkers()
-    bed.job.chosen, bed.job.cpu.unfit = {"resize": PolicyChoice()}, "why"
+    bed.job.chosen, cpu_record(bed.job).unfit = {"resize": PolicyChoice()}, "why"
     assert bed.signals()[0].policies == {}

@@ -3,9 +3,9 @@
 from typing import Any
 
 from kfext.state.running.cpu.executor import judged
+from kfext.state.running.cpu.record import CpuRecord
 from kfext.state.running.operation import WINDOWS, Trial
 from kfext.state.running.proposal import Rank
-from kfext.state.running.running_job import CpuRecord
 from kfext.state.running.signals import Signals
 from tests.unit.state.running.jobs import job, pod, proposal, signals
 

@@ -7,6 +7,7 @@ from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.verdict import Verdict
+from kfext.state.running.cpu.record import record_of as cpu_record
 from kfext.state.running.operation import KUBELET_SECONDS, MEASURE_SECONDS, Trial
 from kfext.state.running.proposal import Rank
 from tests.unit.state.running.jobs import proposal
@@ -38,6 +39,13 @@ def grown() -> TwoWorkers:
     bed.set(1)
     assert bed.advance() is None
     return bed
+
+
+def undone(bed: TwoWorkers) -> tuple[str, str]:
+    """The policy of the sizes that are to be restored, and the reason."""
+    undo = cpu_record(bed.job).undo
+    assert undo is not None
+    return undo[0], undo[1].reason
 
 
 def test_what_grows_waits_until_the_kubelet_has_set_what_shrinks() -> None:
@@ -78,7 +86,7 @@ def test_a_step_that_was_never_written_ends_its_operation() -> None:
     bed = TwoWorkers()
     bed.begin()
     assert bed.advance() is None
-    assert (bed.job.cpu.operation, bed.job.cpu.undo) == (None, None)
+    assert (cpu_record(bed.job).operation, cpu_record(bed.job).undo) == (None, None)
 
 
 # --- pods that go ---------------------------------------------------------------------------------
@@ -88,41 +96,40 @@ def test_nothing_is_begun_for_a_pod_that_has_gone() -> None:
     bed = TwoWorkers()
     bed.lose(0)
     assert bed.begin() is None
-    assert bed.job.cpu.operation is None
+    assert cpu_record(bed.job).operation is None
 
 
 def test_nothing_grows_if_the_pod_that_was_to_grow_has_gone() -> None:
     bed = shrunk()
     bed.lose(1)
     assert bed.advance() is None
-    assert bed.job.cpu.operation is None
-    assert bed.job.cpu.undo is not None
-    assert (bed.job.cpu.undo[0], bed.job.cpu.undo[1].reason) == ("resize", "BrokenOff")
+    assert cpu_record(bed.job).operation is None
+    assert undone(bed) == ("resize", "BrokenOff")
 
 
 def test_nothing_grows_if_another_client_has_changed_its_limit_meanwhile() -> None:
     bed = shrunk()
     bed.change(1, limit=300)
     assert bed.advance() is None
-    assert bed.job.cpu.operation is None
-    assert bed.job.cpu.undo is not None
-    assert bed.job.cpu.undo[1].message == "another client changed the CPU of a pod"
+    assert cpu_record(bed.job).operation is None
+    undo = cpu_record(bed.job).undo
+    assert undo is not None
+    assert undo[1].message == "another client changed the CPU of a pod"
 
 
 def test_what_was_written_before_an_error_of_kfext_is_to_be_restored() -> None:
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]
     assert bed.advance() is None
-    assert bed.job.cpu.undo is not None
-    assert bed.job.cpu.undo[1].reason == "BrokenOff"
+    assert undone(bed) == ("resize", "BrokenOff")
 
 
 def test_what_was_to_be_undone_still_is_if_a_pod_of_it_has_gone() -> None:
     bed, undo = TwoWorkers(), ("resize", Verdict("NotSet", ""))
-    bed.job.cpu.undo = undo
+    cpu_record(bed.job).undo = undo
     bed.lose(0)
     assert bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.RESTORE)) is None
-    assert bed.job.cpu.undo == undo
+    assert cpu_record(bed.job).undo == undo
 
 
 def test_a_pod_that_went_after_it_was_written_is_not_waited_for() -> None:
@@ -136,7 +143,7 @@ def test_a_job_that_is_gone_leaves_no_operation() -> None:
     bed = shrunk()
     bed.cluster.forget_job("uid-1")
     assert bed.advance() is None
-    assert bed.job.cpu.operation is None
+    assert cpu_record(bed.job).operation is None
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -145,11 +152,11 @@ def test_a_job_that_is_gone_leaves_no_operation() -> None:
 def test_a_trial_begins_once_every_pod_was_measured_twice() -> None:
     bed = grown()
     for at, trial in ((30, None), (60, TRIAL)):
-        assert bed.job.cpu.trial is None
+        assert cpu_record(bed.job).trial is None
         bed.measure(at)
         bed.advance(now=at)
-        assert bed.job.cpu.trial is trial
-    assert bed.job.cpu.operation is None
+        assert cpu_record(bed.job).trial is trial
+    assert cpu_record(bed.job).operation is None
 
 
 def test_a_pod_that_is_measured_no_more_is_not_waited_for_forever() -> None:
@@ -157,10 +164,10 @@ def test_a_pod_that_is_measured_no_more_is_not_waited_for_forever() -> None:
     for at in (30, 60, 90):
         bed.measure(at, 0)
         bed.advance(now=at)
-    assert bed.job.cpu.operation is not None
+    assert cpu_record(bed.job).operation is not None
     bed.advance(now=MEASURE_SECONDS)
-    assert bed.job.cpu.operation is None
-    assert bed.job.cpu.trial is TRIAL
+    assert cpu_record(bed.job).operation is None
+    assert cpu_record(bed.job).trial is TRIAL
 
 
 def test_an_operation_without_sizes_ends_when_it_is_written() -> None:
@@ -169,7 +176,7 @@ def test_an_operation_without_sizes_ends_when_it_is_written() -> None:
     assert step is not None
     assert (step.sizes, step.state.cpu.rests) == ((), {"resize": "a reason"})
     bed.write(step)
-    assert bed.job.cpu.operation is None
+    assert cpu_record(bed.job).operation is None
 
 
 def test_that_something_was_restored_ends_no_pause() -> None:
@@ -177,7 +184,7 @@ def test_that_something_was_restored_ends_no_pause() -> None:
     bed.begin()
     bed.refuse()
     bed.write(bed.begin(RESTS))
-    assert bed.job.cpu.pause is not None
+    assert cpu_record(bed.job).pause is not None
 
 
 # --- the policies that sizes are due to -----------------------------------------------------------
@@ -235,24 +242,23 @@ def test_after_a_write_that_failed_it_is_tried_again(
     bed = TwoWorkers()
     bed.begin()
     bed.refuse(final)
-    assert bed.job.cpu.operation is None
+    assert cpu_record(bed.job).operation is None
     assert bed.resizing.paused(bed.job, 29)
     assert bed.resizing.paused(bed.job, later) is paused
     bed.changes += 1
     assert not bed.resizing.paused(bed.job, 29)
     why = Verdict(names.REASON_RESIZE_REFUSED, final) if final else None
-    assert bed.job.cpu.refused == why
+    assert cpu_record(bed.job).refused == why
 
 
 def test_what_a_kubelet_does_not_set_is_to_be_restored() -> None:
     bed = TwoWorkers()
     bed.write(bed.begin())
     assert bed.advance(now=KUBELET_SECONDS - 1) is None
-    assert bed.job.cpu.operation is not None
+    assert cpu_record(bed.job).operation is not None
     assert bed.advance(now=KUBELET_SECONDS) is None
-    assert bed.job.cpu.operation is None
-    assert bed.job.cpu.undo is not None
-    assert (bed.job.cpu.undo[0], bed.job.cpu.undo[1].reason) == ("resize", "NotSet")
+    assert cpu_record(bed.job).operation is None
+    assert undone(bed) == ("resize", "NotSet")
     assert bed.resizing.paused(bed.job, KUBELET_SECONDS)
 
 
@@ -260,7 +266,7 @@ def test_what_was_written_of_stages_before_a_refused_stage_is_to_be_restored() -
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]
     bed.refuse(BEYOND)
-    assert bed.job.cpu.undo == ("resize", Verdict(names.REASON_RESIZE_REFUSED, BEYOND))
+    assert cpu_record(bed.job).undo == ("resize", Verdict(names.REASON_RESIZE_REFUSED, BEYOND))
 
 
 def test_what_was_refused_for_good_still_is_when_it_has_been_restored() -> None:
@@ -269,7 +275,7 @@ def test_what_was_refused_for_good_still_is_when_it_has_been_restored() -> None:
     bed.refuse(BEYOND)
     bed.write(bed.begin(RESTS))
     assert bed.resizing.paused(bed.job, 10_000)
-    assert bed.job.cpu.refused is not None
+    assert cpu_record(bed.job).refused is not None
 
 
 def test_what_it_states_is_shown() -> None:
@@ -277,8 +283,9 @@ def test_what_it_states_is_shown() -> None:
     bed.write(bed.begin())
     bed.change(0, resize_problem=Verdict("Infeasible", "too much"))
     bed.advance()
-    assert bed.job.cpu.refused is not None
-    assert bed.job.cpu.refused.message == "Infeasible: too much"
+    refused = cpu_record(bed.job).refused
+    assert refused is not None
+    assert refused.message == "Infeasible: too much"
 
 
 BACK = proposal("uid-1", policy="", stages=((SHRINK,),), rank=Rank.RESTORE)
@@ -289,15 +296,15 @@ def test_a_restore_that_no_kubelet_sets_leaves_what_is_to_be_undone(
     undo: tuple[str, Verdict] | None,
 ) -> None:
     bed = TwoWorkers()
-    bed.job.cpu.undo = undo
+    cpu_record(bed.job).undo = undo
     bed.write(bed.begin(BACK))
     bed.advance(now=KUBELET_SECONDS)
-    assert bed.job.cpu.undo == undo
+    assert cpu_record(bed.job).undo == undo
 
 
 def test_a_new_operation_ends_what_was_to_be_undone_and_its_trial() -> None:
     bed = TwoWorkers()
-    bed.job.cpu.undo, bed.job.cpu.trial = ("resize", Verdict("NotSet", "")), TRIAL
+    cpu_record(bed.job).undo, cpu_record(bed.job).trial = ("resize", Verdict("NotSet", "")), TRIAL
     bed.begin()
-    assert not bed.job.cpu.undo
-    assert not bed.job.cpu.trial
+    assert not cpu_record(bed.job).undo
+    assert not cpu_record(bed.job).trial

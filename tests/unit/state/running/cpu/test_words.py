@@ -15,6 +15,7 @@ from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
 from kfext.model.verdict import Verdict
+from kfext.state.running.cpu.record import record_of as cpu_record
 from kfext.state.running.cpu.words import cpu_shown, why_no_resize, why_unread
 from kfext.state.running.operation import ResizeOperation
 from kfext.state.running.policy import ConditionStatus
@@ -48,19 +49,19 @@ def shown(
 
 
 def is_refused(running: RunningJob) -> None:
-    running.cpu.refused = REFUSED
+    cpu_record(running).refused = REFUSED
 
 
 def is_moved(running: RunningJob) -> None:
-    running.cpu.operation = ResizeOperation(proposal("uid-1"))
+    cpu_record(running).operation = ResizeOperation(proposal("uid-1"))
 
 
 def is_restored(running: RunningJob) -> None:
-    running.cpu.operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
+    cpu_record(running).operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
 
 
 def is_unfit(running: RunningJob) -> None:
-    running.cpu.unfit = "Kueue manages it"
+    cpu_record(running).unfit = "Kueue manages it"
 
 
 def rests(running: RunningJob) -> None:
@@ -74,16 +75,16 @@ def one_rests(running: RunningJob) -> None:
 
 
 def stands_down(running: RunningJob) -> None:
-    running.cpu.stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
+    cpu_record(running).stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
 
 
 def one_stands_down(running: RunningJob) -> None:
-    running.cpu.stood_down = {"resize": "not Burstable", "shift": ""}
+    cpu_record(running).stood_down = {"resize": "not Burstable", "shift": ""}
 
 
 def is_unread(running: RunningJob) -> None:
-    running.cpu.stood_down = {"resize": "metrics is off"}
-    running.cpu.unread = "metrics is off"
+    cpu_record(running).stood_down = {"resize": "metrics is off"}
+    cpu_record(running).unread = "metrics is off"
 
 
 Change = Callable[[RunningJob], None]
@@ -133,7 +134,7 @@ def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> Non
 )
 def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool) -> None:
     bed = bed_of()
-    bed.job.cpu.early = early
+    cpu_record(bed.job).early = early
     job, _ = bed.signals()
     known = replace(job, reported=Reported(growth=0.5))
     found = cpu_shown(bed.job, known, None, decided=True, paused=False)

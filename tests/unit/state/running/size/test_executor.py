@@ -3,9 +3,9 @@
 import pytest
 
 from kfext.model.moment import Moment
-from kfext.state.running.arbitration import Chosen
 from kfext.state.running.executor import LOOK_SECONDS
-from kfext.state.running.proposal import Cause, Rescue, Workers
+from kfext.state.running.proposal import Cause, Chosen, Rescue, Workers
+from kfext.state.running.size.record import record_of as size_record
 from kfext.state.running.size.scale import workers_proposal
 from tests.unit.sim.bed import GANG, LONG, scaled_bed
 
@@ -20,11 +20,11 @@ from tests.unit.sim.bed import GANG, LONG, scaled_bed
 def test_jobs_give_workers_together_or_not_at_all(givers: list[str], *, begins: bool) -> None:
     of = scaled_bed(LONG, GANG)
     of.at(60)
-    sizes = of.planner.companion.sizes
+    sizes = of.planner.companion.executors[0]
     rescue = Rescue("uid-gang", workers=1, sizes=dict.fromkeys(givers, 2))
     proposal = workers_proposal("uid-train", Workers(Cause.GUARD, 2, rescue), "room for a job")
     wall, monotonic = of.driver.moment.wall, of.driver.moment.monotonic
     later = Moment(wall=wall + LOOK_SECONDS, monotonic=monotonic + LOOK_SECONDS)
     sizes.look(later)
     sizes.begin(Chosen((proposal,)), later)
-    assert (sizes.jobs["uid-train"].size.operation is not None) is begins
+    assert (size_record(sizes.jobs["uid-train"]).operation is not None) is begins

@@ -14,8 +14,9 @@ from kfext.state.planner.planner import Planner
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import Cause, Workers
-from kfext.state.running.running_job import RunningJob, size_record
+from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size.following import Following
+from kfext.state.running.size.record import record_of, size_record
 from kfext.state.running.size.scale import Sizes, workers_proposal
 from tests.builders import job, pods
 
@@ -46,18 +47,19 @@ class FakeProgress:
 
 def changed(*, before: int, asked: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
     tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
-    running = RunningJob(tracked, size=size_record(tracked, Sizes(before, 1, 8, asked)))
+    running = RunningJob(tracked)
+    running.keep(size := size_record(tracked, Sizes(before, 1, 8, asked)))
     change = Workers(Cause.GROWTH, 6)
     proposal = workers_proposal(running.uid, change, "there is room")
-    running.size.begin(proposal, change, phase, at=100.0)
-    running.size.sizes = Sizes(6, 1, 8, asked)
-    assert running.size.operation is not None
-    return running, running.size.operation
+    size.begin(proposal, change, phase, at=100.0)
+    size.sizes = Sizes(6, 1, 8, asked)
+    assert size.operation is not None
+    return running, size.operation
 
 
 def following(progress: FakeProgress) -> Following:
     planner = Planner()
-    sizes = planner.companion.sizes
+    sizes = planner.companion.executors[0]
     log = cast(JobsProgress, progress)
     return Following(sizes.running, planner.cluster, log, sizes._rescaling)
 
@@ -73,7 +75,7 @@ def following(progress: FakeProgress) -> Following:
 )
 def test_growth_that_does_not_pay_is_taken_back(before: int, asked: int, want: int) -> None:
     running, operation = changed(before=before, asked=asked, phase=Phase.TRIAL)
-    running.size.speeds = {before: 1.0, 6: 1.01}
+    record_of(running).speeds = {before: 1.0, 6: 1.01}
     now = Moment(wall=200.0, monotonic=200.0)
     back = following(FakeProgress(0.0, 0.0, 0.0)).judge(running, operation, now)
     assert back is not None
@@ -95,4 +97,4 @@ def test_the_workers_are_replaced_of_a_job_without_a_step(
     now = Moment(wall=240.0, monotonic=240.0)
     found = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
     assert isinstance(found, RestartWorkers) is replaced
-    assert running.size.operation is operation
+    assert record_of(running).operation is operation

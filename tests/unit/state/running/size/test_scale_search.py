@@ -12,9 +12,10 @@ from kfext.model.policy import PolicyChoice, TrainingPolicy
 from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.running.operation import Phase
-from kfext.state.running.running_job import SizeRecord
+from kfext.state.running.restarts import USUAL_START, usual_restart
 from kfext.state.running.size.following import WATCHED_SECONDS
-from kfext.state.running.size.scale_search import USUAL_START, usual_restart
+from kfext.state.running.size.record import SizeRecord
+from kfext.state.running.size.record import record_of as size_record
 from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
 
 GROWS = replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000)
@@ -25,12 +26,16 @@ LATE = 4.0
 
 
 def followed(of: Bed) -> SizeRecord:
-    return of.planner.companion.sizes.jobs["uid-train"].size
+    return size_record(of.planner.companion.executors[0].jobs["uid-train"])
+
+
+def paused(of: Bed) -> float:
+    return of.planner.companion.executors[0].jobs["uid-train"].restart.pause
 
 
 def cost_of(of: Bed, *, now: float) -> float:
-    companion = of.planner.companion
-    return companion.sizes._scale._search.cost(companion.sizes.jobs["uid-train"], now=now)
+    sizes, *_ = of.planner.companion.executors
+    return sizes._scale._search.cost(sizes.jobs["uid-train"], now=now)
 
 
 def until_changed(of: Bed) -> Bed:
@@ -57,31 +62,31 @@ def test_before_its_first_change_a_job_is_taken_to_stop_for_as_long_as_its_own_s
     began = of.job().training.began
     assert began is not None
     first = of.clock.wall + began + 1 - of.clock.now
-    assert followed(of).pause == first - created + grace
-    assert STOPS <= followed(of).pause - grace <= STOPS + LATE
+    assert paused(of) == first - created + grace
+    assert STOPS <= paused(of) - grace <= STOPS + LATE
 
 
 def test_after_a_change_it_is_as_long_as_that_one_however_seldom_the_log_is_read() -> None:
     of = until_changed(scaled_bed(GROWS))
     of.at(of.clock.now + WATCHED_SECONDS)
-    assert STOPS <= followed(of).pause <= STOPS + LATE
+    assert STOPS <= paused(of) <= STOPS + LATE
 
 
 def test_a_step_of_processes_that_have_not_met_yet_does_not_end_the_pause() -> None:
     of = until_changed(scaled_bed(GROWS))
     steps_when_whole(of)
     of.at(of.clock.now + WATCHED_SECONDS)
-    assert STOPS <= followed(of).pause <= STOPS + LATE
+    assert STOPS <= paused(of) <= STOPS + LATE
 
 
 def test_a_silence_long_after_a_change_is_no_pause_of_it() -> None:
     of = until_changed(scaled_bed(GROWS))
     of.at(of.clock.now + STOPS + WATCHED_SECONDS + 10)
-    measured = followed(of).pause
+    measured = paused(of)
     later = of.clock.wall + 500.0
     of.job().training.lines.append(LogLine(later, "step 99999 loss=1.0"))
     of.at(of.clock.now + 600)
-    assert followed(of).pause == measured
+    assert paused(of) == measured
 
 
 AGAIN: dict[str, tuple[JobSpec, float, float]] = {
@@ -97,36 +102,36 @@ AGAIN: dict[str, tuple[JobSpec, float, float]] = {
 def test_it_also_costs_what_is_done_again(spec: JobSpec, ago: float, again: float) -> None:
     of = scaled_bed(spec).at(60)
     saved = of.planner.progress.followed("uid-train").checkpoints.saved or of.clock.wall
-    assert cost_of(of, now=saved + ago) == pytest.approx(followed(of).pause + again)
+    assert cost_of(of, now=saved + ago) == pytest.approx(paused(of) + again)
 
 
 def test_a_start_that_was_not_seen_is_taken_for_a_usual_one_and_the_grace_period_counts() -> None:
     of = scaled_bed(replace(LONG, grace=25.0)).at(60)
     of.restart()
     of.at(120)
-    assert followed(of).pause == 0
+    assert paused(of) == 0
     assert cost_of(of, now=of.clock.wall) == USUAL_START + 25.0
 
 
 def test_where_the_other_workers_train_on_a_change_costs_only_a_start() -> None:
     of = scaled_bed(replace(DYNAMIC, grace=30.0), GANG).at(60)
-    start = followed(of).pause
+    start = paused(of)
     until_changed(of).after(60)
-    assert followed(of).pause == start
+    assert paused(of) == start
     assert 0 < cost_of(of, now=of.clock.wall) == start - 30
 
 
 def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
     of = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
     of.after(WATCHED_SECONDS)
-    job = of.planner.companion.sizes.jobs["uid-train"]
-    assert job.size.pause <= STOPS + LATE
+    job = of.planner.companion.executors[0].jobs["uid-train"]
+    assert job.restart.pause <= STOPS + LATE
     assert usual_restart(job) == USUAL_START + 60
 
 
 def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
     of = scaled_bed(LONG, GANG).at(60)
-    start = followed(of).pause
+    start = paused(of)
     until_changed(of)
     assert start > 0
     assert of.planner.cluster.jobs["uid-train"].state.scale.pause == start

@@ -11,7 +11,9 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.operation import Phase, Readiness
 from kfext.state.running.proposal import Cause, Workers
-from kfext.state.running.running_job import RunningJob, SizeRecord
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.size.record import SizeRecord
+from kfext.state.running.size.record import record_of as size_record
 from kfext.state.running.size.scale import SCALED, Sizes, workers_proposal
 from kfext.state.running.size.words import size_shown
 from tests.builders import job
@@ -21,26 +23,28 @@ def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
     made = job().worker(now)
     tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
     asked = tracked.state.asked or now
-    return RunningJob(tracked, size=SizeRecord(Sizes(now, 1, 8, asked), expected=now))
+    running = RunningJob(tracked)
+    running.keep(SizeRecord(Sizes(now, 1, 8, asked), expected=now))
+    return running
 
 
 def changing(phase: Phase) -> RunningJob:
     running = scaled()
     change = Workers(Cause.GUARD, 2)
     proposal = workers_proposal(running.uid, change, "a job waits")
-    running.size.begin(proposal, change, phase, at=10.0)
+    size_record(running).begin(proposal, change, phase, at=10.0)
     return running
 
 
 def refused(*, until: float) -> RunningJob:
     running = scaled()
-    running.size.refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
-    running.size.not_before = until
+    size_record(running).refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
+    size_record(running).not_before = until
     return running
 
 
 def unfit(running: RunningJob) -> RunningJob:
-    running.size.unfit = "Kueue manages it"
+    size_record(running).unfit = "Kueue manages it"
     return running
 
 
@@ -130,7 +134,7 @@ def test_what_is_shown(
     running: RunningJob, ready: Readiness, would: str, *, holds: bool, reason: str
 ) -> None:
     if would:
-        running.size.would = workers_proposal(
+        size_record(running).would = workers_proposal(
             running.uid, Workers(Cause.GROWTH, 5), "there is room"
         )
     found = size_shown(running, ready, now=40.0)
@@ -145,10 +149,10 @@ def test_the_words_give_both_numbers() -> None:
     assert found.verdict.message.endswith(
         "2 of the 4 workers that it asked for; it gets the others once there is room"
     )
-    running.size.hindered = "quota q allows 2 pods"
+    size_record(running).hindered = "quota q allows 2 pods"
     found = size_shown(running, Readiness.READY, now=0.0)
     assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
-    running.size.sizes = replace(running.size.sizes, asked=2)
+    size_record(running).sizes = replace(size_record(running).sizes, asked=2)
     assert "2 workers" in size_shown(running, Readiness.READY, now=0.0).verdict.message
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.state.running.cpu.cpu import Part, share_out
+from kfext.state.running.cpu.contest import Part, share_out
 
 SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
     "by weight": (1000, [(1, 0, 1000), (3, 0, 1000)], [250, 750]),

@@ -1,4 +1,4 @@
-"""When policies look, one order for their proposals, and one operation in flight per job."""
+"""When a policy looks at the jobs that share nodes."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.progress.reported import GrowthState
-from kfext.model.policy import Mode, PolicyChoice
-from kfext.state.running.arbitration import Cadence, arbitrate, neighbourhoods
-from kfext.state.running.proposal import Proposal, Rank
+from kfext.state.running.cpu.cadence import Cadence, neighbourhoods
 from kfext.state.running.signals import JobSignal
-from tests.unit.state.running.jobs import job, pod, proposal, signals
+from tests.unit.state.running.jobs import job, pod
 
 NEW, COMPLETING = GrowthState.NEW, GrowthState.COMPLETING
+
+
 TICK = 10.0
 
 
@@ -133,97 +133,3 @@ def _reached(group: tuple[JobSignal, ...]) -> set[str]:
         nodes = {node for signal in group if signal.uid in found for node in signal.nodes}
         found |= {signal.uid for signal in group if nodes & set(signal.nodes)}
     return found
-
-
-BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
-EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
-
-
-def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
-    seen = signals(*(job(each.job) for each in EACH.values()))
-    chosen = arbitrate(reversed(EACH.values()), seen)
-    assert [picked.rank.name for picked in chosen.act] == [
-        "RESTORE",
-        "RESCUE",
-        "SCALE",
-        "MOVE",
-        "RESIZE",
-    ]
-
-
-def test_X2_a_job_gets_the_first_in_the_order_and_no_other() -> None:
-    resize, back = proposal("j"), proposal("j", rank=Rank.RESTORE)
-    assert arbitrate([resize, back], signals(job("j"))).act == (back,)
-
-
-def test_X2_of_one_rank_what_writes_fewer_pods_comes_first() -> None:
-    seen = signals(*(job(uid, policies=BOTH) for uid in "ab"))
-    dear, cheap = proposal("a", pods=3), proposal("b", pods=1)
-    assert arbitrate([dear, cheap], seen).act == (cheap, dear)
-    resize, shift = proposal("a", pods=3), proposal("a", pods=2, policy="shift")
-    assert arbitrate([resize, shift], seen).act == (shift,)
-
-
-def test_a_job_that_has_gone_gets_none() -> None:
-    assert arbitrate([proposal("gone")], signals(job("j"))).act == ()
-
-
-def test_what_is_only_shown_keeps_nothing_from_acting() -> None:
-    policies = {"resize": PolicyChoice(Mode.OBSERVE), "shift": PolicyChoice(Mode.ACT)}
-    resize, shift = proposal("j", pods=1), proposal("j", pods=2, policy="shift")
-    chosen = arbitrate([resize, shift], signals(job("j", policies=policies)))
-    assert chosen.act == (shift,)
-    assert chosen.observe == (resize,)
-
-
-@pytest.mark.parametrize(
-    "of",
-    [
-        pytest.param(job("j", mode=Mode.OFF), id="switched off"),
-        pytest.param(job("j", policy="shift"), id="not opted in"),
-        pytest.param(job("j", rests=frozenset(["resize"])), id="the policy rests"),
-        pytest.param(job("j", mode=Mode.OBSERVE), id="only shown"),
-    ],
-)
-def test_a_policy_that_may_not_act_can_only_give_back(of: object) -> None:
-    seen = signals(of)  # type: ignore[arg-type]
-    back = proposal("j", rank=Rank.RESTORE)
-    assert arbitrate([proposal("j")], seen).act == ()
-    assert arbitrate([proposal("j"), back], seen).act == (back,)
-
-
-PROPOSALS = st.lists(
-    st.builds(
-        proposal,
-        st.sampled_from("abcd"),
-        pods=st.integers(1, 4),
-        rank=st.sampled_from(Rank),
-        policy=st.sampled_from(["resize", "shift"]),
-    )
-)
-
-
-@given(PROPOSALS, st.randoms(use_true_random=False))
-def test_X2_no_job_has_two_operations_in_whatever_order_they_are_proposed(
-    proposals: list[Proposal], random: object
-) -> None:
-    seen = signals(*(job(uid, policies=BOTH) for uid in "abcd"))
-    act = arbitrate(proposals, seen).act
-    assert [picked.job for picked in act].count("a") <= 1
-    assert {picked.job for picked in act} == {picked.job for picked in proposals}
-    for picked in act:
-        assert picked.rank == min(other.rank for other in proposals if other.job == picked.job)
-    shuffled = list(proposals)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert sorted(map(_class, arbitrate(shuffled, seen).act)) == sorted(map(_class, act))
-
-
-def _class(picked: Proposal) -> tuple[str, Rank, int, str]:
-    """What decides, whatever was proposed first."""
-    return (picked.job, picked.rank, picked.cost, picked.policy)
-
-
-def test_proposals_alike_are_carried_out_as_the_policy_made_them() -> None:
-    seen = signals(*(job(uid, policies=BOTH) for uid in "ab"))
-    alike = [proposal(uid, pods=1, rank=Rank.SCALE, policy="resize") for uid in "ba"]
-    assert [picked.job for picked in arbitrate(alike, seen).act] == ["b", "a"]

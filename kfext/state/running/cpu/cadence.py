@@ -1,4 +1,4 @@
-"""Which proposals are carried out: one order for all policies, and one operation for each job.
+"""What the policies for CPU share: their condition, the opt-in, and when they look at jobs.
 
 A policy visits jobs that share nodes at its interval, and less often while no job grows.
 """
@@ -7,11 +7,37 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kfext import names
 from kfext.core.progress.reported import GrowthState
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import Resize
 from kfext.model.backoff import exponential_backoff
 from kfext.model.policy import Mode
-from kfext.state.running.proposal import Proposal, Rank
-from kfext.state.running.signals import JobSignal, Signals
+from kfext.state.running.policy import Condition, Parameter
+from kfext.state.running.signals import JobSignal
+
+RESIZED = Condition(
+    names.RESIZED,
+    "Resize",
+    names.REASON_RESIZE_REFUSED,
+    frozenset(
+        {
+            *(names.REASON_CPU_MOVED, names.REASON_WOULD_MOVE, names.REASON_NOTHING_TO_MOVE),
+            *(names.REASON_STANDS_DOWN, names.REASON_RESTS, names.REASON_RESIZE_REFUSED),
+            *(names.REASON_TOO_EARLY, names.REASON_CPU_RESTORED),
+        }
+    ),
+)
+"""Whether pods have other CPU than the user wrote."""
+INTERVAL = Parameter(30.0, 10.0, 3600.0, "seconds between two looks at a job")
+
+_MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.ACT}
+
+
+def opted_in(settings: Settings) -> Mode:
+    """Return the most that a job lets policies do with the CPU of its pods."""
+    return _MODES[settings.resize]
+
 
 MOST_INTERVALS = 8
 """The longest back-off, in intervals."""
@@ -95,46 +121,6 @@ class Cadence:
             turns[key] = turn
         self._turns = turns
         return due
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The proposals to carry out now, and the proposals that are only shown."""
-
-    act: tuple[Proposal, ...] = ()
-    observe: tuple[Proposal, ...] = ()
-
-
-def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
-    """Return the chosen proposals, in the order in which they are carried out.
-
-    The order is by rank, then by the number of pods written, fewest first, then as the policy made
-    the proposals. A job gets one proposal. A policy that rests for a job, or that lost its
-    permission, can only give back what it took. A proposal that is only shown does not keep another
-    from acting.
-    """
-    jobs = {job.uid: job for job in signals.jobs}
-    chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
-    for proposal in sorted(proposals, key=_turn):
-        job = jobs.get(proposal.job)
-        if job is not None:
-            mode = _mode(proposal, job)
-            if mode is not Mode.OFF:
-                chosen[mode].setdefault(job.uid, proposal)
-    acting, observed = chosen[Mode.ACT], chosen[Mode.OBSERVE]
-    return Chosen(tuple(acting.values()), tuple(observed.values()))
-
-
-def _turn(proposal: Proposal) -> tuple[Rank, int, str]:
-    return (proposal.rank, proposal.cost, proposal.policy)
-
-
-def _mode(proposal: Proposal, job: JobSignal) -> Mode:
-    """Return what may be done with a proposal; giving back is allowed in every mode."""
-    if proposal.rank is Rank.RESTORE:
-        return Mode.ACT
-    choice = job.policies.get(proposal.policy)
-    return Mode.OFF if choice is None or proposal.policy in job.rests else choice.mode
 
 
 def _uid(job: JobSignal) -> str:

@@ -1,0 +1,67 @@
+"""What is recorded of the number of workers of a job."""
+
+from kfext.core.progress.reported import Progress
+from kfext.model.job_state import JobState
+from kfext.model.scale_state import MOST_SPEEDS, ScaleState
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.size.record import SizeRecord, size_record
+from kfext.state.running.size.scale import Sizes
+from tests.builders import job
+
+GANG = job("TFJob").ps(1).worker(3)
+
+
+def tracked(state: JobState | None = None) -> TrackedJob:
+    return TrackedJob(GANG.raw, GANG.build(), None, state or JobState())
+
+
+def made(state: JobState | None = None, *, asked: int = 3) -> SizeRecord:
+    return size_record(tracked(state), Sizes(3, 1, 20, asked))
+
+
+def test_its_speed_is_known_after_thirty_seconds_at_a_size() -> None:
+    size = made()
+    for at, step in ((100.0, 10), (120.0, 50), (130.0, 70)):
+        size.measure(Progress(step=step, at=at), restarts=0)
+    assert (size.speeds, size.largest) == ({3: 2.0}, 3)
+
+
+def test_steps_that_go_back_are_measured_anew() -> None:
+    size = made()
+    for at, step, restarts in ((100.0, 10, 0), (110.0, 5, 1), (140.0, 35, 1)):
+        size.measure(Progress(step=step, at=at), restarts=restarts)
+    assert size.speeds == {3: 1.0}
+
+
+def test_a_speed_counts_the_steps_of_one_metric() -> None:
+    size = made()
+    for at, step, metric in (
+        (100.0, 10, "accuracy"),
+        (130.0, 13, "accuracy"),
+        (160.0, 15_000, "loss"),
+        (170.0, 15_100, "loss"),
+    ):
+        size.measure(Progress(step=step, at=at, metric=metric), restarts=0)
+    assert size.speeds == {}
+    size.measure(Progress(step=15_300, at=190.0, metric="loss"), restarts=0)
+    assert size.speeds == {3: 10.0}
+
+
+def test_no_more_speeds_are_kept_than_are_remembered() -> None:
+    size = made(JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0))))
+    for at, step in ((100.0, 10), (130.0, 40)):
+        size.measure(Progress(step=step, at=at), restarts=0)
+    assert len(size.speeds) == MOST_SPEEDS
+    assert 3 in size.speeds
+
+
+def test_what_is_recorded_of_another_size() -> None:
+    state = made().state_with(JobState(), 2, cause="guard", pause=0.0, now=50.0)
+    assert (state.asked, state.admitted) == (3, 2)
+    assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")
+
+
+def test_of_the_size_that_was_asked_for_nothing_has_to_be_remembered() -> None:
+    before = JobState(asked=2, admitted=3)
+    state = made(before, asked=2).state_with(before, 2, cause="takeBack", pause=0.0, now=50.0)
+    assert (state.asked, state.admitted) == (0, 0)
