@@ -25,6 +25,7 @@ from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob, parse_job, pod_labels, pod_name
 from kfext.model.job_state import JobState, state_of
 from kfext.model.kinds.registered import KINDS
+from kfext.model.limit import Excluded, MaxNodes
 from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
@@ -351,9 +352,10 @@ def limits(
     assumed_burst: int | None = None,
 ) -> Limits:
     """Limits that allow everything but what is said."""
+    few = [] if max_nodes is None else [MaxNodes(max_nodes)]
+    failed = frozenset(excluded)
     return Limits(
-        max_nodes=max_nodes,
-        excluded=tuple(excluded),
+        on_nodes=(*few, *([Excluded(failed)] if failed else [])),
         closed=tuple(closed),
         topology_keys=tuple(topology_keys),
         assumed=tuple(sorted((assumed or {}).items())),

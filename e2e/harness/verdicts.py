@@ -239,7 +239,11 @@ def _member(spec: Object) -> Member:
 def _fits(pod: OddPod, spec: Object, ledger: Ledger) -> frozenset[str]:
     """Return the nodes on which kfext would let a pod of this spec go."""
     member = _member(spec)
-    fitting = {node for node in pod.among if still_fits([member], ledger, assignment={_ONLY: node})}
+    fitting = {
+        node
+        for node in pod.among
+        if still_fits([member], ledger, _ANYWHERE, assignment={_ONLY: node})
+    }
     placed = place([member], ledger, _ANYWHERE)
     chosen = set() if isinstance(placed, Verdict) else set(placed.values())
     if not chosen <= fitting or bool(chosen) != bool(fitting):

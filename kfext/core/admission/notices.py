@@ -125,8 +125,8 @@ def scaling_warnings(
 def _too_few_nodes(job: TrainingJob, settings: Settings) -> str:
     """Return which limit leaves too few nodes for pods that need a node each; empty if none."""
     apart = one_each((group.constraints, group.replicas) for group in job.groups)
-    for key, most in settings.node_limits.items():
-        if apart > most:
+    for key, limit in settings.node_limits.items():
+        if not limit.allow_set([str(number) for number in range(apart)]):
             return f"{apart} of its pods cannot share a node, but {key} is {settings.value(key)}"
     return ""
 

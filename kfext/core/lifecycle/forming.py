@@ -57,8 +57,8 @@ def without_its_room(
     if still_fits(
         [member for member in everyone if member.key in refused],
         ledger,
+        situation.limits,
         assignment={key: pod.home for key, pod in refused.items()},
-        closed=situation.cards.shunned,
         ignoring=claims,
     ):
         return None

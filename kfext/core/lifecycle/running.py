@@ -198,9 +198,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         if whole and still_fits(
             [member for member in members_of(job, live.values()) if member.key in planned],
             ledger,
+            situation.limits,
             assignment=plan.assignment,
-            excluded=situation.excluded,
-            closed=situation.cards.shunned,
             ignoring=claims,
         ):
             learnt = _learnt(situation, ledger, plan)

@@ -13,6 +13,8 @@ from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu import CardNeed, Place, parts_in, without_parts
 from kfext.model.job import TrainingJob
+from kfext.model.limit import Excluded, Limit, MaxNodes
+from kfext.model.node import Node
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
@@ -197,8 +199,7 @@ class Limits:
     Equal limits give equal answers, so limits are part of the key of cached answers. No field has a
     default, so that the type checker finds a limit that is not passed on.
 
-    `max_nodes`: how many nodes the gang may use; None: any number.
-    `excluded`: the names of nodes that may not be used.
+    `on_nodes`: which nodes the gang may use.
     `closed`: the slots of nodes that may not be shared.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
     `assumed`: the requests that scores, but never fits, assume for a pod without any.
@@ -206,8 +207,7 @@ class Limits:
         None: the CPU that pods can use does not count.
     """
 
-    max_nodes: int | None
-    excluded: tuple[str, ...]
+    on_nodes: tuple[Limit, ...]
     closed: tuple[Place, ...]
     topology_keys: tuple[str, ...]
     assumed: tuple[tuple[str, int], ...]
@@ -216,11 +216,26 @@ class Limits:
     def with_terms(self, pods: Iterable[Constraints]) -> Self:
         """Return the limits of a gang of such pods, which may require one node themselves."""
         together = any(constraints.together for constraints in pods)
-        return replace(self, max_nodes=1) if together else self
+        return replace(self, on_nodes=(*self.on_nodes, MaxNodes(1))) if together else self
+
+    @property
+    def max_nodes(self) -> int | None:
+        """How many nodes the gang may use; None: any number."""
+        numbers = (limit.number for limit in self.on_nodes if isinstance(limit, MaxNodes))
+        return min(numbers, default=None)
+
+    @property
+    def after_failure(self) -> bool:
+        """Whether nodes are excluded on which the gang failed."""
+        return any(isinstance(limit, Excluded) for limit in self.on_nodes)
+
+    def allow_node(self, node: Node) -> bool:
+        """Return whether a pod of the gang may use a node."""
+        return all(limit.allows(node) for limit in self.on_nodes)
 
     def allow(self, nodes: Collection[str]) -> bool:
         """Return whether a whole gang may be on these nodes."""
-        return self.max_nodes is None or len(set(nodes)) <= self.max_nodes
+        return all(limit.allow_set(nodes) for limit in self.on_nodes)
 
 
 def limits_of(
@@ -231,10 +246,10 @@ def limits_of(
     The job failed on `excluded` nodes. In `closed` slots it would meet a job that it must not share
     a GPU with.
     """
-    placement = settings.placement
+    placement, names = settings.placement, frozenset(excluded)
+    failed = [Excluded(names)] if names else []
     return Limits(
-        max_nodes=min(settings.node_limits.values(), default=None),
-        excluded=tuple(excluded),
+        on_nodes=(*settings.node_limits.values(), *failed),
         closed=tuple(closed),
         topology_keys=placement.topology_keys,
         assumed=tuple(sorted(placement.assumed_requests.items())),

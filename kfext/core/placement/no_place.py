@@ -7,8 +7,8 @@ import numpy as np
 
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask, in_words
-from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Batch, Gang, Limits
+from kfext.core.placement.candidates import Candidates
+from kfext.core.placement.gang import Batch, Gang
 from kfext.core.words import listed, nodes, pods
 from kfext.model.gpu import COUNTS, has_part
 from kfext.model.node import Node
@@ -26,25 +26,15 @@ _CAUSES = 3
 """How many causes a message names, the most frequent first."""
 
 
-def no_place(
-    gang: Gang,
-    ledger: Ledger,
-    *,
-    possible: Sequence[Mask],
-    open_: Sequence[Mask],
-    free: Amounts,
-    kept_for: str,
-    limits: Limits,
-    ever: bool,
-) -> Verdict:
+def no_place(gang: Gang, may: Candidates, *, free: Amounts, kept_for: str, ever: bool) -> Verdict:
     """Return why a gang cannot be placed now; `ever`: whether the empty cluster would hold it.
 
-    `possible` marks per batch the rows that its constraints allow, `open_` those rows where its
-    host ports are free. `free` is without and with what is kept for the job `kept_for`, shape (2,
-    resources, rows).
+    `may`: the rows that it may use. `free` is without and with what is kept for the job `kept_for`,
+    shape (2, resources, rows).
     """
+    ledger, limits, possible = may.ledger, may.limits, may.possible
     narrowest = min(range(len(possible)), key=lambda at: np.count_nonzero(possible[at]))
-    eligible = [*_eligible(gang, narrowest, ledger, possible)]
+    eligible = [*_eligible(gang, narrowest, may)]
     if not possible[narrowest].any():
         return Verdict(REASON_NO_ELIGIBLE_NODE, "; ".join(eligible))
     anywhere = np.logical_or.reduce(possible)
@@ -58,7 +48,7 @@ def no_place(
     if shortages:
         shortages += _cards(gang, [ledger.nodes[row] for row in np.flatnonzero(anywhere)])
     why = [*shortages, *_apart(gang, most)] or [
-        _taken_ports(gang, possible, open_) or _in_pieces(limits.max_nodes)
+        _taken_ports(gang, possible, may.open) or _in_pieces(limits.max_nodes)
     ]
     if not ever:
         why.append("it would not fit even if the nodes were empty")
@@ -68,10 +58,9 @@ def no_place(
     return Verdict(REASON_NO_ROOM if ever else REASON_TOO_BIG, message)
 
 
-def _eligible(
-    gang: Gang, narrowest: int, ledger: Ledger, possible: Sequence[Mask]
-) -> Iterator[str]:
+def _eligible(gang: Gang, narrowest: int, may: Candidates) -> Iterator[str]:
     """Yield how many nodes are eligible for the narrowest batch, then what excludes the others."""
+    ledger, possible = may.ledger, may.possible
     if not ledger.node_count:
         yield "the cluster has no nodes"
         return
@@ -89,15 +78,18 @@ def _eligible(
         f"{number or 'none'} of {ledger.node_count} nodes {'is' if number < 2 else 'are'} eligible"
     )
     yield f"{what} for {whose}" if several else what
-    yield from _causes(batch, ledger, mask, whose=whose if several else "the pods")
+    yield from _causes(batch, may, whose=whose if several else "the pods")
 
 
-def _causes(batch: Batch, ledger: Ledger, possible: Mask, *, whose: str) -> Iterator[str]:
+def _causes(batch: Batch, may: Candidates, *, whose: str) -> Iterator[str]:
     """Yield how many nodes each obstacle excludes, the most frequent first."""
+    ledger = may.ledger
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
     named = [(count, in_words(what, number=count, pods=whose)) for what, count in obstacles.items()]
-    if tried := int(np.count_nonzero(fit & ~possible)):
-        named.append((tried, f"{nodes(tried)} left out after failed attempts"))
+    eligible = [ledger.nodes[row] for row in np.flatnonzero(fit)]
+    for limit in may.limits.on_nodes:
+        if shut := sum(node is not None and not limit.allows(node) for node in eligible):
+            named.append((shut, f"{nodes(shut)} {limit.why}"))
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
         named.append((shared, f"{nodes(shared)} without a {HOSTNAME} label of its own"))
     named.sort(key=lambda cause: (-cause[0], cause[1]))

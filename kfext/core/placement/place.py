@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.candidates import candidates
 from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.no_place import no_place
 from kfext.core.placement.score import BALANCE, DEFAULT, Rows, Weights, instead, ranking
 from kfext.core.placement.solve import Task, cpu_for, roomiest, solve
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu import Place
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 
@@ -47,12 +46,11 @@ def place(
     moving = gang([member for member in members if member.key not in bound] if bound else members)
     if not moving.members:
         return dict(bound)
-    limits = limits.with_terms(batch.constraints for batch in moving.batches)
-    ledger = ledger.closing(limits.closed)
-    possible = _masks(moving, ledger, excluded=limits.excluded)
+    may = candidates(moving, ledger, limits, ignoring=ignoring)
+    limits, ledger = may.limits, may.ledger
     task = Task(
         gang=moving,
-        masks=_beside_others(moving, ledger, possible, ignoring=ignoring),
+        masks=may.open,
         ranking=ranking(moving, ledger, assumed=dict(limits.assumed)),
         weights=weights,
         homes=_rows(bound.values(), ledger),
@@ -66,17 +64,14 @@ def place(
             cpu = cpu_for(members, ledger, bound, assumed=limits.assumed_burst, ignoring=ignoring)
             rows = roomiest(task, rows, free=free, cpu=cpu)
         return {**bound, **_named(moving, rows, ledger)}
-    empty = replace(task, masks=possible, levels=())
+    empty = replace(task, masks=may.possible, levels=())
     claims, kept_for = kept
     idle = ledger.free(moving.resources, ignoring=(*ignoring, *claims)) if claims else free
     return no_place(
         moving,
-        ledger,
-        possible=possible,
-        open_=task.masks,
+        may,
         free=np.stack((free, idle)),
         kept_for=kept_for,
-        limits=limits,
         ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
     )
 
@@ -99,39 +94,6 @@ def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:
     return np.array(sorted(rows), dtype=np.intp)
 
 
-def _masks(moving: Gang, ledger: Ledger, *, excluded: Collection[str]) -> Sequence[Mask]:
-    """Return per batch which rows its constraints allow, regardless of free capacity."""
-    shut = _rows(excluded, ledger)
-    masks = []
-    for batch in moving.batches:
-        mask = ledger.eligible(batch.constraints)
-        if len(shut):
-            mask = mask.copy()
-            mask[shut] = False
-        masks.append(mask)
-    return masks
-
-
-def _beside_others(
-    moving: Gang, ledger: Ledger, masks: Sequence[Mask], *, ignoring: Collection[Hashable]
-) -> Sequence[Mask]:
-    """Return the masks without the rows where other pods have what is exclusive to the batch.
-
-    If a batch must be with certain pods, only the rows of these pods are left.
-    """
-    open_ = []
-    for batch, mask in zip(moving.batches, masks, strict=True):
-        taken = ledger.with_any_taken(batch.constraints.exclusive, ignoring=ignoring)
-        if taken:
-            mask = mask.copy()  # noqa: PLW2901
-            mask[taken] = False
-        with_ = batch.constraints.together
-        if with_ and (rows := ledger.with_any_taken(with_, ignoring=ignoring)):
-            mask = mask & np.isin(np.arange(len(mask)), rows)  # noqa: PLW2901
-        open_.append(mask)
-    return open_
-
-
 def _named(moving: Gang, rows: Rows, ledger: Ledger) -> Assignment:
     nodes = [ledger.nodes[row] for row in rows]
     return {
@@ -144,32 +106,30 @@ def _named(moving: Gang, rows: Rows, ledger: Ledger) -> Assignment:
 def still_fits(
     members: Sequence[Member],
     ledger: Ledger,
+    limits: Limits,
     *,
     assignment: Assignment,
-    excluded: Collection[str] = (),
-    closed: Collection[Place] = (),
     ignoring: Collection[Hashable] = (),
 ) -> bool:
     """Return whether every member still fits on its node in `assignment`, on the present ledger.
 
-    `excluded` and `closed` are nodes and slots as in Limits, `ignoring` the claims of the members
-    themselves.
+    `ignoring`: the claims of the members themselves.
     """
-    ledger = ledger.closing(closed)
     moving = gang(members)
+    may = candidates(moving, ledger, limits, ignoring=ignoring)
+    ledger = may.ledger
     places = [ledger.row(assignment.get(member.key, "")) for member in moving.members]
     rows = np.array([row for row in places if row is not None], dtype=np.intp)
     if not places:
         return True
-    if len(rows) < len(places):
+    nodes = [assignment[member.key] for member in moving.members if member.key in assignment]
+    if len(rows) < len(places) or not may.limits.allow(nodes):
         return False
-    possible = _masks(moving, ledger, excluded=excluded)
-    masks = _beside_others(moving, ledger, possible, ignoring=ignoring)
     free = ledger.free(moving.resources, ignoring=ignoring)
     left = free.copy()
     taken: set[tuple[int, Exclusive]] = set()
     start = 0
-    for batch, mask in zip(moving.batches, masks, strict=True):
+    for batch, mask in zip(moving.batches, may.open, strict=True):
         own = rows[start : start + batch.count]
         start += batch.count
         left -= np.bincount(own, minlength=left.shape[1]) * batch.requests[:, None]

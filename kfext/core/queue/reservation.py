@@ -19,7 +19,8 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Batch, Gang, Limits, Member, gang
+from kfext.core.placement.candidates import candidates
+from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.place import place
 from kfext.core.queue.occupants import Ends, Need, Occupants, kept_of, leavers, need_of
 from kfext.model.gang_terms import Exclusive
@@ -119,20 +120,15 @@ def reserve(
     and without a job to wait for.
     """
     wanted = gang(members)
-    limits = limits.with_terms(batch.constraints for batch in wanted.batches)
-    ledger = ledger.closing(limits.closed)
+    may = candidates(wanted, ledger, limits, occupied=ledger.without(lambda tier: tier.of_job))
+    limits, ledger = may.limits, may.ledger
     emptied = ledger.without(lambda tier: tier.of_job)
-    shut = limits.excluded
-    open_ = np.array([node is not None and node.name not in shut for node in ledger.nodes])
     prospect = _Prospect(
         wanted=wanted,
         ledger=ledger,
         free=ledger.free(wanted.resources, ignoring=ignoring),
         later=emptied.free(wanted.resources, ignoring=ignoring),
-        masks=[
-            ledger.eligible(batch.constraints) & open_ & _without_taken(batch, emptied)
-            for batch in wanted.batches
-        ],
+        masks=may.open,
     )
     found = [*_on_one_node(prospect, all_alike=not soonest), *_on_many(prospect)]
     ways = [way for way in found if limits.allow(way)]
@@ -154,6 +150,11 @@ def reserve(
     return min(kept, key=rank, default=None)
 
 
+def _emptied(ledger: Ledger) -> Ledger:
+    """Return what is there when all training jobs have ended."""
+    return ledger.without(lambda tier: tier.of_job)
+
+
 def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Need]) -> bool:
     """Return whether a gang fits once the jobs have ended that it waits for, and not before.
 
@@ -164,13 +165,6 @@ def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Nee
         return False
     as_it_is = all(on.holds(node, need, already=True) for node, need in needs.items())
     return bool(reservation.waits_for) or not as_it_is
-
-
-def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
-    """Return the rows where only jobs that kfext waits for have what is exclusive to the batch."""
-    mask = np.ones(len(emptied.nodes), dtype=np.bool_)
-    mask[emptied.with_any_taken(batch.constraints.exclusive)] = False
-    return mask
 
 
 def _on_one_node(prospect: _Prospect, *, all_alike: bool) -> list[_Way]:

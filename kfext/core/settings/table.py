@@ -34,6 +34,7 @@ from kfext.core.settings.values import (
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
+from kfext.model.limit import Limit, MaxNodes
 from kfext.model.policy import HostNetwork, Mode, Placement, PolicyChoice, QueueOrder
 from kfext.names import DOMAIN
 
@@ -55,8 +56,8 @@ class Row:
     `allowed`, `example`: the values in words, and a value that is not the default.
     `schema`: of the field in a TrainingPolicy; empty if only a job's own annotation counts.
     `effect`, `since`: what the setting does, and when an edit takes effect, in Markdown.
-    `max_nodes`: from a value, how many nodes the job may use; None: any number. A job with a limit
-        is never released.
+    `limit`: from a value, the limit on the nodes of the job; None: no limit. A job with a limit is
+        never released.
     `to_pods`: from a value, what admission writes into the pod templates wherever the setting comes
         from, for the pod webhook; None: nothing.
     """
@@ -67,7 +68,7 @@ class Row:
     effect: str
     since: str
     schema: Mapping[str, Any] = field(default_factory=dict)
-    max_nodes: Callable[[Any], int | None] | None = None
+    limit: Callable[[Any], Limit | None] | None = None
     to_pods: Callable[[Any], str | None] | None = None
 
 
@@ -109,7 +110,7 @@ class Settings:
         "means that [CPU beyond the requests](queue.md#cpu-beyond-the-requests) does not count. "
         "`off`: kfext neither suspends the job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
-        max_nodes=lambda value: 1 if value is Colocation.REQUIRED else None,
+        limit=lambda value: MaxNodes(1) if value is Colocation.REQUIRED else None,
         to_pods=str,
     )
     network: str = _words(
@@ -256,12 +257,12 @@ class Settings:
         )
 
     @property
-    def node_limits(self) -> Mapping[str, int]:
-        """By key of a setting that limits the nodes of the job: how many the job may use."""
-        found: dict[str, int] = {}
-        for key, name, max_nodes in _NODE_LIMITS:  # each decision asks several times
-            if (most := max_nodes(getattr(self, name))) is not None:
-                found[key] = most
+    def node_limits(self) -> Mapping[str, Limit]:
+        """By key of a setting that limits the nodes of the job: the limit."""
+        found: dict[str, Limit] = {}
+        for key, name, limit_of in _NODE_LIMITS:  # each decision asks several times
+            if (limit := limit_of(getattr(self, name))) is not None:
+                found[key] = limit
         return {} if self.colocation is Colocation.OFF else found
 
     @property
@@ -312,9 +313,7 @@ OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
 """The keys of GPU sharing, which only count as annotations of the job itself."""
 TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
 """By key that the pod webhook reads: from a value, what admission writes into pod templates."""
-_NODE_LIMITS = tuple(
-    (key, field_of(key), row.max_nodes) for key, row in TABLE.items() if row.max_nodes
-)
+_NODE_LIMITS = tuple((key, field_of(key), row.limit) for key, row in TABLE.items() if row.limit)
 
 
 def parse_setting(key: str, written: str, *, place: str) -> Any:

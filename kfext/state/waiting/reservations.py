@@ -336,7 +336,7 @@ class ReservationManager:
             if (reservation := reserved(members)) is not None:
                 return reservation
             in_pool = expecting_tolerations(tracked.job, tracked.state, ledger)
-            if in_pool is None or limits.excluded:
+            if in_pool is None or limits.after_failure:
                 return None
             if not _is_hopeless(place(members, ledger, limits)):
                 return None

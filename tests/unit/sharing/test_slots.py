@@ -76,7 +76,7 @@ def test_a_job_goes_to_another_card_of_a_node_where_a_card_is_closed_to_it() -> 
         (member,) = wanted
         card = CardNeed(50).at(slot)
         there = replace(member, card=card, requests={**uncounted(member.requests), card.name: 1})
-        assert still_fits([there], on, assignment=found, closed=closed) is fits
+        assert still_fits([there], on, limits(closed=closed), assignment=found) is fits
     both = [("a", 0), ("a", 1)]
     assert isinstance(place(wanted, on, limits(closed=both)), Verdict)
 

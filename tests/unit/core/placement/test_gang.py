@@ -14,6 +14,7 @@ from kfext.core.settings.resolve import resolve
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.gang_terms import GangTerm
+from kfext.model.limit import Excluded, MaxNodes
 from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import COLOCATION
 from tests.builders import JobBuilder, apart, job, limits, pod
@@ -150,8 +151,10 @@ def test_who_asks_for_what(pods: list[Mapping[str, Any]], want: list[int]) -> No
 
 NOTHING = limits_of(Settings(), excluded=())
 SET: dict[str, tuple[Limits, object]] = {
-    "max_nodes": (limits_of(Settings(colocation=Colocation.REQUIRED), excluded=()), 1),
-    "excluded": (limits_of(Settings(), excluded=["b", "a"]), ("b", "a")),
+    "on_nodes": (
+        limits_of(Settings(colocation=Colocation.REQUIRED), excluded=["b", "a"]),
+        (MaxNodes(1), Excluded(frozenset("ab"))),
+    ),
     "closed": (limits_of(Settings(), excluded=(), closed=[("a", 0)]), (("a", 0),)),
     "topology_keys": (
         limits_of(Settings(placement=Placement(topology_keys=("zone", "rack"))), excluded=()),
@@ -192,10 +195,11 @@ def test_what_pods_can_use_counts_unless_colocation_is_set(
     assert limits_of(settings, excluded=()).assumed_burst == want
 
 
+REQUIRED = limits_of(Settings(colocation=Colocation.REQUIRED), excluded=())
 ALLOWED: dict[str, tuple[Limits, list[str], bool]] = {
     "anywhere": (NOTHING, ["a", "b"], True),
-    "one node, if required": (SET["max_nodes"][0], ["a", "a"], True),
-    "not two, if one is required": (SET["max_nodes"][0], ["a", "b"], False),
+    "one node, if required": (REQUIRED, ["a", "a"], True),
+    "not two, if one is required": (REQUIRED, ["a", "b"], False),
     "as many as are allowed": (limits(max_nodes=2), ["a", "b", "a"], True),
     "no more": (limits(max_nodes=2), ["a", "b", "c"], False),
 }

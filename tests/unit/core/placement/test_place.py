@@ -55,7 +55,7 @@ def test_what_others_overcommit_is_no_matter_to_pods_that_do_not_request_it() ->
         members = job().worker(pods, gpus=1).members()
         found = place(members, on, limits())
         assert not isinstance(found, Verdict)
-        assert still_fits(members, on, assignment=found)
+        assert still_fits(members, on, limits(), assignment=found)
     assert isinstance(place(job().worker(4, gpus=1, cpu="1").members(), on, limits()), Verdict)
 
 
@@ -85,10 +85,10 @@ def test_a_planned_gang_with_host_ports_still_fits_where_its_own_plan_is() -> No
         claim = Claim(plan[member.key], member.requests, member.constraints.host_ports)
         on.claim(member.key, claim)
     own = [member.key for member in members]
-    assert still_fits(members, on, assignment=plan, ignoring=own)
-    assert not still_fits(members, on, assignment=plan)
+    assert still_fits(members, on, limits(), assignment=plan, ignoring=own)
+    assert not still_fits(members, on, limits(), assignment=plan)
     together = dict.fromkeys(plan, "a")
-    assert not still_fits(members, on, assignment=together, ignoring=own)
+    assert not still_fits(members, on, limits(), assignment=together, ignoring=own)
 
 
 # --- a plan that was made before --------------------------------------------------------------
@@ -111,18 +111,18 @@ def test_whether_a_plan_still_holds(assignment: Assignment, want: bool) -> None:
         used={"full": {"cpu": "32"}},
     )
     members = job().master(cpu="2", ports=[80]).worker(cpu="1", ports=[80]).members()
-    assert still_fits(members, on, assignment=assignment, excluded=["shut"]) is want
+    assert still_fits(members, on, limits(excluded=["shut"]), assignment=assignment) is want
 
 
 def test_a_plan_does_not_hold_of_which_a_node_is_gone() -> None:
     on, members = ledger(node("a")), job().worker(2, cpu="1").members()
     plan = {members[0].key: "a", members[1].key: "gone"}
-    assert not still_fits(members, on, assignment=plan)
-    assert still_fits(members[:1], on, assignment=plan)
+    assert not still_fits(members, on, limits(), assignment=plan)
+    assert still_fits(members[:1], on, limits(), assignment=plan)
 
 
 def test_a_plan_of_nobody_still_holds() -> None:
-    assert still_fits([], ledger(), assignment={})
+    assert still_fits([], ledger(), limits(), assignment={})
 
 
 # --- gangs of unlike pods ---------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_no_overcommit_and_no_broken_constraint(
     homes = set(bound.values())
     assert within.allow(set(found.values())) or set(found.values()) == homes
     rest = {member.key: found[member.key] for member in moving}
-    assert still_fits(moving, on, assignment=rest, excluded=excluded, ignoring=ignoring)
+    assert still_fits(moving, on, limits(excluded=excluded), assignment=rest, ignoring=ignoring)
 
 
 @settings(max_examples=300, deadline=None)
@@ -295,7 +295,7 @@ def test_a_lost_member_does_not_go_where_another_member_is() -> None:
     found = place(members_of(made), on, limits(), bound=bound)
     assert nodes_of(found) == ["a", "b", "c"]
     (lost,) = [member for member in members_of(made) if member.key not in bound]
-    assert [still_fits([lost], on, assignment={lost.key: name}) for name in "abc"] == [
+    assert [still_fits([lost], on, limits(), assignment={lost.key: name}) for name in "abc"] == [
         False,
         False,
         True,
@@ -307,7 +307,7 @@ def test_a_plan_fits_no_longer_if_two_pods_that_must_be_apart_are_on_one_node() 
     members = job().worker(2, cpu="1", spec=APART_SPEC).members()
     keys = [member.key for member in members]
     fits = [
-        still_fits(members, on, assignment=dict(zip(keys, nodes, strict=True)))
+        still_fits(members, on, limits(), assignment=dict(zip(keys, nodes, strict=True)))
         for nodes in ("ab", "aa")
     ]
     assert fits == [True, False]
@@ -381,7 +381,7 @@ def test_a_lost_member_with_affinity_goes_where_the_others_are_or_waits() -> Non
     bound = {ReplicaKey("worker", 0): "a"}
     assert nodes_of(place(members_of(made), on, limits(), bound=bound)) == ["a", "a"]
     (lost,) = [member for member in members_of(made) if member.key not in bound]
-    fits = [still_fits([lost], on, assignment={lost.key: name}) for name in "ab"]
+    fits = [still_fits([lost], on, limits(), assignment={lost.key: name}) for name in "ab"]
     assert fits == [True, False]
     on.claim("other", Claim("a", {"cpu": 1000}))
     assert isinstance(place(members_of(made), on, limits(), bound=bound), Verdict)

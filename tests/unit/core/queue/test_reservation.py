@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import event, given, settings
@@ -16,6 +17,7 @@ from kfext.core.queue.occupants import Need, Occupants
 from kfext.core.queue.reservation import Reservation, keep, reserve
 from kfext.core.settings.resolve import settings_of
 from kfext.model.gang_terms import GangTerm
+from kfext.model.limit import Excluded
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from tests.builders import Raw, apart, job, ledger, limits, node, together
@@ -449,6 +451,8 @@ def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods
         assert (made.free([GPU, "pods"]) >= 0).all()
 
 
+LABELLED: dict[str, Any] = {"labels": {"pool": "a"}}
+TAINTED: dict[str, Any] = {"taints": [{"key": "pool", "effect": "NoSchedule"}]}
 # The limits that each setting makes by itself: what place demands, a reservation must know too.
 WITHIN = sorted(
     {limits(max_nodes=most) for most in (2, 3)}
@@ -469,12 +473,15 @@ WITHIN = sorted(
     use=uses,
     pods=st.integers(1, 48),
     within=st.sampled_from(WITHIN),
-    spec=st.sampled_from([None, None, apart(GangTerm("train"))]),
+    spec=st.sampled_from([None, None, apart(GangTerm("train")), {"nodeSelector": {"pool": "a"}}]),
+    other=st.dictionaries(st.sampled_from("abcd"), st.sampled_from([LABELLED, TAINTED])),
 )
 def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
-    use: Use, pods: int, within: Limits, spec: Raw | None
+    use: Use, pods: int, within: Limits, spec: Raw | None, other: dict[str, dict[str, Any]]
 ) -> None:
     made = cluster(use, gpus=16)
+    for name in other.keys() & use.keys():
+        made.set_node(node(name, gpus=16, **other[name]))
     pods = min(pods, 5) if spec else pods  # of five, four nodes hold one each
     head = members_of(job(uid="head").worker(pods, gpus=1, spec=spec).build())
     found = reserve("head", head, made, within, ends={})
@@ -485,7 +492,7 @@ def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
             if claim.job in found.waits_for:
                 made.drop(key)
         others = tuple(name for name in use if name not in found.nodes)
-        inside = replace(within, excluded=within.excluded + others)
+        inside = replace(within, on_nodes=(*within.on_nodes, Excluded(frozenset(others))))
         assert not isinstance(place(head, made, inside), Verdict)
 
 

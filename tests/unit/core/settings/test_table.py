@@ -37,7 +37,7 @@ def settings_with(key: str) -> Settings:
     return Settings(**{field_of(key): parse_setting(key, TABLE[key].example, place="f")})
 
 
-LIMITS = [key for key, row in TABLE.items() if row.max_nodes]
+LIMITS = [key for key, row in TABLE.items() if row.limit]
 
 
 @pytest.mark.parametrize("key", LIMITS)

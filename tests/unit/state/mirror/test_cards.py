@@ -14,6 +14,7 @@ from kfext.core.settings.table import Settings
 from kfext.model.constraints import Toleration
 from kfext.model.gpu import GpuShare, resource_of
 from kfext.model.job_state import JobState
+from kfext.model.limit import Excluded
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
@@ -164,7 +165,7 @@ def test_a_job_is_placed_on_other_nodes_and_slots_than_the_slots_that_failed_it(
         cluster.observe_job(made.annotated(names.STATE, state.encode(job_uid="uid-1")).held().raw)
         (tracked,) = cluster.jobs.values()
         found = cluster.books.limits(tracked, Settings(), now=60.0)
-        assert (found.excluded, found.closed) == (("m",), closed)
+        assert (found.on_nodes, found.closed) == ((Excluded(frozenset("m")),), closed)
         cluster = Cluster()
         cluster.books.cards.want("uid-high", {HERE: ()})
 

@@ -1,0 +1,76 @@
+"""Which nodes a gang may use: the one answer of the solver, the barrier and the reservation."""
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kfext.core.ledger.fit import Mask
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Batch, Gang, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The rows of a ledger that a gang may use.
+
+    `limits`: the limits with what the pods themselves require.
+    `ledger`: without the slots that the limits close.
+    `possible`: by batch, the rows that its constraints and the limits allow.
+    `open`: by batch, those of the rows where no other pod has what is exclusive to the batch.
+    """
+
+    limits: Limits
+    ledger: Ledger
+    possible: Sequence[Mask]
+    open: Sequence[Mask]
+
+
+def candidates(
+    wanted: Gang,
+    ledger: Ledger,
+    limits: Limits,
+    *,
+    ignoring: Collection[Hashable] = (),
+    occupied: Ledger | None = None,
+) -> Candidates:
+    """Return the rows that a gang may use, whatever capacity they have free.
+
+    `ignoring`: claims of the gang itself. `occupied`: the ledger with the pods that count, by
+    default the same.
+    """
+    limits = limits.with_terms(batch.constraints for batch in wanted.batches)
+    shut = [row for row, node in enumerate(ledger.nodes) if node and not limits.allow_node(node)]
+    possible = [_without(ledger.eligible(batch.constraints), shut) for batch in wanted.batches]
+    there = ledger if occupied is None else occupied
+    return Candidates(
+        limits=limits,
+        ledger=ledger.closing(limits.closed),
+        possible=possible,
+        open=[
+            _beside_others(batch, there, mask, ignoring=ignoring)
+            for batch, mask in zip(wanted.batches, possible, strict=True)
+        ],
+    )
+
+
+def _beside_others(
+    batch: Batch, ledger: Ledger, mask: Mask, *, ignoring: Collection[Hashable]
+) -> Mask:
+    """Return a mask without the rows where other pods have what is exclusive to the batch.
+
+    If a batch must be with certain pods, only the rows of these pods are left.
+    """
+    taken = ledger.with_any_taken(batch.constraints.exclusive, ignoring=ignoring)
+    mask, together = _without(mask, taken), batch.constraints.together
+    if together and (rows := ledger.with_any_taken(together, ignoring=ignoring)):
+        return mask & np.isin(np.arange(len(mask)), rows)
+    return mask
+
+
+def _without(mask: Mask, rows: Sequence[int]) -> Mask:
+    if not rows:
+        return mask
+    mask = mask.copy()
+    mask[rows] = False
+    return mask

@@ -1,0 +1,61 @@
+"""Which nodes a gang may use: the solver, the barrier and the reservation give one answer."""
+
+from typing import Any
+
+import pytest
+
+from kfext.core.placement.gang import Limits, members_of
+from kfext.core.placement.place import place, still_fits
+from kfext.core.queue.reservation import reserve
+from kfext.core.settings.table import TABLE
+from kfext.model.limit import Excluded, Limit, MaxNodes
+from kfext.model.verdict import Verdict
+from tests.builders import job, limits
+from tests.unit.core.queue.cluster import cluster
+
+FREE: dict[str, dict[str, int]] = {"a": {}, "b": {}}
+FULL = {"a": {"x": 8}, "b": {"y": 8}}
+GANGS: dict[type[Limit], tuple[Limit, int]] = {
+    Excluded: (Excluded(frozenset("a")), 1),
+    MaxNodes: (MaxNodes(1), 2),
+}
+"""A limit of each kind, and how many pods of 5 of 8 GPUs it concerns on the nodes a and b."""
+
+
+def answers(number: int, within: Limits) -> dict[str, Any]:
+    """What each user says of a gang that would go to a, or to a and b."""
+    members = members_of(job(uid="head").worker(number, gpus=5).build())
+    placed = place(members, cluster(FREE, gpus=8), within)
+    planned = {member.key: home for member, home in zip(members, "ab", strict=False)}
+    kept = reserve("head", members, cluster(FULL, gpus=8), within, ends={})
+    return {
+        "place": None if isinstance(placed, Verdict) else set(placed.values()),
+        "still_fits": still_fits(members, cluster(FREE, gpus=8), within, assignment=planned),
+        "reserve": kept and set(kept.nodes),
+    }
+
+
+@pytest.mark.parametrize("kind", GANGS, ids=lambda kind: kind.__name__)
+def test_every_limit_changes_the_answer_of_all_three(kind: type[Limit]) -> None:
+    limit, number = GANGS[kind]
+    without, within = (
+        answers(number, Limits((*given,), (), (), (), None)) for given in ((), (limit,))
+    )
+    assert without == {
+        "place": set("ab"[:number]),
+        "still_fits": True,
+        "reserve": set("ab"[:number]),
+    }
+    assert {user for user, answer in within.items() if answer == without[user]} == set()
+
+
+def test_every_kind_of_limit_is_tried_and_the_limits_of_settings_are_among_them() -> None:
+    assert {kind.__name__ for kind in Limit.__subclasses__()} == {kind.__name__ for kind in GANGS}
+    of_settings = {
+        type(row.limit(row.parse(row.example))) for row in TABLE.values() if row.limit is not None
+    }
+    assert of_settings <= GANGS.keys()
+
+
+def test_a_node_that_no_limit_shuts_is_allowed() -> None:
+    assert answers(1, limits())["place"] == {"a"}
