@@ -32,7 +32,7 @@ from kfext.cli.output import (
     short,
 )
 from kfext.cli.progress import NO_PROGRESS, STOPPED, is_resized, progress_in, steps
-from kfext.core.queue.order import Classes, priority_class
+from kfext.core.queue.priority import Classes, priority_class
 from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, NotFound, Unavailable, UserError
 from kfext.kube.client import Client

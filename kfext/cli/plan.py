@@ -16,7 +16,7 @@ from kfext.cli.output import entry, format_output, output_option, plain, table
 from kfext.cli.render import review
 from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
-from kfext.core.queue.order import in_line
+from kfext.core.queue.priority import in_line
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client

@@ -25,7 +25,7 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
 )
 from kfext.core.progress.reported import Reported
-from kfext.core.queue.order import priority_class
+from kfext.core.queue.priority import priority_class
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
 from kfext.names import PHASES

@@ -24,7 +24,7 @@ from kfext.core.lifecycle.refused import while_refused
 from kfext.core.lifecycle.situation import CardView, Refused, Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.placement.gang import members_of
-from kfext.core.queue.order import priority_class
+from kfext.core.queue.priority import priority_class
 from kfext.model.moment import Moment
 from kfext.model.plan import Places
 from kfext.model.pod import Pod

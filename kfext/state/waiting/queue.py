@@ -10,7 +10,8 @@ from kfext.core.elastic import scales, starts_anew
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
-from kfext.core.queue.order import Turn, in_line, priority_class, turn
+from kfext.core.queue.order import Turn, turn
+from kfext.core.queue.priority import in_line, priority_class
 from kfext.core.queue.quota import NO_RAISE
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import Settings
@@ -100,10 +101,14 @@ class Queue:
         )
         return NO_RAISE if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
 
-    def turn(self, tracked: TrackedJob) -> Turn:
-        """Return the sort key of a waiting job."""
-        counts = self._counts_length(tracked)
-        length = self.lengths.rest(tracked.job, now=0.0) if counts else USUAL_SECONDS
+    def turn(self, tracked: TrackedJob, *, rest: float | None = None) -> Turn:
+        """Return the sort key of a job: smaller comes first.
+
+        `rest`: the seconds to its end; by default as if it has not started.
+        """
+        length = USUAL_SECONDS
+        if self._counts_length(tracked):
+            length = self.lengths.rest(tracked.job, now=0.0) if rest is None else rest
         return turn(tracked.job, self.priority(tracked), length)
 
     def _counts_length(self, tracked: TrackedJob) -> bool:

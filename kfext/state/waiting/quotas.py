@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from kfext.core.queue.order import Classes, default_class
+from kfext.core.queue.priority import Classes, default_class
 from kfext.core.queue.quota import QuotaView, demand
 from kfext.model.charge import PodCharge
 from kfext.model.quantity import CPU

@@ -298,8 +298,6 @@ def test_what_is_written_is_read_back() -> None:
 
 
 SPOILT = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), invalid="bad")
-
-
 EDITED = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(), edited="other")
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
 from kfext.core.elastic import why_left_alone, why_one_size
-from kfext.core.queue.order import Turn, turn
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.state.mirror.cluster import Cluster
@@ -135,15 +134,14 @@ class ScaleProposals:
             and now.monotonic >= record_of(job).grows_at
             and record_of(job).sizes.now < record_of(job).sizes.most
         ]
-        ripe.sort(key=lambda job: self._turn(job, now))
+        ripe.sort(key=lambda job: self._queue.turn(job.tracked, rest=self._rest(job, now)))
         return self._growth(ripe, Mode.ACT, limit, now)
 
-    def _turn(self, job: RunningJob, now: Moment) -> Turn:
-        """Return the sort key of a running job among the jobs that want workers."""
-        tracked = job.tracked
-        rest, sizes = self._queue.lengths.rest(tracked.job, now=now.wall), record_of(job).sizes
-        rest *= min(1.0, sizes.now / max(1, sizes.asked))  # as large as it asked
-        return turn(tracked.job, self._queue.priority(tracked), rest)
+    def _rest(self, job: RunningJob, now: Moment) -> float:
+        """Return the seconds to the end of a job if it were as large as it asked."""
+        sizes = record_of(job).sizes
+        rest = self._queue.lengths.rest(job.tracked.job, now=now.wall)
+        return rest * min(1.0, sizes.now / max(1, sizes.asked))
 
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment

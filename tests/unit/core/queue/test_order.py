@@ -1,4 +1,4 @@
-"""Which job comes first, and what it is told of its position."""
+"""Which job goes first."""
 
 from collections.abc import Mapping
 from itertools import permutations
@@ -7,22 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.queue.order import PATIENCE, in_line, priority_class, turn
-from kfext.model.priority import PriorityClass, parse_priority_class
-from kfext.model.verdict import Verdict
-from kfext.names import REASON_NO_ROOM, RESERVATION_PRIORITY
+from kfext.core.queue.order import PATIENCE, turn
 from tests.builders import JobBuilder, job
 
 OLD = job(name="z", uid="1").worker(1).created(10).build()
 FIRST = job(name="a", uid="2").worker(1).created(20).build()
 SECOND = job(name="b", uid="3").worker(1).created(20).build()
 SAME_NAME = job("TFJob", name="b", uid="4").worker(1).created(20).build()
-
-LOW = PriorityClass("low", -10)
-HIGH = PriorityClass("high", 1000)
-URGENT = PriorityClass("urgent", 5000, preempts=False)
-CLASSES = {known.name: known for known in (LOW, HIGH, URGENT)}
-USUAL = {**CLASSES, "usual": PriorityClass("usual", 7, default=True)}
 
 
 def one(*templates: str, workers: int = 1) -> JobBuilder:
@@ -31,40 +22,6 @@ def one(*templates: str, workers: int = 1) -> JobBuilder:
         {"priorityClassName": name} if name else {} for name in (*templates, "", "")[:2]
     )
     return job().master(spec=master).worker(workers, spec=worker)
-
-
-def scheduled(made: JobBuilder, name: str) -> JobBuilder:
-    """The job with a class in its schedulingPolicy."""
-    made.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
-    return made
-
-
-CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {
-    "the highest of the templates decides": (one("low", "urgent"), CLASSES, 5000),
-    "a template without a class counts as naming none": (one("", "high"), CLASSES, 1000),
-    "a template without replicas makes no pod": (one("low", "urgent", workers=0), CLASSES, -10),
-    "the schedulingPolicy is not for pods": (scheduled(one("low"), "urgent"), CLASSES, -10),
-    "without any the global default decides": (one(), USUAL, 7),
-    "without a global default it is 0": (one(), CLASSES, 0),
-    "an unknown class counts as none": (one("typo", "high"), CLASSES, 1000),
-    "the class of the pods that reserve GPUs counts as none": (
-        one(RESERVATION_PRIORITY, "low"),
-        {**CLASSES, RESERVATION_PRIORITY: PriorityClass(RESERVATION_PRIORITY, 10**9)},
-        -10,
-    ),
-    "of two global defaults the lowest holds, as in Kubernetes": (
-        one(),
-        {**USUAL, "other": PriorityClass("other", 3, default=True)},
-        3,
-    ),
-}
-
-
-@pytest.mark.parametrize(("of", "classes", "want"), CASES.values(), ids=CASES.keys())
-def test_the_priority_of_a_job(
-    of: JobBuilder, classes: Mapping[str, PriorityClass], want: int
-) -> None:
-    assert priority_class(of.build(), classes).value == want
 
 
 def test_oldest_first_and_equal_ages_by_name_whatever_was_seen_first() -> None:
@@ -100,61 +57,3 @@ def test_no_job_waits_for_jobs_that_came_four_times_its_length_later(
     young = job(name="young", uid="5").worker(1).created(10 + later).build()
     if later > PATIENCE * older:
         assert turn(OLD, 0, older) < turn(young, 0, length)
-
-
-PARSED = {
-    "a full one": (
-        {"metadata": {"name": "a"}, "value": 5, "globalDefault": True, "preemptionPolicy": "Never"},
-        PriorityClass("a", 5, default=True, preempts=False),
-    ),
-    "defaults": ({"metadata": {"name": "a"}, "value": 5}, PriorityClass("a", 5)),
-    "odd fields count as absent": ({"metadata": 7, "value": "5"}, PriorityClass("", 0)),
-    "a value beyond what Kubernetes allows counts as absent": (
-        {"metadata": {"name": "a"}, "value": 2**40},
-        PriorityClass("a", 0),
-    ),
-}
-
-
-@pytest.mark.parametrize(("raw", "want"), PARSED.values(), ids=PARSED.keys())
-def test_a_priority_class_is_read(raw: dict[str, object], want: PriorityClass) -> None:
-    assert parse_priority_class(raw) == want
-
-
-NO_ROOM = Verdict(REASON_NO_ROOM, "2 cpu short")
-
-PLACES: dict[str, tuple[int, str]] = {
-    "the first": (0, "first in the queue"),
-    "the second": (1, "; 1 job is ahead"),
-    "further back": (2, "; 2 jobs are ahead"),
-    "the last that is told exactly": (10, "; 10 jobs are ahead"),
-    "far behind": (20, "; about 20 jobs are ahead"),
-}
-
-
-@pytest.mark.parametrize(("ahead", "want"), PLACES.values(), ids=PLACES)
-def test_its_place_is_told_behind_why_it_waits(ahead: int, want: str) -> None:
-    verdict = in_line(NO_ROOM, ahead=ahead, exact=10, kept_nodes="", awaited="")
-    assert verdict.reason == REASON_NO_ROOM
-    assert verdict.message.startswith("2 cpu short; ")
-    assert want in verdict.message
-    assert "kept" not in verdict.message
-
-
-KEPT: dict[str, tuple[str, str, str, str]] = {
-    "a node, until a job has ended": ("a", "x", "a is reserved", "until x has ended"),
-    "nodes, until a job has ended": ("a and b", "x", "a and b are reserved", "until x has ended"),
-    "a node, until jobs have ended": ("a", "x and y", "a is reserved", "until x and y have ended"),
-}
-
-
-@pytest.mark.parametrize(("nodes", "awaited", "kept", "until"), KEPT.values(), ids=KEPT)
-def test_what_is_kept_for_it_is_told_too(nodes: str, awaited: str, kept: str, until: str) -> None:
-    message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes=nodes, awaited=awaited).message
-    assert kept in message
-    assert message.endswith(until)
-
-
-def test_room_that_waits_for_nobody_is_kept_without_an_end() -> None:
-    message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes="a", awaited="").message
-    assert message.endswith("reserved for it")

@@ -80,8 +80,6 @@ def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
 
 
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
-
-
 EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
 
 

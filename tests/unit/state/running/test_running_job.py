@@ -18,14 +18,8 @@ from tests.builders import job, pods
 from tests.unit.state.running.pods import running
 
 BUILT = job("TFJob", uid="j").worker(2).resumed().build()
-
-
 ENDED = running(1, phase="Succeeded")
-
-
 LEAVING = running(1, deleting=True)
-
-
 WHOLE: dict[str, tuple[tuple[Pod, ...], bool]] = {
     "all pods run": ((running(0), running(1)), True),
     "one has ended": ((running(0), ENDED), True),

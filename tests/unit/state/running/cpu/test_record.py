@@ -15,8 +15,6 @@ from tests.unit.state.running.jobs import proposal
 from tests.unit.state.running.pods import running
 
 BUILT = job("TFJob", uid="j").worker(2).resumed().build()
-
-
 ENDED = running(1, phase="Succeeded")
 TRIAL = Trial(proposal(), before=(1.0,))
 
@@ -25,8 +23,6 @@ TRIAL = Trial(proposal(), before=(1.0,))
 
 
 FAILED = 1000.0
-
-
 HELD: dict[str, tuple[dict[str, bool], float, int, bool]] = {
     "what the user wrote is restored": ({"restoring": True}, 0, 0, False),
     "nothing is tried for a while": ({}, 29, 0, True),
@@ -82,11 +78,7 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
 
 
 ALONE = frozenset([("a", None)])
-
-
 BESIDE = frozenset([("a", None), ("b", None)])
-
-
 RESIZED = frozenset([("a", 350)])
 
 

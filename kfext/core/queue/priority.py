@@ -1,0 +1,52 @@
+"""The priority of a job, and its position in the queue in words."""
+
+from collections.abc import Mapping
+
+from kfext.core.words import has
+from kfext.model.job import TrainingJob
+from kfext.model.priority import PriorityClass
+from kfext.model.verdict import Verdict
+from kfext.names import RESERVATION_PRIORITY
+
+Classes = Mapping[str, PriorityClass]
+
+_NONE = PriorityClass(name="", value=0)
+
+
+def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
+    """Return the class that decides a job's priority.
+
+    It is the class that the pods will have: the highest that a template names, else the global
+    default of the cluster, else priority 0. A name that the cluster does not know does not count.
+    The class of pods that reserve GPUs does not count either, because no pod of a job is admitted
+    with it.
+    """
+    names = (name for name in job.priority_classes if name != RESERVATION_PRIORITY)
+    known = [found for name in names if (found := classes.get(name))]
+    if known:
+        return max(known, key=lambda found: (found.value, found.name))
+    return default_class(classes)
+
+
+def default_class(classes: Classes) -> PriorityClass:
+    """Return the class of pods that name none; without a default it has no name."""
+    defaults = [found for found in classes.values() if found.default]
+    # Kubernetes uses the lowest if there are two defaults.
+    return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
+
+
+def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
+    """Return why a job waits, with its position in the queue and the nodes reserved for it.
+
+    `ahead` jobs come before it; a number above `exact` is approximate.
+    """
+    if not ahead:
+        place = "it is first in the queue"
+    elif ahead == 1:
+        place = "1 job is ahead in the queue"
+    else:
+        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+    if kept_nodes:
+        place += f"; {kept_nodes} {'are' if ' ' in kept_nodes else 'is'} reserved for it"
+        place += f" until {awaited} {has(awaited)} ended" if awaited else ""
+    return Verdict(verdict.reason, f"{verdict.message}; {place}")
