@@ -25,7 +25,6 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
 )
 from kfext.core.progress.reported import Reported
-from kfext.core.queue.priority import priority_class
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
 from kfext.names import PHASES
@@ -250,7 +249,7 @@ class _QueueCollector(Collector):
         )
         waiting: dict[str, list[float]] = {}
         for tracked in self._queue.queued():
-            name = priority_class(tracked.job, self._queue.classes).name or "none"
+            name = self._queue.class_of(tracked.job) or "none"
             label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
             waiting.setdefault(label, []).append(tracked.job.created)
         for name, created in waiting.items():

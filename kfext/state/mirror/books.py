@@ -40,7 +40,7 @@ class Books:
         last.
     `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
 
-    `priority_of` returns the priority that the pods of a job will have, or None without one.
+    `priority_of` returns the priority that the pods of a job will have.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `freed` is called when capacity came free.
     `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.
@@ -52,7 +52,7 @@ class Books:
         jobs: Mapping[str, TrackedJob],
         members: Members,
         *,
-        priority_of: Callable[[TrainingJob], int | None],
+        priority_of: Callable[[TrainingJob], int],
         managed: Callable[[str], bool],
         freed: Callable[[], None],
         resumed: Callable[[str, str], None],

@@ -14,11 +14,13 @@ from typing import Any
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
+from kfext.core.queue.priority import priority_class
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import state_of
 from kfext.model.node import Node
 from kfext.model.plan import plan_of, shares_gpus
 from kfext.model.pod import Pod
+from kfext.model.priority import PriorityClass
 from kfext.model.rendered import Rendered, as_rendered, of_job, rendered_key
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
@@ -65,7 +67,7 @@ class Offer:
 class Cluster:
     """The mirror of jobs, pods and nodes.
 
-    `jobs`: the jobs by uid.
+    `jobs`: the jobs by uid. `classes`: the PriorityClasses by name.
     `changed`: the uids of jobs to decide on again.
     `books`: the claims of the jobs. `ledger`: the nodes and all claims on them. `backlog`: the pods
         that the operator still has to create.
@@ -73,7 +75,6 @@ class Cluster:
     `ends_version`: a count of changes to the time when a job ends.
     `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
 
-    `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `wake` is called when there is something to decide.
     """
@@ -82,10 +83,10 @@ class Cluster:
         self,
         *,
         wake: Callable[[], None] = _idle,
-        priority_of: Callable[[TrainingJob], int | None] = lambda job: None,
         managed: Callable[[str], bool] = lambda namespace: True,
     ) -> None:
         self.jobs: dict[str, TrackedJob] = {}
+        self.classes: dict[str, PriorityClass] = {}
         self.changed: set[str] = set()
         self.volumes = Volumes(self._mark_claim)
         self.ends_version = 0
@@ -96,7 +97,7 @@ class Cluster:
         self.books = Books(
             self.jobs,
             self._members,
-            priority_of=priority_of,
+            priority_of=self.priority,
             managed=managed,
             freed=wake,
             resumed=self.mark_queue,
@@ -133,6 +134,10 @@ class Cluster:
     def count(self, phase: str) -> int:
         """Return how many jobs were last seen in a phase."""
         return sum(tracked.phase == phase for tracked in self.jobs.values())
+
+    def priority(self, job: TrainingJob) -> int:
+        """Return the priority that the pods of a job will have."""
+        return priority_class(job, self.classes).value
 
     def mark(self, job_uid: str) -> None:
         """Mark a job to be decided on again."""
@@ -351,8 +356,15 @@ class Cluster:
             self._outdated.discard(tracked.job.uid)
             tracked.job = self.volumes.of_job(tracked.job)
 
-    def recount_priorities(self) -> None:
-        """Recount the claims of plans after PriorityClasses changed: they have a priority."""
+    def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
+        """Record the present version of a PriorityClass; `new` is None when it is gone.
+
+        The claims of plans have a priority, so they are counted again.
+        """
+        if old is not None:
+            self.classes.pop(old.name, None)
+        if new is not None:
+            self.classes[new.name] = new
         self._unsettled |= {uid: tracked for uid, tracked in self.jobs.items() if tracked.claimed}
 
     def recount_namespace(self, namespace: str) -> None:

@@ -22,18 +22,21 @@ namespace, and its network policies by name."""
 class SettingsSource:
     """Resolves settings from namespaces and policies as last seen.
 
-    `on_managed_changed` is called with the name of a namespace that became managed or unmanaged.
     Informers report namespaces and network policies, with the old and the new object. kopf reports
     TrainingPolicies, with the new object or the name of the deleted object.
     """
 
     def __init__(self) -> None:
-        self.on_managed_changed: Callable[[str], None] = lambda namespace: None
+        self._followers: list[Callable[[str], None]] = []
         self._namespaces: dict[str, Namespace] = {}
         self._policies: dict[str, TrainingPolicy] = {}
         self._policy_changes = 0
         self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
         self._cache: dict[str, tuple[_CacheKey, TrainingJob, _Resolved]] = {}
+
+    def follow(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called with the name of each namespace that becomes managed or unmanaged."""
+        self._followers.append(tell)
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Record the present version of a namespace; `new` is None when it is gone."""
@@ -42,7 +45,8 @@ class SettingsSource:
         if new is not None:
             self._namespaces[name] = new
         if bool(before and before.managed) != self.is_managed(name):
-            self.on_managed_changed(name)
+            for tell in self._followers:
+                tell(name)
 
     def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
         """Record the present version of a network policy; `new` is None when it is gone."""

@@ -24,7 +24,6 @@ from kfext.core.lifecycle.refused import while_refused
 from kfext.core.lifecycle.situation import CardView, Refused, Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.placement.gang import members_of
-from kfext.core.queue.priority import priority_class
 from kfext.model.moment import Moment
 from kfext.model.plan import Places
 from kfext.model.pod import Pod
@@ -87,12 +86,8 @@ class Planner:
         self, *, wake: Callable[[], None] = lambda: None, most: int = MOST_DECISIONS
     ) -> None:
         self.settings = SettingsSource()
-        self.cluster = Cluster(
-            wake=wake,
-            priority_of=lambda job: priority_class(job, self.queue.classes).value,
-            managed=self.settings.is_managed,
-        )
-        self.settings.on_managed_changed = self.cluster.recount_namespace
+        self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
+        self.settings.follow(self.cluster.recount_namespace)
         self.progress = JobsProgress(self.cluster, self.settings.of)
         self.queue = Queue(self.cluster, self.settings.of, Lengths(self.progress))
         self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)

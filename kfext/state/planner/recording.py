@@ -114,7 +114,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         ),
         policies=tuple(settings.policies()),
         namespaces=settings.namespaces(),
-        classes=dict(queue.classes),
+        classes=dict(cluster.classes),
         cards=tuple(cards.known.values()),
         quotas=queue.quotas.all(),
         limit_ranges=queue.quotas.limit_ranges(),

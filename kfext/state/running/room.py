@@ -235,7 +235,7 @@ class ScaleRoom:
         `again`: whether all pods of the job would be created again.
         """
         tracked = job.tracked
-        quota = self._queue.quotas.of(tracked, self._queue.classes)
+        quota = self._queue.quotas.of(tracked, self._cluster.classes)
         if not quota.quotas:
             return ""
         pods = () if again else self._cluster.pods(job.uid)

@@ -45,7 +45,6 @@ class Queue:
     def __init__(
         self, cluster: Cluster, settings: Callable[[TrackedJob], Settings], lengths: Lengths
     ) -> None:
-        self.classes: dict[str, PriorityClass] = {}
         self.no_fits = NoFitCache()
         self.autoscaler = False
         self.started_at = -math.inf
@@ -72,13 +71,9 @@ class Queue:
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Record the present version of a PriorityClass; `new` is None when it is gone."""
-        if old is not None:
-            self.classes.pop(old.name, None)
-        if new is not None:
-            self.classes[new.name] = new
+        self._cluster.observe_class(old, new)
         self._priorities.clear()
         self._moved = True
-        self._cluster.recount_priorities()
         self._cluster.mark_queue()
 
     def observe_autoscaler(self, *, present: bool) -> None:
@@ -123,9 +118,13 @@ class Queue:
         """Return the priority of a job; it is looked up again only if it may have changed."""
         cached = self._priorities.get(tracked.job.uid)
         if cached is None or cached[0] is not tracked.job:
-            cached = (tracked.job, priority_class(tracked.job, self.classes).value)
+            cached = (tracked.job, self._cluster.priority(tracked.job))
             self._priorities[tracked.job.uid] = cached
         return cached[1]
+
+    def class_of(self, job: TrainingJob) -> str:
+        """Return the name of the PriorityClass of a job, empty without one."""
+        return priority_class(job, self._cluster.classes).name
 
     def record(self, tracked: TrackedJob) -> None:
         """Record the decision on a job."""
@@ -210,7 +209,7 @@ class Queue:
             return True
         if self.reservations.holds(tracked):
             return True
-        priority = priority_class(tracked.job, self.classes)
+        priority = priority_class(tracked.job, self._cluster.classes)
         preempting = priority.value if priority.preempts else None
         return gained.may_help(tracked.job.groups, preempting=preempting)
 
@@ -278,7 +277,7 @@ class Queue:
     def context(self, tracked: TrackedJob, *, now: float) -> QueueContext:
         """Return the state of the queue around a job."""
         job = tracked.job
-        priority = priority_class(job, self.classes)
+        priority = priority_class(job, self._cluster.classes)
         holder, kept = self.reservations.holder, self.reservations.kept
         return QueueContext(
             priority=priority.value,
@@ -292,7 +291,7 @@ class Queue:
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
             promised=self.promises.of(job.uid),
-            quota=self.quotas.of(tracked, self.classes),
+            quota=self.quotas.of(tracked, self._cluster.classes),
             disturbed=((self._cluster.plain_pods or self._cluster.books.has_loose(now)) and "pods")
             or (self.quotas.changes(job.namespace) and "quota")
             or "",
