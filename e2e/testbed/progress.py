@@ -31,7 +31,7 @@ class Planned(NamedTuple):
 
 
 @dataclass(slots=True)
-class Agenda:
+class RoundQueue:
     """How many planned steps are done, in their order, and how long the others will take.
 
     A step that another process has done meanwhile never begins: it is done when a later one begins.
@@ -107,7 +107,7 @@ def agenda(planned: Sequence[Planned]) -> Iterator[None]:
     say(f"{steps}, about {spell(sum(entry.seconds for entry in planned))} in all:")
     for number, entry in enumerate(planned, 1):
         say(f"  {number:3}. {spell(entry.seconds):>6}  {entry.what}")
-    _live.agenda, began = Agenda(planned), time.monotonic()
+    _live.agenda, began = RoundQueue(planned), time.monotonic()
     try:
         with _overall(_live.agenda) if _live.console.is_terminal else nullcontext():
             yield
@@ -190,7 +190,7 @@ def _heartbeat(what: str, begins: str) -> Iterator[None]:
 
 
 @contextmanager
-def _overall(of: Agenda) -> Iterator[None]:
+def _overall(of: RoundQueue) -> Iterator[None]:
     """Show a bar over all steps."""
     with _live.task("", total=len(of.planned)) as task:
 
@@ -225,7 +225,7 @@ class _Live:
     """The live display of a terminal: it is shown while a task is under way."""
 
     console: Console
-    agenda: Agenda | None = None
+    agenda: RoundQueue | None = None
     _progress: Progress = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -264,7 +264,7 @@ class Forecast:
         tracked = [job for job in self._planner.cluster.jobs.values() if job.job.in_queue]
         return [
             _answer(waiting.job, forecasts[waiting.job.uid], ())
-            for waiting in sorted(tracked, key=self._planner.queue.turn)
+            for waiting in sorted(tracked, key=self._planner.queue.key)
         ]
 
     def _stored(self, raw: dict[str, Any]) -> TrainingJob:

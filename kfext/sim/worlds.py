@@ -1,7 +1,7 @@
 """Worlds in which policies are compared, each drawn from a seed.
 
-Sources of the shapes: nine jobs of e2e/bench/stream; Poisson arrivals with lognormal lengths, as in
-the workloads of Pollux (Qiao et al., OSDI 2021). A slot is a pod of one CPU.
+Sources of the shapes: nine jobs of e2e/bench/stream; Poisson arrivals with lognormal
+durations, as in the workloads of Pollux (Qiao et al., OSDI 2021). A slot is a pod of one CPU.
 """
 
 import math
@@ -136,9 +136,9 @@ _LENGTHS = {3: (80, (40, 110, 300)), 10: (100, (25, 40, 80))}
 def shared_node(seed: int, jobs: int) -> World:
     """Return 3 or 10 jobs of one thread that share a node of one CPU; seed 0: as measured."""
     random = Random(seed)
-    within, lengths = _LENGTHS[jobs]
+    within, durations = _LENGTHS[jobs]
     times = [0.0, *sorted(random.uniform(0, within) for _ in range(jobs - 2)), float(within)]
-    drawn = [(at, random.choice(lengths) * random.uniform(0.8, 1.25)) for at in times]
+    drawn = [(at, random.choice(durations) * random.uniform(0.8, 1.25)) for at in times]
     come = drawn if seed else _MEASURED[jobs]
     specs = [thread(f"job-{number}", takes) for number, (_, takes) in enumerate(come)]
     arrivals = [float(at) for at, _ in come]

@@ -13,7 +13,7 @@ from kfext.core.placement.gang import members_of
 from kfext.core.placement.place import place, why_more_nodes
 from kfext.core.placement.score import DEFAULT, FEWEST, Weights
 from kfext.core.placement.solve import can_burst, in_words
-from kfext.core.queue.length import short_start_in
+from kfext.core.queue.duration import short_start_in
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.words import clock
@@ -30,7 +30,7 @@ from kfext.names import (
 
 WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons to wait that a reservation can end."""
-HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
+NEVER_FITS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
 """Reasons to wait that the end of another job does not remove."""
 EXPECTED = "admission is expected to add the tolerations"
 
@@ -41,7 +41,8 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
     A job that fits on no node that it tolerates may get nodes of a pool: see `core.observed`.
     """
     answer = _find(situation, ledger, no_fits)
-    if not (isinstance(answer, NoFit) and answer.verdict.reason in HOPELESS) or situation.excluded:
+    never = isinstance(answer, NoFit) and answer.verdict.reason in NEVER_FITS
+    if not never or situation.excluded:
         return answer
     job = expecting_tolerations(situation.job, situation.state, ledger)
     if job is None:
@@ -50,7 +51,9 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
     if not isinstance(in_pool, NoFit):
         return in_pool
     reason, message = in_pool.verdict.reason, f"{in_pool.verdict.message}; {EXPECTED}"
-    return replace(in_pool, verdict=Verdict(reason, message)) if reason not in HOPELESS else answer
+    return (
+        replace(in_pool, verdict=Verdict(reason, message)) if reason not in NEVER_FITS else answer
+    )
 
 
 def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:

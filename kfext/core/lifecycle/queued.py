@@ -12,7 +12,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import (
     EXPECTED,
-    HOPELESS,
+    NEVER_FITS,
     WAITS_FOR_CAPACITY,
     find_place,
     of_fewest,
@@ -321,7 +321,7 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     bound = situation.placement.release_after
     waited = situation.in_line
     others = _others(situation, refusal)
-    if bound is None and verdict.reason in HOPELESS and not situation.excluded:
+    if bound is None and verdict.reason in NEVER_FITS and not situation.excluded:
         # Counted since the job became hopeless: a node that is gone for a moment must not release
         # it.
         bound, waited = RELEASE_SECONDS, situation.hopeless
@@ -347,7 +347,7 @@ def _others(situation: Situation, refusal: NoFit) -> str:
     """Return what may free capacity once the pods reach kube-scheduler; empty if nothing may."""
     if refusal.preemptible:
         return "pods of lower priority could be preempted for it"
-    lacks_nodes = refusal.verdict.reason in {REASON_NO_ROOM, *HOPELESS}
+    lacks_nodes = refusal.verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}
     return "an autoscaler may add nodes" if situation.context.autoscaler and lacks_nodes else ""
 
 

@@ -12,7 +12,7 @@ from kfext.core.lifecycle.network import let_go
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import (
-    DEEDS,
+    STEP_DESCRIPTIONS,
     DeleteUnbound,
     ForgetPlan,
     Pin,
@@ -70,7 +70,7 @@ def while_refused(situation: Situation, step: str, message: str) -> Wait | None:
 
 
 def _what(step: str, message: str) -> str:
-    return f"the API server refuses {DEEDS[step]}: {message}"
+    return f"the API server refuses {STEP_DESCRIPTIONS[step]}: {message}"
 
 
 def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from kfext.core.elastic import fewest_workers, open_range, workers_of
 from kfext.core.eligibility import LeftToOthers
 from kfext.core.placement.gang import Limits, limits_of
-from kfext.core.queue.length import USUAL_SECONDS
+from kfext.core.queue.duration import USUAL_SECONDS
 from kfext.core.queue.quota import QuotaView
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import SHARES_GPUS, Settings

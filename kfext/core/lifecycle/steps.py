@@ -192,7 +192,7 @@ Step = (
 OfRunningJob = Resize | RequestCheckpoint | Rescale | RestartWorkers
 """Steps of a job that trains on meanwhile."""
 
-DEEDS: dict[str, str] = {
+STEP_DESCRIPTIONS: dict[str, str] = {
     Unsuspend.__name__: "to unsuspend it under its plan",
     Replan.__name__: "its new plan",
     Pin.__name__: "to pin its pods",

@@ -2,15 +2,14 @@
 
 from kfext.model.job import TrainingJob
 
-Turn = tuple[int, float, str, str, str]
+QueueKey = tuple[int, float, str, str, str]
 """The sort key of a job's position: smaller comes first. No two jobs have the same."""
 PATIENCE = 4.0
-"""A job goes before an older job if it came at most this many times its own length later than that
-job and that job's length, the same many times, allow: so no job waits for younger jobs without end.
-"""
+"""Jobs are ordered by created + PATIENCE x expected duration: so no job waits for younger jobs
+without end."""
 
 
-def turn(job: TrainingJob, priority: int, length: float) -> Turn:
+def queue_key(job: TrainingJob, priority: int, length: float) -> QueueKey:
     """Return a job's sort key: by priority, then sooner the shorter, then by age.
 
     `length`: the seconds that it is expected to take; equal for all jobs, the older job goes first.

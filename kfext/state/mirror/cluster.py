@@ -24,8 +24,8 @@ from kfext.model.priority import PriorityClass
 from kfext.model.rendered import Rendered, as_rendered, of_job, rendered_key
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
-from kfext.state.mirror.books import Books
 from kfext.state.mirror.cards import with_slots_in_use
+from kfext.state.mirror.claim_tracker import ClaimTracker
 from kfext.state.mirror.members import Members
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.mirror.volumes import ClaimKey, Volumes, claims_of
@@ -94,7 +94,7 @@ class Cluster:
         self._members = Members()
         self._claiming: dict[ClaimKey, set[str]] = {}
         self._outdated: set[str] = set()
-        self.books = Books(
+        self.claim_tracker = ClaimTracker(
             self.jobs,
             self._members,
             priority_of=self.priority,
@@ -103,7 +103,7 @@ class Cluster:
             resumed=self.mark_queue,
             changed=self._mark_cards,
         )
-        self.ledger, self.backlog = self.books.ledger, self.books.backlog
+        self.ledger, self.backlog = self.claim_tracker.ledger, self.claim_tracker.backlog
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
         self._job_of: dict[str, str] = {}
         self._unrendered: dict[str, None] = {}
@@ -138,6 +138,10 @@ class Cluster:
     def priority(self, job: TrainingJob) -> int:
         """Return the priority that the pods of a job will have."""
         return priority_class(job, self.classes).value
+
+    def any_pods_due(self, now: float) -> bool:
+        """Return whether kube-scheduler may soon bind pods that kfext does not place."""
+        return bool(self.plain_pods) or self.claim_tracker.has_loose(now)
 
     def mark(self, job_uid: str) -> None:
         """Mark a job to be decided on again."""
@@ -244,7 +248,7 @@ class Cluster:
             marked.pop(uid, None)
         self._resized.discard(uid)
         self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
-        self.books.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
+        self.claim_tracker.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
         self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -260,7 +264,7 @@ class Cluster:
             self._members.remove(old)
         elif old and new and pod.owner_uid and not prior:
             return  # the pod is gone, and this is the late answer to a write of kfext
-        self.books.observe_pod(pod.uid, new)
+        self.claim_tracker.observe_pod(pod.uid, new)
         if pod.owner_uid:
             self._observe_member(pod, prior=prior, gone=new is None)
 
@@ -283,7 +287,7 @@ class Cluster:
                 self.backlog.record_created(pod.owner_uid, pod.replica)
             if first or gone:
                 self._resized.add(pod.owner_uid)
-            self.books.hand_over(tracked, pod)
+            self.claim_tracker.hand_over(tracked, pod)
             # While the pods of a job are pinned, its claims are settled once, at the end.
             if first or gone or not tracked.busy or tracked.executor:
                 self._unsettled[pod.owner_uid] = tracked
@@ -301,23 +305,23 @@ class Cluster:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
             gains = self.ledger.gains
-            cards = self.books.cards
+            cards = self.claim_tracker.cards
             self.ledger.set_node(cards.with_cards(new) if new.name in cards.slots else new)
-            self.books.recount_pins_on(new.name)
+            self.claim_tracker.recount_pins_on(new.name)
             if self.ledger.gains != gains:
                 self.mark_queue()
         elif old is not None:
             self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
-            self.books.recount_pins_on(old.name)
+            self.claim_tracker.recount_pins_on(old.name)
             self.mark_queue()  # jobs may now wait for another reason
 
     def observe_card(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
         """Record the present version of a slot; `new` is None when the slot is gone."""
-        self.books.cards.observe(old, new)
+        self.claim_tracker.cards.observe(old, new)
         for seen in filter(None, (old, new)):
             node = self.ledger.node(seen.node)
-            if node is not None and (changed := self.books.cards.with_cards(node)) != node:
+            if node is not None and (changed := self.claim_tracker.cards.with_cards(node)) != node:
                 self.ledger.set_node(changed)
                 self.mark_queue()
 
@@ -379,7 +383,7 @@ class Cluster:
 
     def _recount_claims_on(self, node: str) -> None:
         """Recount the claims on a node that came or went: no job waits for pods without a node."""
-        self._unsettled |= {uid: self.jobs[uid] for uid in self.books.claiming_on(node)}
+        self._unsettled |= {uid: self.jobs[uid] for uid in self.claim_tracker.claiming_on(node)}
 
     # --- derived state --------------------------------------------------------------------------
 
@@ -410,12 +414,12 @@ class Cluster:
             plan = tracked.plan if managed and not tracked.job.finished else None
             if plan is not None and plan.slots:
                 plan = with_slots_in_use(plan, tracked.job, pods)
-                unreserved = self.books.cards.unreserved(plan)
+                unreserved = self.claim_tracker.cards.unreserved(plan)
             else:
                 unreserved = ()
             tracked.observe_unreserved(unreserved, at=now)
         self._untimed.clear()
-        plain = self.books.plain_pods.items()
+        plain = self.claim_tracker.plain_pods.items()
         self.plain_pods = sum(n for uid, n in plain if now - self.jobs[uid].since < PLAIN_SECONDS)
 
     def set_time(self, now: float) -> None:
@@ -423,7 +427,7 @@ class Cluster:
         for uid in self._enlarged & self.jobs.keys():
             self.jobs[uid].enlarged_at = now
         self._enlarged.clear()
-        self.books.expire_pins(now)
+        self.claim_tracker.expire_pins(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
         """Bring the claims of a job's plan up to date."""
@@ -432,7 +436,7 @@ class Cluster:
         pods = self.pods(tracked.job.uid)
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
-        self.books.sync(tracked, pods)
+        self.claim_tracker.sync(tracked, pods)
 
 
 # --- what a change changes ---

@@ -7,7 +7,7 @@ from typing import Any
 
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claim import Claim
-from kfext.core.lifecycle.capacity import HOPELESS
+from kfext.core.lifecycle.capacity import NEVER_FITS
 from kfext.core.lifecycle.situation import queued_since
 from kfext.core.lifecycle.steps import (
     Step,
@@ -197,7 +197,7 @@ class TrackedJob:
     def _hopeless_since(self, step: Step, *, at: float) -> float | None:
         if not isinstance(step, Wait) or step.verdict is None:
             return None
-        if step.verdict.reason not in HOPELESS:
+        if step.verdict.reason not in NEVER_FITS:
             return None
         return at if self.hopeless_since is None else self.hopeless_since
 

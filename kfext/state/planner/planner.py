@@ -31,11 +31,11 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cards import Reserve, Unreserve, with_slots_in_use
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource
+from kfext.state.mirror.timers import RoundQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.mirror.turns import Agenda, Alarms
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.companion import Companion
-from kfext.state.waiting.lengths import Lengths
+from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.queue import Queue
 
 MOST_DECISIONS = 64
@@ -89,12 +89,12 @@ class Planner:
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
         self.settings.follow(self.cluster.recount_namespace)
         self.progress = JobsProgress(self.cluster, self.settings.of)
-        self.queue = Queue(self.cluster, self.settings.of, Lengths(self.progress))
+        self.queue = Queue(self.cluster, self.settings.of, DurationEstimates(self.progress))
         self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
-        self.cards = self.cluster.books.cards
-        self.alarms = Alarms()
+        self.cards = self.cluster.claim_tracker.cards
+        self.alarms = Timers()
         self._most = most
-        self._queued, self._running = Agenda(), Agenda()
+        self._queued, self._running = RoundQueue(), RoundQueue()
         self._takes_running, self._in_round = True, False
         self._adopted = False
         self._undecided: set[str] = set()
@@ -191,7 +191,7 @@ class Planner:
         if refused and start is not None and not tracked.failing and not stopped:
             # Until the next try no other job takes the room; not again, or it would have no end.
             room = Places(start.assignment, start.slots)
-            self.queue.promises.keep(uid, members_of(tracked.job), room)
+            self.queue.holds.hold(uid, members_of(tracked.job), room)
         self.cluster.sync_claims(tracked)
         if refused:
             self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
@@ -201,7 +201,7 @@ class Planner:
             return Report(tracked, shown.phase, shown.verdict) if shown else None
         tracked.succeed()
         if start is not None and not self.companion.may_return(uid):  # a move may still come back
-            self.queue.promises.drop(uid)
+            self.queue.holds.release(uid)
         if complete:
             self.cluster.mark(uid)
         else:
@@ -241,7 +241,7 @@ class Planner:
             tracked.lapsed = rest <= 0
             self.cluster.sync_claims(tracked)
         if situation.quiet >= situation.placement.create_timeout:
-            self.cluster.books.give_up(tracked)
+            self.cluster.claim_tracker.give_up(tracked)
         claimed = not tracked.unclaimed
         ended = tracked.decide(step, at=now.monotonic)
         if claimed == tracked.unclaimed:
@@ -253,7 +253,7 @@ class Planner:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
                 if not self.companion.keeps_room(uid):  # else the start may be refused
-                    self.queue.promises.drop(uid)  # the plan claims the places now
+                    self.queue.holds.release(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return
         again = min(math.inf if step.again is None else step.again, rest if rest > 0 else math.inf)
@@ -347,7 +347,7 @@ class Planner:
     def _add(self, tracked: TrackedJob, now: float) -> None:
         if self._is_decidable(tracked, now):
             agenda = self._queued if tracked.job.suspend else self._running
-            agenda.add(tracked, self.queue.turn(tracked))
+            agenda.add(tracked, self.queue.key(tracked))
 
     def _stands(self, tracked: TrackedJob) -> bool:
         """Return whether the last decision on a job holds, or 1,000 jobs take 20,000 decisions."""

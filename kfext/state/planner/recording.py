@@ -70,7 +70,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
 
 def _restore_queue(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
     """Restore the reservation and the promises of a snapshot."""
-    queue.promises.restore(snapshot.promises)
+    queue.holds.restore(snapshot.promises)
     record = snapshot.reservation
     if record is not None:
         kept = _reservation(record)
@@ -100,7 +100,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     cluster.settle(now.monotonic)
     for tracked in cluster.jobs.values():
         cluster.bring_up_to_date(tracked)
-    reservations, cards = queue.reservations, cluster.books.cards
+    reservations, cards = queue.reservations, cluster.claim_tracker.cards
     kept, outdated = reservations.kept, reservations.is_outdated(now=now.wall)
     return Snapshot(
         nodes=tuple(
@@ -130,7 +130,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         if kept is None
         else _record(kept, outdated=outdated, held_for=reservations.reserved_for(now=now.wall)),
         on_break=reservations.on_break,
-        promises=tuple(queue.promises.record()),
+        promises=tuple(queue.holds.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
     )
@@ -142,8 +142,8 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
     Pods that are pinned and not bound are complete, because their claims depend on the time.
     Reservation pods are complete too.
     """
-    pinned = {pod.uid: pod for pod in cluster.books.pinned() if not pod.owner_uid}
-    whole = {**pinned, **{pod.uid: pod for pod in cluster.books.cards.reserved.values()}}
+    pinned = {pod.uid: pod for pod in cluster.claim_tracker.pinned() if not pod.owner_uid}
+    whole = {**pinned, **{pod.uid: pod for pod in cluster.claim_tracker.cards.reserved.values()}}
     yield from whole.values()
     members = {pod.uid for pod in (*cluster.members(), *whole.values())}
     for key, claim in cluster.ledger.claims().items():

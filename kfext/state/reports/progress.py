@@ -22,8 +22,8 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.timers import Timers, Turns
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.mirror.turns import Alarms, Turns
 from kfext.state.reports.printers import Printers, printing_container, printing_pods
 from kfext.state.reports.uses import Uses, record_use
 
@@ -76,7 +76,7 @@ class JobsProgress:
         self.uses = Uses()
         self._cluster = cluster
         self._settings_of = settings_of
-        self._alarms = Alarms()
+        self._alarms = Timers()
         self._known: frozenset[str] = frozenset()
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}

@@ -99,7 +99,7 @@ class ScaleRoom:
 
     def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         """Return the limits within which a job is placed now."""
-        return self._cluster.books.limits(tracked, self._settings_of(tracked), now=now)
+        return self._cluster.claim_tracker.limits(tracked, self._settings_of(tracked), now=now)
 
     def waiting_fits(
         self, tracked: TrackedJob, workers: int, *, now: float, gone: Iterable[Hashable] = ()
@@ -166,7 +166,7 @@ class ScaleRoom:
             self._cluster.ledger,
             limits,
             bound={key: pod.home for key, pod in pods.items() if pod.home},
-            ignoring=[*tracked.claimed, *self._queue.promises.of(job.uid)],
+            ignoring=[*tracked.claimed, *self._queue.holds.claims_of(job.uid)],
         )
         if isinstance(nodes, Verdict):
             return None
@@ -191,7 +191,7 @@ class ScaleRoom:
             ignoring=[
                 *tracked.claimed,
                 *(pod_key(pod.uid) for pod in pods),
-                *self._queue.promises.of(job.uid),
+                *self._queue.holds.claims_of(job.uid),
             ],
         )
         return None if isinstance(nodes, Verdict) else nodes

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kfext.core.elastic import scales, starts_anew
 from kfext.core.lifecycle.situation import QueueContext
-from kfext.core.queue.length import USUAL_SECONDS
+from kfext.core.queue.duration import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
-from kfext.core.queue.order import Turn, turn
+from kfext.core.queue.order import QueueKey, queue_key
 from kfext.core.queue.priority import in_line, priority_class
 from kfext.core.queue.quota import NO_RAISE
 from kfext.core.queue.reservation import Reservation
@@ -23,9 +23,9 @@ from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.waiting.lengths import Lengths
+from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.quotas import Quotas
-from kfext.state.waiting.reservations import Promises, ReservationManager
+from kfext.state.waiting.reservations import CapacityHolds, ReservationManager
 
 _MOVE_SECONDS = 1.0
 """Positions are shown anew at most this often: each start of a job moves all others."""
@@ -37,21 +37,24 @@ job would rewrite the position of all other jobs."""
 class Queue:
     """The queue over a cluster's jobs. `now` is in epoch seconds.
 
-    `promises`, `reservations`: the capacity that is kept for waiting jobs.
+    `holds`, `reservations`: the capacity that is kept for waiting jobs.
     `no_fits`: the refusals that still hold.
     `started_at`: when a job last started, in monotonic seconds.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: Callable[[TrackedJob], Settings], lengths: Lengths
+        self,
+        cluster: Cluster,
+        settings: Callable[[TrackedJob], Settings],
+        durations: DurationEstimates,
     ) -> None:
         self.no_fits = NoFitCache()
         self.autoscaler = False
         self.started_at = -math.inf
-        self.promises = Promises(cluster.ledger, cluster.wake)
-        self.quotas = Quotas(cluster, self.promises.kept)
-        self.reservations = ReservationManager(cluster, settings, self.promises, lengths)
-        self.lengths = lengths
+        self.holds = CapacityHolds(cluster.ledger, cluster.wake)
+        self.quotas = Quotas(cluster, self.holds.holders)
+        self.reservations = ReservationManager(cluster, settings, self.holds, durations)
+        self.durations = durations
         self._settings = settings
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
@@ -96,15 +99,15 @@ class Queue:
         )
         return NO_RAISE if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
 
-    def turn(self, tracked: TrackedJob, *, rest: float | None = None) -> Turn:
+    def key(self, tracked: TrackedJob, *, rest: float | None = None) -> QueueKey:
         """Return the sort key of a job: smaller comes first.
 
         `rest`: the seconds to its end; by default as if it has not started.
         """
         length = USUAL_SECONDS
         if self._counts_length(tracked):
-            length = self.lengths.rest(tracked.job, now=0.0) if rest is None else rest
-        return turn(tracked.job, self.priority(tracked), length)
+            length = self.durations.remaining(tracked.job, now=0.0) if rest is None else rest
+        return queue_key(tracked.job, self.priority(tracked), length)
 
     def _counts_length(self, tracked: TrackedJob) -> bool:
         """Return whether the length of a job counts for its turn."""
@@ -150,9 +153,9 @@ class Queue:
         It is the latest round of the jobs ahead. Otherwise a series of new jobs would keep a job
         that has had its turn from its next turn without end.
         """
-        position = self.turn(tracked)
+        position = self.key(tracked)
         jobs = self._queued.values()
-        ahead = (job.turns for job in jobs if job.turns and self.turn(job) < position)
+        ahead = (job.turns for job in jobs if job.turns and self.key(job) < position)
         return max(ahead, default=0)
 
     def observe(self, tracked: TrackedJob) -> None:
@@ -165,14 +168,14 @@ class Queue:
         state = tracked.state
         stopped = state.move.at > 0 or (state.scale.changed_at > 0 and starts_anew(tracked.job))
         if not stopped:
-            self._moved |= self.lengths.observe(tracked.job)
+            self._moved |= self.durations.observe(tracked.job)
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
         self._priorities.pop(uid, None)
-        self.lengths.forget(uid)
+        self.durations.forget(uid)
         self._shown.pop(uid, None)
-        self.promises.drop(uid)
+        self.holds.release(uid)
         if self._queued.pop(uid, None) is not None:
             self._moved = True
             self._looked_at = None
@@ -180,7 +183,7 @@ class Queue:
     def queued(self) -> list[TrackedJob]:
         """Return the jobs in the queue, in order."""
         queued = (tracked for tracked in self._queued.values() if tracked.queued)
-        return sorted(queued, key=self.turn)
+        return sorted(queued, key=self.key)
 
     def begin_round(self) -> Iterator[TrackedJob]:
         """Offer free capacity; yield the waiting jobs that it may help.
@@ -205,7 +208,7 @@ class Queue:
 
         A job with gated pods or with a promise is always decided on again.
         """
-        if not tracked.job.suspend or self.promises.of(tracked.job.uid):
+        if not tracked.job.suspend or self.holds.claims_of(tracked.job.uid):
             return True
         if self.reservations.holds(tracked):
             return True
@@ -268,9 +271,9 @@ class Queue:
         renewed = self.reservations.give(tracked, now=now)
         return tracked if renewed else None
 
-    def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, Turn]:
+    def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, QueueKey]:
         """Return the sort key of a job among the jobs that are due for the reservation."""
-        return (tracked.turns or 0, self.turn(tracked))
+        return (tracked.turns or 0, self.key(tracked))
 
     # --- input for decisions and messages ---------------------------------------------------------
 
@@ -287,16 +290,18 @@ class Queue:
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
             estimated=kept is not None and self._is_estimated(kept),
             reservable_in=self.reservations.due_in(tracked, now=now),
-            ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
+            ahead=kept is not None and (holder is None or self.key(tracked) <= self.key(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
-            promised=self.promises.of(job.uid),
+            promised=self.holds.claims_of(job.uid),
             quota=self.quotas.of(tracked, self._cluster.classes),
-            disturbed=((self._cluster.plain_pods or self._cluster.books.has_loose(now)) and "pods")
+            disturbed=(
+                (self._cluster.plain_pods or self._cluster.claim_tracker.has_loose(now)) and "pods"
+            )
             or (self.quotas.changes(job.namespace) and "quota")
             or "",
             plain_pods=self._cluster.plain_pods,
-            length=lambda: self.lengths.rest(tracked.job, now=now),
+            length=lambda: self.durations.remaining(tracked.job, now=now),
             ends=lambda: self._ends(now),
         )
 
@@ -310,8 +315,8 @@ class Queue:
         """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
         if self._expected is None:
             running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
-            rest = self.lengths.rest
-            self._expected = {job.uid: now + rest(job, now=now) for job in running}
+            remaining = self.durations.remaining
+            self._expected = {job.uid: now + remaining(job, now=now) for job in running}
         return self._expected
 
     def next_moves(self) -> float:

@@ -29,7 +29,7 @@ class Quotas:
         self._changes: dict[str, int] = {}
         self._withheld: dict[str, dict[str, Quota]] = {}
         self._count = 0
-        cluster.books.limited = self._quotas.keys()
+        cluster.claim_tracker.limited = self._quotas.keys()
 
     def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
         """Record the present version of a quota; `new` is None when the quota is gone."""
@@ -134,7 +134,7 @@ class Quotas:
     def _sharing(self, namespace: str) -> Counter[PodCharge]:
         """Return the pods of a namespace that have parts of GPUs."""
         total: Counter[PodCharge] = Counter()
-        for uid in self._cluster.books.cards.demand.by_job:
+        for uid in self._cluster.claim_tracker.cards.demand.by_job:
             tracked = self._cluster.jobs.get(uid)
             if tracked is not None and tracked.job.namespace == namespace:
                 groups = {group.type.lower(): group for group in tracked.job.groups}

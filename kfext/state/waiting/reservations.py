@@ -8,7 +8,7 @@ from kfext.core.ledger.cards import kept_requests
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import replica_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
+from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
@@ -24,10 +24,10 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror.cluster import ANY, Cluster, Offer
 from kfext.state.mirror.tracked_job import Failures, TrackedJob
-from kfext.state.waiting.lengths import Lengths
+from kfext.state.waiting.durations import DurationEstimates
 
 
-class Promises:
+class CapacityHolds:
     """Capacity that no other job may take meanwhile, by the uid of the job that it is for.
 
     Others are about to free it, or a job that moves leaves it and may come back. `freed` is called
@@ -39,8 +39,8 @@ class Promises:
         self._freed = freed
         self._kept: dict[str, dict[Hashable, Claim]] = {}
 
-    def keep(self, uid: str, members: Sequence[Member], *rooms: Places) -> None:
-        """Promise a job the places of its members in each room, in place of an earlier promise.
+    def hold(self, uid: str, members: Sequence[Member], *rooms: Places) -> None:
+        """Hold the places of the members of a job in each room, in place of an earlier hold.
 
         Pods that are about to end may still exist, so a node can have more claims than room.
         """
@@ -54,7 +54,7 @@ class Promises:
             if places.slots:
                 claims |= self._gpus(uid, places)
         if claims != self._kept.get(uid):
-            self.drop(uid)
+            self.release(uid)
             self._claim(uid, claims)
 
     def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
@@ -91,19 +91,19 @@ class Promises:
         self._ledger.claim_all(claims)
         self._kept[uid] = claims
 
-    def drop(self, uid: str) -> None:
-        """End the promise to a job."""
+    def release(self, uid: str) -> None:
+        """Release the capacity that is held for a job."""
         claims = self._kept.pop(uid, {})
         for key in claims:
             self._ledger.drop(key)
         if claims:
             self._freed()
 
-    def kept(self) -> tuple[str, ...]:
-        """Return the uids of the jobs that have a promise."""
+    def holders(self) -> tuple[str, ...]:
+        """Return the uids of the jobs that capacity is held for."""
         return tuple(self._kept)
 
-    def of(self, uid: str) -> tuple[Hashable, ...]:
+    def claims_of(self, uid: str) -> tuple[Hashable, ...]:
         """Return the claims that only a job may use."""
         return tuple(self._kept.get(uid, ()))
 
@@ -134,8 +134,8 @@ class ReservationManager:
         self,
         cluster: Cluster,
         settings: Callable[[TrackedJob], Settings],
-        promises: Promises,
-        lengths: Lengths,
+        holds: CapacityHolds,
+        durations: DurationEstimates,
     ) -> None:
         self.kept: Reservation | None = None
         self.since: float | None = None
@@ -144,8 +144,8 @@ class ReservationManager:
         self.failures = Failures()
         self._cluster = cluster
         self._settings = settings
-        self._promises = promises
-        self._lengths = lengths
+        self._holds = holds
+        self._durations = durations
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
         self._nowhere: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
@@ -161,7 +161,7 @@ class ReservationManager:
         self._searches = 0
         if self.kept is not None:
             awaited = (self._cluster.jobs.get(uid) for uid in self.kept.waits_for)
-            ends = (self._lengths.end(other.job, now=now) for other in awaited if other)
+            ends = (self._durations.expected_end(other.job, now=now) for other in awaited if other)
             until = max((math.inf if end is None else end for end in ends), default=math.inf)
             self.kept = replace(self.kept, until=until)
 
@@ -323,7 +323,7 @@ class ReservationManager:
     def _search(self, tracked: TrackedJob, limits: Limits, *, now: float) -> Reservation | None:
         ledger, uid = self._cluster.ledger, tracked.job.uid
         jobs = (other.job for other in self._cluster.jobs.values())
-        found = ((job.uid, self._lengths.end(job, now=now)) for job in jobs)
+        found = ((job.uid, self._durations.expected_end(job, now=now)) for job in jobs)
         ends = {awaited: end for awaited, end in found if end is not None}
         ignoring = self._open_to(tracked)
 
@@ -345,7 +345,7 @@ class ReservationManager:
 
     def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
         """Return the claims that do not count for a job: the reservation and its promise."""
-        return (*(self.kept.claims if self.kept else ()), *self._promises.of(tracked.job.uid))
+        return (*(self.kept.claims if self.kept else ()), *self._holds.claims_of(tracked.job.uid))
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether the holder fits with free capacity that is not offered yet."""
@@ -368,12 +368,12 @@ class ReservationManager:
 
         The slots in use count, because a job that starts on a partly kept card uses its kept GPU.
         """
-        demand = self._cluster.books.cards.demand
+        demand = self._cluster.claim_tracker.cards.demand
         shared = demand.on(reservation.nodes) if demand.by_job or demand.by_pod else frozenset()
         return tracked.job, limits, shared
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        return self._cluster.books.limits(tracked, self._settings(tracked), now=now)
+        return self._cluster.claim_tracker.limits(tracked, self._settings(tracked), now=now)
 
 
 def _kept_requests(member: Member, slot: int | None) -> Resources:
@@ -384,4 +384,4 @@ def _kept_requests(member: Member, slot: int | None) -> Resources:
 
 
 def _is_hopeless(placed: Assignment | Verdict) -> bool:
-    return isinstance(placed, Verdict) and placed.reason in HOPELESS
+    return isinstance(placed, Verdict) and placed.reason in NEVER_FITS

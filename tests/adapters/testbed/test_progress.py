@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from e2e.testbed import progress
-from e2e.testbed.progress import Agenda, Planned
+from e2e.testbed.progress import Planned, RoundQueue
 
 FETCH, BUILD, UNPACK = Planned("fetch", 60), Planned("build", 180), Planned("unpack", 60)
 ALL = (FETCH, BUILD, UNPACK)
@@ -21,12 +21,12 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def test_before_the_first_step_all_takes_its_usual_time() -> None:
-    agenda = Agenda(ALL)
+    agenda = RoundQueue(ALL)
     assert (agenda.left(0.0), agenda.share(0.0)) == (300.0, 0.0)
 
 
 def test_steps_at_their_usual_pace_leave_the_usual_time_of_the_others() -> None:
-    agenda = Agenda(ALL)
+    agenda = RoundQueue(ALL)
     assert agenda.begin(FETCH, 0.0) == "[1/3] "
     agenda.end(60.0)
     assert agenda.begin(BUILD, 60.0) == "[2/3] "
@@ -35,14 +35,14 @@ def test_steps_at_their_usual_pace_leave_the_usual_time_of_the_others() -> None:
 
 
 def test_a_busy_machine_is_expected_to_stay_busy() -> None:
-    agenda = Agenda(ALL)
+    agenda = RoundQueue(ALL)
     agenda.begin(FETCH, 0.0)
     agenda.end(540.0)  # with the 60 s that count as usual: five times as long as usual
     assert agenda.left(540.0) == pytest.approx(5 * 240.0)
 
 
 def test_a_step_that_takes_too_long_says_so_before_it_ends() -> None:
-    agenda = Agenda(ALL)
+    agenda = RoundQueue(ALL)
     agenda.begin(FETCH, 0.0)
     lefts = [agenda.left(now) for now in (60.0, 120.0, 300.0)]
     assert lefts == sorted(lefts)
@@ -50,13 +50,13 @@ def test_a_step_that_takes_too_long_says_so_before_it_ends() -> None:
 
 
 def test_a_step_that_another_process_has_done_is_passed_over() -> None:
-    agenda = Agenda(ALL)
+    agenda = RoundQueue(ALL)
     assert agenda.begin(UNPACK, 0.0) == "[3/3] "
     assert agenda.done == 2
 
 
 def test_a_step_that_is_not_listed_has_no_place() -> None:
-    agenda = Agenda(ALL)
+    agenda = RoundQueue(ALL)
     assert agenda.begin(Planned("other", 5), 0.0) == ""
     assert agenda.done == 0
 

@@ -284,9 +284,9 @@ def restart(world: World) -> None:
     for namespace in old.settings.namespaces().values():
         new.settings.observe_namespace(None, namespace)
     new.cluster.observe_node(None, plain_node("n", cards=2))
-    for card in old.cluster.books.cards.known.values():
+    for card in old.cluster.claim_tracker.cards.known.values():
         new.cluster.observe_card(None, card)
-    for pod in old.cluster.books.cards.reserved.values():
+    for pod in old.cluster.claim_tracker.cards.reserved.values():
         new.cluster.observe_pod(None, pod)
     for raw in world.pods.values():
         new.cluster.observe_pod(None, parse_pod(deepcopy(raw)))

@@ -130,7 +130,7 @@ def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
 def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
     state = JobState(apart=("high",)).encode(job_uid="uid-1")
     world = World(admitted(sharing("0.2", min_share="0").annotated(names.STATE, state)))
-    apart = world.planner.cluster.books.cards.apart
+    apart = world.planner.cluster.claim_tracker.cards.apart
     assert apart.of("high") == {"uid-1"}
     world.planner.cluster.forget_job("uid-1")
     assert apart.of("high") == set()
@@ -160,7 +160,7 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     assert room.waiting_fits(waiting, 1, now=world.now) is None
     places = room.waiting_fits(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})
-    planner.queue.promises.keep("waits", members_of(waiting.job), places)
+    planner.queue.holds.hold("waits", members_of(waiting.job), places)
     planner.cluster.forget_job("gives")
     planner.queue.observe_class(None, PriorityClass("high", 100))
     arrives(world, "first", job().worker(1, gpus=1).prioritized("high"))

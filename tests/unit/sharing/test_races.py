@@ -213,7 +213,7 @@ def test_a_pod_that_is_bound_elsewhere_than_planned_counts_where_it_is() -> None
     world.pods["pod-0"]["spec"]["nodeName"] = "m"
     world.pods["pod-0"]["status"] = {"phase": "Running"}
     renew(world)
-    assert ("m", 0) in cluster.books.cards.demand.all()
+    assert ("m", 0) in cluster.claim_tracker.cards.demand.all()
     (high,) = [
         claim for claim in cluster.ledger.claims_on(["m"]) if has_priority(claim.requests, 0)
     ]

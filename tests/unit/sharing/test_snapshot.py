@@ -59,7 +59,10 @@ def test_a_controller_that_starts_finds_everything_in_the_objects(
     decided(world)
     after = world.planner
     assert after.cluster.ledger.claims() == before.cluster.ledger.claims()
-    assert after.cluster.books.cards.demand.all() == before.cluster.books.cards.demand.all()
+    assert (
+        after.cluster.claim_tracker.cards.demand.all()
+        == before.cluster.claim_tracker.cards.demand.all()
+    )
     assert list(after.card_steps(world.now)) == list(before.card_steps(world.now))
 
 

@@ -60,7 +60,7 @@ class Replicated(World):
         cluster.observe_node(known, Node("n", {**plain, **time}))
 
     def _held(self) -> list[object]:
-        return list(self.planner.cluster.books.cards.reserved.values())
+        return list(self.planner.cluster.claim_tracker.cards.reserved.values())
 
     def second(self) -> Step | None:
         """Pass a second, in which operator, kubelet and agent do all that they can."""

@@ -127,7 +127,7 @@ class Rules:
         last = known[-1] if known else None
         undoes = last is not None and not last.undoes and last.before == after
         waiting = self._waiting()
-        kept = self.cluster.planner.queue.promises.kept()
+        kept = self.cluster.planner.queue.holds.holders()
         # Room is made for the first that waits, or for the next if capacity is reserved for it.
         served = [number for number, name in enumerate(waiting) if f"uid-{name}" in kept]
         at = served[0] if served else 0
@@ -160,7 +160,7 @@ class Rules:
             live for live in self.cluster.jobs if live.job.in_queue and live.training.began is None
         ]
         planner = self.cluster.planner
-        waiting.sort(key=lambda live: planner.queue.turn(planner.cluster.jobs[live.uid]))
+        waiting.sort(key=lambda live: planner.queue.key(planner.cluster.jobs[live.uid]))
         return [live.spec.name for live in waiting]
 
     def _check_order(self, live: LiveJob) -> None:

@@ -82,8 +82,8 @@ def until(of: Bed, when: Callable[[Bed], bool]) -> Bed:
 
 def check(of: Bed, *, lost: float = 10.0) -> None:
     """Both rooms are back, and nothing was lost but the seconds since the last checkpoint."""
-    promises = of.planner.queue.promises
-    assert (promises.of("uid-train"), promises.kept()) == ((), ())
+    holds = of.planner.queue.holds
+    assert (holds.claims_of("uid-train"), holds.holders()) == ((), ())
     assert of.job().training.lost * SPREAD.pace.seconds(4) <= lost
     assert not of.operator.failed
 
@@ -189,7 +189,7 @@ def test_the_controller_dies_during_a_move(when: Callable[[Bed], bool]) -> None:
     of = until(spread_bed().at(ENDS), when)
     of.restart()
     of.after(2)
-    assert when is is_started or of.planner.queue.promises.of("uid-train")
+    assert when is is_started or of.planner.queue.holds.claims_of("uid-train")
     of.at(320)
     assert (nodes_of(of), stops(of)) == (["b"], 1)
     assert of.job().training.doing is Doing.TRAINS
@@ -350,8 +350,10 @@ def test_the_rules_hold_where_all_jobs_may_move(block: int) -> None:
             isinstance(write.step, Suspend) and write.step.state.reason == REASON_MOVING
             for write in written
         )
-        promises = rules.cluster.planner.queue.promises
-        assert [promises.of(live.uid) for live in rules.cluster.jobs if promises.of(live.uid)] == []
+        holds = rules.cluster.planner.queue.holds
+        assert [
+            holds.claims_of(live.uid) for live in rules.cluster.jobs if holds.claims_of(live.uid)
+        ] == []
     assert moves > 0
 
 
@@ -390,11 +392,11 @@ def test_a_stop_without_an_answer_keeps_both_rooms() -> None:
 def test_a_stop_that_never_arrived_holds_its_rooms_for_30_s() -> None:
     of = spread_bed().at(ENDS)
     refuse(of, lambda uid, _: uid == "uid-train")
-    while not of.planner.queue.promises.kept():
+    while not of.planner.queue.holds.holders():
         of.after(1)
     assert not of.job().job.suspend
     refused = of.clock.now
-    while of.planner.queue.promises.kept():
+    while of.planner.queue.holds.holders():
         of.after(1)
         assert of.clock.now <= refused + 31
     assert not of.job().job.suspend
@@ -435,14 +437,14 @@ def test_a_move_that_has_ended_keeps_no_later_promise() -> None:
     for node in ("b", "c"):
         of.lose(node)
     of.after(HOLD_SECONDS + 10)
-    promises, tracked = of.planner.queue.promises, of.planner.cluster.jobs["uid-train"]
-    assert (promises.kept(), bool(tracked.state.move.source)) == ((), True)
+    holds, tracked = of.planner.queue.holds, of.planner.cluster.jobs["uid-train"]
+    assert (holds.holders(), bool(tracked.state.move.source)) == ((), True)
     of.regain("c")
     members = members_of(tracked.job)
-    promises.keep("uid-train", members, Places({found.key: "c" for found in members}, NO_SLOTS))
+    holds.hold("uid-train", members, Places({found.key: "c" for found in members}, NO_SLOTS))
     while of.job().job.suspend:
         of.after(1)
-    assert promises.kept() == ()
+    assert holds.holders() == ()
 
 
 def test_a_job_that_is_stopped_keeps_its_part_of_the_quota() -> None:
@@ -480,4 +482,4 @@ def test_a_job_that_Kueue_gets_on_its_way_leaves_both_rooms() -> None:
     of = until(spread_bed().at(ENDS), is_off)
     of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
     of.after(2)
-    assert of.planner.queue.promises.kept() == ()
+    assert of.planner.queue.holds.holders() == ()

@@ -423,7 +423,7 @@ class History:
         if uid := self._some(waiting):
             members = members_of(self.planner.cluster.jobs[uid].job)
             places = {member.key: self.draw.draw(st.sampled_from("ab")) for member in members}
-            self.planner.queue.promises.keep(uid, members, Places(places, NO_SLOTS))
+            self.planner.queue.holds.hold(uid, members, Places(places, NO_SLOTS))
 
     def stranger(self) -> None:
         """A pod of no training job comes or goes."""

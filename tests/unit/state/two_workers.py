@@ -14,7 +14,7 @@ from kfext.state.planner.planner import Planner
 from kfext.state.running.cpu.cpu_signals import job_signal, signals_of
 from kfext.state.running.cpu.record import CpuRecord
 from kfext.state.running.cpu.record import record_of as cpu_record
-from kfext.state.running.cpu.stages import Stages
+from kfext.state.running.cpu.rollout import ResizeRollout
 from kfext.state.running.proposal import Proposal, Size
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.signals import JobSignal, Signals
@@ -43,7 +43,7 @@ class TwoWorkers:
         tracked = self.cluster.jobs["uid-1"]
         self.job = RunningJob(tracked)
         self.job.keep(CpuRecord(began=0.0, measured_at=0.0))
-        self.resizing = Stages(self.cluster, self.uses, lambda _: self.changes)
+        self.resizing = ResizeRollout(self.cluster, self.uses, lambda _: self.changes)
 
     def pod(self, index: int) -> Pod:
         return next(pod for pod in self.pods if pod.replica and pod.replica.index == index)

@@ -283,7 +283,7 @@ def test_a_failed_pod_beside_its_successor_is_none_of_the_gang() -> None:
     world.pod(1, suffix="later", gated=True)
     assert pinned(world) == {"train-node-0-1-later": "n0"}
     world.pod(1, suffix="later", pinned="n0")
-    claims = world.planner.cluster.books
+    claims = world.planner.cluster.claim_tracker
     assert [pod.name for pod in claims.pinned()] == ["train-node-0-1-later"]
 
 

@@ -19,7 +19,7 @@ from kfext.state.running.cpu.cadence import RESIZED, Cadence, neighbourhoods
 from kfext.state.running.cpu.cpu_signals import CpuSignals
 from kfext.state.running.cpu.record import CPU_POLICIES, CpuRecord, cpu_policies, record_of
 from kfext.state.running.cpu.restoring import restoring
-from kfext.state.running.cpu.stages import Stages
+from kfext.state.running.cpu.rollout import ResizeRollout
 from kfext.state.running.cpu.words import cpu_shown
 from kfext.state.running.executor import TURN_SECONDS, Executor, Steps
 from kfext.state.running.operation import WINDOWS_BEFORE, Phase, Trial
@@ -65,7 +65,7 @@ class CpuExecutor(Executor):
     ) -> None:
         super().__init__(running)
         self._cluster = cluster
-        self._stages = Stages(cluster, progress.uses, queue.quotas.changes)
+        self._stages = ResizeRollout(cluster, progress.uses, queue.quotas.changes)
         self._signals = CpuSignals(
             cluster, progress, running.settings_of, self._stages.paused, queue.headroom
         )

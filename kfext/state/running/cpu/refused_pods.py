@@ -13,7 +13,7 @@ from kfext.core.ledger.fit import why_not
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.state.mirror.cluster import Cluster
-from kfext.state.mirror.turns import InTurn
+from kfext.state.mirror.timers import RoundRobin
 from kfext.state.running.cpu.contest import SPARE
 
 GIVEN_SECONDS = 60.0
@@ -40,7 +40,7 @@ class RefusedPods:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._turns = InTurn(_MOST_LOOKED)
+        self._turns = RoundRobin(_MOST_LOOKED)
         self._waits: dict[str, _Wait] = {}
         self._since: dict[_Wait, float] = {}
 
@@ -52,7 +52,7 @@ class RefusedPods:
         By node in millicores, `free`: the CPU without all requests as users wrote them. `raised`:
         what requests were raised by.
         """
-        refused = self._cluster.books.refused
+        refused = self._cluster.claim_tracker.refused
         over = GIVEN_SECONDS + REST_SECONDS
         self._since = {wait: at for wait, at in self._since.items() if now - at < over}
         for uid, wait in tuple(self._waits.items()):

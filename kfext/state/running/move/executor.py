@@ -26,11 +26,11 @@ from kfext.model.scale_state import MoveState
 from kfext.model.timestamps import past, written_time
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.mirror.turns import InTurn
 from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
-from kfext.state.running.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.running.move.migrate import (
     INTERVAL_SECONDS,
     MIGRATE,
@@ -78,8 +78,8 @@ class MoveExecutor(Executor):
         self._queue = queue
         self._progress = progress
         self._room = room
-        self._handshake = Handshake(progress)
-        self._turns = InTurn(MOST_LOOKED)
+        self._requests = CheckpointRequests(progress)
+        self._turns = RoundRobin(MOST_LOOKED)
         self._began = -math.inf
 
     def follows(
@@ -194,7 +194,7 @@ class MoveExecutor(Executor):
     def _why_none(self, now: Moment) -> Verdict | None:
         """Return why no job is moved now, or None: a job that waits may want the room."""
         limit = self._room.limit(now=now.wall)
-        if limit is GrowthLimit.PAYING and not self._queue.promises.kept():
+        if limit is GrowthLimit.PAYING and not self._queue.holds.holders():
             return None
         return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
 
@@ -270,15 +270,13 @@ class MoveExecutor(Executor):
     def _cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a move costs: the pause, and work that is done again."""
         pause = usual_restart(job) + SETTLE_SECONDS
-        return pause + self._handshake.unsaved(job.uid, now=now)
+        return pause + self._requests.unsaved(job.uid, now=now)
 
     def _left(self, job: RunningJob, *, now: float) -> float | None:
-        return self._queue.lengths.left(job.tracked.job, now=now)
+        return self._queue.durations.shown_remaining(job.tracked.job, now=now)
 
     def _readiness(self, job: RunningJob, *, now: float) -> Readiness:
-        return self._handshake.readiness(
-            job.uid, record_of(job).operation, interrupts=True, now=now
-        )
+        return self._requests.readiness(job.uid, record_of(job).operation, interrupts=True, now=now)
 
     # --- the move ---------------------------------------------------------------------------------
 
@@ -302,7 +300,7 @@ class MoveExecutor(Executor):
             self._end(job, at=now.monotonic)
             return
         ready = self._readiness(job, now=now.wall)
-        if self._handshake.is_stale(job.uid, operation, now=now.wall):
+        if self._requests.is_stale(job.uid, operation, now=now.wall):
             operation.requested, ready = 0, Readiness.ASK  # it has trained on since it answered
         if ready is Readiness.READY:
             yield from self._stop(job, operation, now)
@@ -310,7 +308,7 @@ class MoveExecutor(Executor):
             miss(move, at=now.monotonic)
             self._end(job, at=now.monotonic)
         elif ready is Readiness.ASK and now.monotonic >= move.asks_at:
-            step = self._handshake.request(job.uid, operation)
+            step = self._requests.request(job.uid, operation)
             yield from [step] if step else []
 
     def _stop(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
@@ -357,12 +355,12 @@ class MoveExecutor(Executor):
 
     def _hold(self, job: RunningJob, *rooms: Assignment) -> None:
         places = (Places(room, NO_SLOTS) for room in rooms)
-        self._queue.promises.keep(job.uid, members_of(job.tracked.job), *places)
+        self._queue.holds.hold(job.uid, members_of(job.tracked.job), *places)
 
     def _end(self, job: RunningJob, *, at: float, pause: float = 0.0) -> None:
         """End a move, carried out or given up; `pause`: before the next one."""
         self._progress.await_checkpoint(job.uid, awaited=False)
-        self._queue.promises.drop(job.uid)
+        self._queue.holds.release(job.uid)
         record_of(job).operation = None
         record_of(job).not_before = max(record_of(job).not_before, at + pause)
 

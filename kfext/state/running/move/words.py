@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kfext import names
 from kfext.model.verdict import Verdict
-from kfext.state.running.handshake import why_not_saved
+from kfext.state.running.checkpoint_requests import why_not_saved
 from kfext.state.running.move.record import record_of
 from kfext.state.running.operation import Phase, Readiness
 from kfext.state.running.policy import ConditionStatus

@@ -11,19 +11,19 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, lengthened
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
-from kfext.state.running.handshake import PAUSE_SECONDS, lengthened
 from kfext.state.running.operation import Phase
 from kfext.state.running.policy import Condition
 from kfext.state.running.proposal import Cause, Change, Chosen, Proposal, Rank, Rescue, Workers
 from kfext.state.running.running_job import RunningJob, has_kfext_size, is_edited
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.running.size.following import STEP_SECONDS, Following
 from kfext.state.running.size.record import record_of
 from kfext.state.running.size.rescaling import Rescaling, SizeStep
 from kfext.state.running.size.scale import SCALE, SCALED
 from kfext.state.running.size.scale_policy import ScaleProposals
 from kfext.state.running.size.scale_search import ScaleSearch
+from kfext.state.running.size.size_monitor import STEP_SECONDS, SizeMonitor
 from kfext.state.running.size.words import size_shown
 from kfext.state.waiting.queue import Queue
 
@@ -49,7 +49,7 @@ class SizeExecutor(Executor):
         self._progress = progress
         self._rescaling = rescaling = Rescaling(running, cluster, queue, progress, search)
         self._scale = ScaleProposals(running, cluster, queue, self.jobs, rescaling, search=search)
-        self._following = Following(running, cluster, progress, rescaling)
+        self._following = SizeMonitor(running, cluster, progress, rescaling)
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
@@ -142,7 +142,7 @@ class SizeExecutor(Executor):
             return
         pause = _RETRY_SECONDS
         if final:  # without an answer the write may have arrived
-            self._queue.promises.drop(job.uid)
+            self._queue.holds.release(job.uid)
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
             pause = lengthened(size.missed)
             size.missed += 1  # other jobs may have given workers in vain

@@ -36,7 +36,7 @@ Taken: TypeAlias = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Giver:
+class Donor:
     """A running job that may give workers.
 
     `priority`: of its pods. `keeps`: the fewest workers that it keeps. `wish`: how many its user
@@ -63,7 +63,7 @@ def kept(sizes: Sizes, *, left: float, length: float, rested: bool) -> int:
     return sizes.least if rested and length <= MUCH_SHORTER * left else wish
 
 
-def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
+def donors_for(givers: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
     """Return by uid the number of workers that each giver keeps so that the waiting job fits.
 
     Return None without such a choice: all or nothing. Only jobs with at most the `priority` of the
@@ -81,13 +81,13 @@ def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[
     return None if taken is None else search.sizes(search.trimmed(taken))
 
 
-def _steps(giver: Giver) -> Iterator[_Rank]:
+def _steps(giver: Donor) -> Iterator[_Rank]:
     """Yield the rank of a job at each size that can give a worker, the next first."""
     for workers in range(giver.now, giver.keeps, -1):
         yield _rank(giver, workers)
 
 
-def _rank(giver: Giver, workers: int) -> _Rank:
+def _rank(giver: Donor, workers: int) -> _Rank:
     """Return the sort key of a giver with a number of workers: the next to give comes first.
 
     What jobs have beyond their wish comes first, then the job that has most time left.
@@ -98,7 +98,7 @@ def _rank(giver: Giver, workers: int) -> _Rank:
 class _Search:
     """Looks for the workers to take; every result was tried and fits."""
 
-    def __init__(self, givers: Sequence[Giver], fits: Fits) -> None:
+    def __init__(self, givers: Sequence[Donor], fits: Fits) -> None:
         self._now = {giver.uid: giver.now for giver in givers}
         steps = merge(*map(_steps, givers))
         self._order = [uid for *_, uid in islice(steps, MOST_PODS)]

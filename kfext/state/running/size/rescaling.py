@@ -22,7 +22,7 @@ from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.handshake import PAUSE_SECONDS, Handshake, miss
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
 from kfext.state.running.room import GrowthLimit
@@ -82,7 +82,7 @@ class Rescaling:
         self._progress = progress
         self._search = search
         self._room = search.room
-        self._handshake = Handshake(progress)
+        self._requests = CheckpointRequests(progress)
         self._open: list[_Decision] = []
 
     @property
@@ -162,7 +162,7 @@ class Rescaling:
             for job in late:
                 asked, size = states[job.uid] is Readiness.ASK, record_of(job)
                 if asked and size.operation is not None and now.monotonic >= size.asks_at:
-                    step = self._handshake.request(job.uid, size.operation)
+                    step = self._requests.request(job.uid, size.operation)
                     if step is not None:
                         yield job, step
 
@@ -182,7 +182,7 @@ class Rescaling:
         """Return whether a job can be interrupted now."""
         interrupts = self._interrupts(job) and not self.loses_nothing(job, now=now)
         operation = record_of(job).operation
-        return self._handshake.readiness(job.uid, operation, interrupts=interrupts, now=now)
+        return self._requests.readiness(job.uid, operation, interrupts=interrupts, now=now)
 
     def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
         """Return whether a job that lacks workers has shown no step, though its log was read.
@@ -208,7 +208,7 @@ class Rescaling:
             operation
             for job in jobs
             if (operation := record_of(job).operation) is not None
-            if self._handshake.is_stale(job.uid, operation, now=now)
+            if self._requests.is_stale(job.uid, operation, now=now)
         ]
 
     def _await_nothing(self, job: RunningJob) -> None:
@@ -260,7 +260,7 @@ class Rescaling:
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
         if places is not None:
             members = members_of(with_workers(waiting.job, rescue.workers))
-            self._queue.promises.keep(rescue.waiting, members, places)
+            self._queue.holds.hold(rescue.waiting, members, places)
 
     def keep_room(self, job: RunningJob, now: Moment) -> None:
         """Keep the room of a job that an earlier controller stopped for its new size.
@@ -270,7 +270,7 @@ class Rescaling:
         with self._running.failures.about(job.tracked):
             training = job.tracked.job
             stopped = training.suspend and training.held and starts_anew(training)
-            if not stopped or self._queue.promises.of(job.uid):
+            if not stopped or self._queue.holds.claims_of(job.uid):
                 return
             places = self._room.waiting_fits(
                 job.tracked,
@@ -279,7 +279,7 @@ class Rescaling:
                 gone=[pod_key(pod.uid) for pod in self._cluster.pods(job.uid)],
             )
             if places is not None:
-                self._queue.promises.keep(job.uid, members_of(training), places)
+                self._queue.holds.hold(job.uid, members_of(training), places)
 
     def _step(self, job: RunningJob, now: Moment) -> Step | None:
         """Return the write that gives a job its new size, or None without room."""
@@ -325,7 +325,7 @@ class Rescaling:
             pods = self._cluster.pods(job.uid)
             state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
             members = members_of(with_workers(tracked.job, change.workers))
-            self._queue.promises.keep(job.uid, members, Places(places, NO_SLOTS))
+            self._queue.holds.hold(job.uid, members, Places(places, NO_SLOTS))
             return Suspend(state, workers=change.workers)
         port = plan.port if plan else 0
         following = next_plan(

@@ -8,8 +8,8 @@ from kfext.core.elastic import why_left_alone, why_one_size
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.mirror.turns import InTurn
 from kfext.state.running.operation import MoveOperation, Phase, Readiness
 from kfext.state.running.proposal import Cause, Proposal, Rank, Workers
 from kfext.state.running.room import GrowthLimit
@@ -48,8 +48,8 @@ class ScaleProposals:
         self._room = search.room
         self._search = search
         self._promised: dict[str, float] = {}
-        self._backs = InTurn(MOST_LOOKED)
-        self._turns = {mode: InTurn(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
+        self._backs = RoundRobin(MOST_LOOKED)
+        self._turns = {mode: RoundRobin(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
         self._quiet_since = math.inf
 
     def record_act(self, at: float) -> None:
@@ -97,7 +97,7 @@ class ScaleProposals:
 
     def _starving(self, now: Moment) -> Iterable[TrackedJob]:
         """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
-        if self._rescaling.rescuing or self._queue.promises.kept():
+        if self._rescaling.rescuing or self._queue.holds.holders():
             return ()
         return self._search.due(now=now.wall)
 
@@ -134,13 +134,13 @@ class ScaleProposals:
             and now.monotonic >= record_of(job).grows_at
             and record_of(job).sizes.now < record_of(job).sizes.most
         ]
-        ripe.sort(key=lambda job: self._queue.turn(job.tracked, rest=self._rest(job, now)))
+        ripe.sort(key=lambda job: self._queue.key(job.tracked, rest=self._rest(job, now)))
         return self._growth(ripe, Mode.ACT, limit, now)
 
     def _rest(self, job: RunningJob, now: Moment) -> float:
         """Return the seconds to the end of a job if it were as large as it asked."""
         sizes = record_of(job).sizes
-        rest = self._queue.lengths.rest(job.tracked.job, now=now.wall)
+        rest = self._queue.durations.remaining(job.tracked.job, now=now.wall)
         return rest * min(1.0, sizes.now / max(1, sizes.asked))
 
     def _growth(
@@ -224,12 +224,12 @@ class ScaleProposals:
 
     def _end_promises(self, at: float) -> None:
         """Drop the promises to jobs that are gone, wait for too long or need none."""
-        promises = self._queue.promises
-        self._promised = {uid: self._promised.get(uid, at) for uid in promises.kept()}
+        holds = self._queue.holds
+        self._promised = {uid: self._promised.get(uid, at) for uid in holds.holders()}
         for uid, since in self._promised.items():
             tracked = self._cluster.jobs.get(uid)
             if tracked is None or at - since >= PROMISE_SECONDS or self._is_in_vain(tracked):
-                promises.drop(uid)
+                holds.release(uid)
 
     def _is_in_vain(self, tracked: TrackedJob) -> bool:
         """Return whether a promise does not help a job.

@@ -14,12 +14,12 @@ from kfext.core.settings.table import Settings
 from kfext.model.plan import Places
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.handshake import Handshake
+from kfext.state.running.checkpoint_requests import CheckpointRequests
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
 from kfext.state.running.restarts import USUAL_START, grace, usual_pause
 from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob
-from kfext.state.running.size.guard import Giver, givers_of, kept
+from kfext.state.running.size.guard import Donor, donors_for, kept
 from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
 from kfext.state.waiting.queue import Queue
@@ -44,7 +44,7 @@ class ScaleSearch:
         self._queue = queue
         self.room = room
         self._progress = progress
-        self._handshake = Handshake(progress)
+        self._requests = CheckpointRequests(progress)
         self._settings_of = settings_of
         self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
 
@@ -90,7 +90,7 @@ class ScaleSearch:
             largest=largest,
             room=max(room, sizes.now),
             pause=self.cost(job, now=now),
-            left=self._queue.lengths.left(job.tracked.job, now=now),
+            left=self._queue.durations.shown_remaining(job.tracked.job, now=now),
         )
 
     def cost(self, job: RunningJob, *, now: float) -> float:
@@ -103,7 +103,7 @@ class ScaleSearch:
         """
         if not interrupts(job.tracked.job):
             return max(0.0, usual_pause(job) - grace(job))
-        return usual_pause(job) + self._handshake.unsaved(job.uid, now=now)
+        return usual_pause(job) + self._requests.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class ScaleSearch:
             wait = SCALE.parameter(self._settings_of(tracked), "wait")
             if tracked.settled and tracked.waits(now) >= wait:
                 yield tracked
-            before = holder is not None and self._queue.turn(tracked) < self._queue.turn(holder)
+            before = holder is not None and self._queue.key(tracked) < self._queue.key(holder)
             hopeless = before and reservations.due_in(tracked, now=now) <= 0
             if not (hopeless or reservations.holds(tracked)):
                 return
@@ -158,7 +158,7 @@ class ScaleSearch:
             return self.places(waiting, workers, sizes, now=now) is not None
 
         priority = self._queue.priority(waiting)
-        sizes = None if fits({}) else givers_of(givers, fits, priority=priority)
+        sizes = None if fits({}) else donors_for(givers, fits, priority=priority)
         if not sizes:
             self._in_vain.append(basis)
             return []
@@ -195,7 +195,7 @@ class ScaleSearch:
 
         With fewer workers than it asked for, it takes longer in proportion.
         """
-        rest = self._queue.lengths.rest(waiting.job, now=now)
+        rest = self._queue.durations.remaining(waiting.job, now=now)
         return USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
 
     def _givers(
@@ -205,9 +205,9 @@ class ScaleSearch:
         candidates: Collection[RunningJob],
         rested: Set[str],
         now: float,
-    ) -> list[Giver]:
+    ) -> list[Donor]:
         """Return the jobs that may give workers to a waiting job, in the order of their uids."""
-        lengths = self._queue.lengths
+        durations = self._queue.durations
         across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
         givers = []
         for job in sorted(candidates, key=lambda job: job.uid):
@@ -215,11 +215,11 @@ class ScaleSearch:
             allowed = across and SCALE.parameter(settings, "acrossNamespaces")
             if not (allowed or namespace == waiting.job.namespace):
                 continue
-            sizes, left = record_of(job).sizes, lengths.rest(job.tracked.job, now=now)
+            sizes, left = record_of(job).sizes, durations.remaining(job.tracked.job, now=now)
             keeps = kept(sizes, left=left, length=length, rested=job.uid in rested)
             if sizes.now > keeps:
                 priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved
                 doubts = missed, saved is None and interrupts(job.tracked.job)
-                givers.append(Giver(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
+                givers.append(Donor(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
         return givers

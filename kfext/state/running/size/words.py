@@ -6,7 +6,7 @@ from typing import assert_never
 from kfext import names
 from kfext.core import words
 from kfext.model.verdict import Verdict
-from kfext.state.running.handshake import why_not_saved
+from kfext.state.running.checkpoint_requests import why_not_saved
 from kfext.state.running.operation import Phase, Readiness, ScaleOperation
 from kfext.state.running.policy import ConditionStatus
 from kfext.state.running.proposal import Cause, Workers

@@ -8,7 +8,7 @@ import pytest
 from kfext.core.lifecycle.refused import instead_of, while_refused
 from kfext.core.lifecycle.situation import Refused
 from kfext.core.lifecycle.steps import (
-    DEEDS,
+    STEP_DESCRIPTIONS,
     Release,
     RequestCheckpoint,
     Rescale,
@@ -219,7 +219,7 @@ def test_a_job_that_cannot_be_changed_while_it_runs_runs_on(
 
 
 def test_every_step_that_writes_can_be_refused() -> None:
-    assert {*DEEDS, Wait.__name__} == {step.__name__ for step in Step.__args__}
+    assert {*STEP_DESCRIPTIONS, Wait.__name__} == {step.__name__ for step in Step.__args__}
 
 
 def test_a_job_waits_for_its_own_reason_if_only_the_record_of_its_settings_is_refused() -> None:

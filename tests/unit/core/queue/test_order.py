@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.queue.order import PATIENCE, turn
+from kfext.core.queue.order import PATIENCE, queue_key
 from tests.builders import JobBuilder, job
 
 OLD = job(name="z", uid="1").worker(1).created(10).build()
@@ -27,12 +27,12 @@ def one(*templates: str, workers: int = 1) -> JobBuilder:
 def test_oldest_first_and_equal_ages_by_name_whatever_was_seen_first() -> None:
     want = [OLD, FIRST, SECOND, SAME_NAME]
     for seen in permutations(want):
-        assert sorted(seen, key=lambda job: turn(job, 0, 300.0)) == want
+        assert sorted(seen, key=lambda job: queue_key(job, 0, 300.0)) == want
 
 
 def test_priority_comes_before_age() -> None:
     young = one("high").created(500).build()
-    assert turn(young, 1000, 300.0) < turn(OLD, 0, 0.0)
+    assert queue_key(young, 1000, 300.0) < queue_key(OLD, 0, 0.0)
 
 
 LENGTHS: Mapping[str, tuple[float, float, float, bool]] = {
@@ -47,7 +47,7 @@ def test_a_shorter_job_goes_first_unless_it_came_much_later(
     later: float, length: float, older: float, first: bool
 ) -> None:
     young = job(name="young", uid="5").worker(1).created(10 + later).build()
-    assert (turn(young, 0, length) < turn(OLD, 0, older)) is first
+    assert (queue_key(young, 0, length) < queue_key(OLD, 0, older)) is first
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1e5), st.floats(0, 1e5))
@@ -56,4 +56,4 @@ def test_no_job_waits_for_jobs_that_came_four_times_its_length_later(
 ) -> None:
     young = job(name="young", uid="5").worker(1).created(10 + later).build()
     if later > PATIENCE * older:
-        assert turn(OLD, 0, older) < turn(young, 0, length)
+        assert queue_key(OLD, 0, older) < queue_key(young, 0, length)

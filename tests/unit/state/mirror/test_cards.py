@@ -158,16 +158,16 @@ def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now(
 
 def test_a_job_is_placed_on_other_nodes_and_slots_than_the_slots_that_failed_it() -> None:
     cluster = Cluster()
-    cluster.books.cards.want("uid-high", {HERE: ()})
+    cluster.claim_tracker.cards.want("uid-high", {HERE: ()})
     state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
     for made, closed in ((sharing(), (HERE,)), (job().worker(1, gpus=1), ())):
         made.raw["metadata"]["uid"] = "uid-1"
         cluster.observe_job(made.annotated(names.STATE, state.encode(job_uid="uid-1")).held().raw)
         (tracked,) = cluster.jobs.values()
-        found = cluster.books.limits(tracked, Settings(), now=60.0)
+        found = cluster.claim_tracker.limits(tracked, Settings(), now=60.0)
         assert (found.on_nodes, found.closed) == ((Excluded(frozenset("m")),), closed)
         cluster = Cluster()
-        cluster.books.cards.want("uid-high", {HERE: ()})
+        cluster.claim_tracker.cards.want("uid-high", {HERE: ()})
 
 
 def test_the_slots_in_which_jobs_have_parts_by_node() -> None:

@@ -11,7 +11,7 @@ from kfext.model.gpu import CardNeed
 from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.snapshot import PromiseRecord
 from kfext.names import NATIVE_GPU
-from kfext.state.waiting.reservations import Promises
+from kfext.state.waiting.reservations import CapacityHolds
 from tests.builders import job, node
 from tests.gpu_builders import sharing, sharing_node
 
@@ -20,7 +20,7 @@ class Bed:
     def __init__(self) -> None:
         self.ledger = Ledger([node("a", cpu="4")])
         self.freed = 0
-        self.promises = Promises(self.ledger, self._free)
+        self.holds = CapacityHolds(self.ledger, self._free)
         gang = job().worker(2, cpu="1")
         self.members = gang.members()
         self.places = {member.key: "a" for member in self.members}
@@ -33,46 +33,46 @@ class Bed:
         return int(self.ledger.free(("cpu",))[0, 0])
 
     def keep(self, uid: str = "one") -> None:
-        self.promises.keep(uid, self.members, Places(self.places, NO_SLOTS))
+        self.holds.hold(uid, self.members, Places(self.places, NO_SLOTS))
 
 
 def test_what_is_promised_is_taken_for_all_but_the_job() -> None:
     bed = Bed()
     bed.keep()
     assert bed.left == 2000
-    own = bed.ledger.free(("cpu",), ignoring=bed.promises.of("one"))
+    own = bed.ledger.free(("cpu",), ignoring=bed.holds.claims_of("one"))
     assert int(own[0, 0]) == 4000
-    assert bed.promises.of("another") == ()
+    assert bed.holds.claims_of("another") == ()
 
 
 def test_a_promise_replaces_the_one_before() -> None:
     bed = Bed()
     bed.keep()
     bed.keep()
-    assert (bed.left, bed.promises.kept()) == (2000, ("one",))
+    assert (bed.left, bed.holds.holders()) == (2000, ("one",))
 
 
 def test_a_promise_that_is_dropped_frees_what_it_kept_and_wakes_the_others() -> None:
     bed = Bed()
     bed.keep()
-    bed.promises.drop("one")
-    assert (bed.left, bed.freed, bed.promises.kept()) == (4000, 1, ())
+    bed.holds.release("one")
+    assert (bed.left, bed.freed, bed.holds.holders()) == (4000, 1, ())
 
 
 def test_to_drop_none_frees_nothing() -> None:
     bed = Bed()
-    bed.promises.drop("one")
+    bed.holds.release("one")
     assert bed.freed == 0
 
 
 def test_a_job_that_moves_keeps_where_it_goes_and_where_it_was() -> None:
     bed = Bed()
     here, there = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
-    bed.promises.keep("one", bed.members, here, there)
+    bed.holds.hold("one", bed.members, here, there)
     assert bed.left == 2000, "a place in both rooms is kept once"
-    bed.promises.keep("one", bed.members, there)
+    bed.holds.hold("one", bed.members, there)
     assert (bed.left, bed.freed) == (3000, 1)
-    bed.promises.keep("one", bed.members, there)
+    bed.holds.hold("one", bed.members, there)
     assert bed.freed == 1, "the same promise frees nothing"
 
 
@@ -83,15 +83,15 @@ def shared(**settings: str) -> list[Member]:
     )
 
 
-def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, Promises]:
+def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, CapacityHolds]:
     """A node of two cards; these members are promised their part of the first card."""
     ledger = Ledger([sharing_node("n", cards=2)])
     if reserved:
         ledger.claim("reservation", reserved_gpu(("n", 0)))
-    promises = Promises(ledger, lambda: None)
+    holds = CapacityHolds(ledger, lambda: None)
     keys = [member.key for member in members]
-    promises.keep("one", members, Places(dict.fromkeys(keys, "n"), dict.fromkeys(keys, 0)))
-    return ledger, promises
+    holds.hold("one", members, Places(dict.fromkeys(keys, "n"), dict.fromkeys(keys, 0)))
+    return ledger, holds
 
 
 LOW, HIGH, LOW_FREE = CardNeed(50, idle=200), CardNeed(50, high=True), CardNeed(50)
@@ -110,11 +110,11 @@ LEFT: dict[str, tuple[list[Member], CardNeed, int]] = {
 def test_what_a_promise_of_a_part_leaves_to_others(
     members: list[Member], need: CardNeed, want: int
 ) -> None:
-    ledger, promises = promised(members)
+    ledger, holds = promised(members)
     assert ledger.free([need.name]).tolist() == [[want]]
-    own = ledger.free([need.name], ignoring=promises.of("one"))
+    own = ledger.free([need.name], ignoring=holds.claims_of("one"))
     assert own.tolist() == [[2]]
-    promises.drop("one")
+    holds.release("one")
     assert ledger.free([need.name, NATIVE_GPU]).tolist() == [[2], [2]]
 
 
@@ -125,11 +125,11 @@ def test_a_promise_of_a_part_takes_one_gpu(*, reserved: bool) -> None:
 
 
 def test_another_planner_goes_on_with_what_was_recorded() -> None:
-    ledger, promises = promised(shared(priority="high"))
+    ledger, holds = promised(shared(priority="high"))
     again = Ledger([sharing_node("n", cards=2)])
-    written = msgspec.json.encode(list(promises.record()))
-    restored = Promises(again, lambda: None)
+    written = msgspec.json.encode(list(holds.record()))
+    restored = CapacityHolds(again, lambda: None)
     restored.restore(msgspec.json.decode(written, type=list[PromiseRecord]))
     counted = [HIGH.name, NATIVE_GPU]
     assert again.free(counted).tolist() == ledger.free(counted).tolist() == [[1], [1]]
-    assert again.free(counted, ignoring=restored.of("one")).tolist() == [[2], [2]]
+    assert again.free(counted, ignoring=restored.claims_of("one")).tolist() == [[2], [2]]

@@ -75,7 +75,7 @@ def test_a_pod_that_is_not_bound_costs_each_node_a_minute_in_eleven() -> None:
 def test_pods_made_anew_cost_no_more_than_one_pod() -> None:
     of, given = Nodes(), 0
     for number in range(200):
-        before = next(iter(of.cluster.books.refused.values()), None)
+        before = next(iter(of.cluster.claim_tracker.refused.values()), None)
         if before is not None:
             of.cluster.observe_pod(before, None)
         of.cluster.observe_pod(None, foreign(f"p{number}", affinity=affinity_to("a")))

@@ -11,9 +11,9 @@ from kfext.state.running.size.guard import (
     MOST_CALLS,
     MOST_CONSIDERED,
     MOST_GIVERS,
+    Donor,
     Fits,
-    Giver,
-    givers_of,
+    donors_for,
     kept,
 )
 from kfext.state.running.size.scale import Sizes
@@ -29,8 +29,8 @@ def giver(
     priority: int = 0,
     missed: int = 0,
     unproven: bool = False,
-) -> Giver:
-    return Giver(uid, priority, now, keeps, wish, left, (missed, unproven))
+) -> Donor:
+    return Donor(uid, priority, now, keeps, wish, left, (missed, unproven))
 
 
 class Room:
@@ -40,7 +40,7 @@ class Room:
     """
 
     def __init__(
-        self, givers: list[Giver], needed: int, workers: Mapping[str, int] | None = None
+        self, givers: list[Donor], needed: int, workers: Mapping[str, int] | None = None
     ) -> None:
         self.now = {giver.uid: giver.now for giver in givers}
         self.needed, self.workers, self.calls = needed, workers or {}, 0
@@ -53,7 +53,7 @@ class Room:
         return freed >= self.needed
 
 
-CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None]] = {
+CHOICES: dict[str, tuple[list[Donor], int, dict[str, int], dict[str, int] | None]] = {
     "a job gives what is needed": ([giver("a")], 2, {}, {"a": 2}),
     "no job gives if the job fits already": ([giver("a")], 0, {}, {}),
     "the job with most time left gives first": (
@@ -119,15 +119,15 @@ CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None
 
 @pytest.mark.parametrize(("givers", "needed", "workers", "want"), CHOICES.values(), ids=CHOICES)
 def test_D3_the_jobs_that_give(
-    givers: list[Giver], needed: int, workers: dict[str, int], want: dict[str, int] | None
+    givers: list[Donor], needed: int, workers: dict[str, int], want: dict[str, int] | None
 ) -> None:
-    assert givers_of(givers, Room(givers, needed, workers).fits, priority=0) == want
+    assert donors_for(givers, Room(givers, needed, workers).fits, priority=0) == want
 
 
 def test_D3_no_job_gives_for_one_of_a_lower_priority() -> None:
     givers = [giver("high", 8, priority=2), giver("same", 3, priority=1), giver("low", 3)]
-    assert givers_of(givers, Room(givers, 4).fits, priority=1) == {"low": 1, "same": 1}
-    assert givers_of(givers, Room(givers, 5).fits, priority=1) is None
+    assert donors_for(givers, Room(givers, 4).fits, priority=1) == {"low": 1, "same": 1}
+    assert donors_for(givers, Room(givers, 5).fits, priority=1) is None
 
 
 def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
@@ -140,7 +140,7 @@ def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
         return workers >= 2 and sum(free) >= 4 + servers
 
     def with_servers(servers: int) -> Mapping[str, int] | None:
-        return givers_of(givers, lambda sizes: fits(sizes, servers=servers), priority=0)
+        return donors_for(givers, lambda sizes: fits(sizes, servers=servers), priority=0)
 
     assert with_servers(0) == {"a": 2, "b": 2}
     assert with_servers(1) == {"a": 1, "b": 2}
@@ -151,7 +151,7 @@ def test_the_jobs_that_give_are_found_among_many() -> None:
     givers = [giver(f"{number:03}", 5, wish=5) for number in range(MOST_CONSIDERED)]
     useful = {"017": 1, "090": 1, "127": 1}
     room = Room(givers, 9, dict.fromkeys((candidate.uid for candidate in givers), 0) | useful)
-    assert givers_of(givers, room.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
+    assert donors_for(givers, room.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
     assert room.calls <= MOST_CALLS
 
 
@@ -161,7 +161,7 @@ def test_a_search_among_many_ends() -> None:
     room = Room(
         givers, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in givers), 0) | useful
     )
-    found = givers_of(givers, room.fits, priority=0)
+    found = donors_for(givers, room.fits, priority=0)
     assert room.calls == MOST_CALLS
     assert found is None or room.fits(found)
 
@@ -169,7 +169,7 @@ def test_a_search_among_many_ends() -> None:
 def test_no_more_than_so_many_jobs_give() -> None:
     def of(number: int) -> Mapping[str, int] | None:
         givers = [giver(f"{index:03}", 2, wish=2) for index in range(number)]
-        return givers_of(givers, Room(givers, number).fits, priority=0)
+        return donors_for(givers, Room(givers, number).fits, priority=0)
 
     assert len(of(MOST_GIVERS) or {}) == MOST_GIVERS
     assert of(MOST_GIVERS + 1) is None
@@ -179,12 +179,12 @@ def test_the_jobs_with_most_time_left_are_looked_at_where_there_are_too_many() -
     givers = [giver(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
     givers += [giver("long", left=200.0), giver("short", left=50.0)]
     helps = dict.fromkeys((candidate.uid for candidate in givers), 0)
-    assert givers_of(givers, Room(givers, 1, helps | {"long": 1}).fits, priority=0) == {"long": 3}
-    assert givers_of(givers, Room(givers, 1, helps | {"short": 1}).fits, priority=0) is None
+    assert donors_for(givers, Room(givers, 1, helps | {"long": 1}).fits, priority=0) == {"long": 3}
+    assert donors_for(givers, Room(givers, 1, helps | {"short": 1}).fits, priority=0) is None
 
 
 @st.composite
-def all_givers(draw: st.DrawFn, most: int = 12) -> list[Giver]:
+def all_givers(draw: st.DrawFn, most: int = 12) -> list[Donor]:
     found = []
     for number in range(draw(st.integers(0, most))):
         least = draw(st.integers(1, 4))
@@ -201,16 +201,16 @@ WORTH = st.lists(st.integers(0, 3), min_size=12, max_size=12)
 """What a worker of each giver is worth on the nodes that matter."""
 
 
-def of_worth(givers: list[Giver], needed: int, worth: list[int]) -> Room:
+def of_worth(givers: list[Donor], needed: int, worth: list[int]) -> Room:
     return Room(givers, needed, {f"u{number}": value for number, value in enumerate(worth)})
 
 
 @given(all_givers(), st.integers(0, 60), WORTH)
 def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
-    givers: list[Giver], needed: int, worth: list[int]
+    givers: list[Donor], needed: int, worth: list[int]
 ) -> None:
     room = of_worth(givers, needed, worth)
-    found = givers_of(givers, room.fits, priority=1)
+    found = donors_for(givers, room.fits, priority=1)
     calls, by_uid = room.calls, {giver.uid: giver for giver in givers}
     every = {giver.uid: min(giver.now, giver.keeps) for giver in givers if giver.priority <= 1}
     assert calls <= MOST_CALLS
@@ -226,17 +226,17 @@ def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
 
 @given(all_givers(), st.integers(0, 60), st.integers(1, 5), WORTH)
 def test_a_job_that_needs_more_never_fits_where_one_that_needs_less_does_not(
-    givers: list[Giver], needed: int, more: int, worth: list[int]
+    givers: list[Donor], needed: int, more: int, worth: list[int]
 ) -> None:
-    if givers_of(givers, of_worth(givers, needed, worth).fits, priority=1) is None:
-        assert givers_of(givers, of_worth(givers, needed + more, worth).fits, priority=1) is None
+    if donors_for(givers, of_worth(givers, needed, worth).fits, priority=1) is None:
+        assert donors_for(givers, of_worth(givers, needed + more, worth).fits, priority=1) is None
 
 
 @given(all_givers(), st.integers(1, 60))
 def test_among_workers_alike_no_job_gives_below_its_wish_while_another_has_more_than_its_wish(
-    givers: list[Giver], needed: int
+    givers: list[Donor], needed: int
 ) -> None:
-    found = givers_of(givers, Room(givers, needed).fits, priority=2) or {}
+    found = donors_for(givers, Room(givers, needed).fits, priority=2) or {}
     by_uid = {giver.uid: giver for giver in givers}
     if any(size < min(by_uid[uid].wish, by_uid[uid].now) for uid, size in found.items()):
         for giver in givers:
@@ -269,17 +269,17 @@ def test_what_a_job_gives(
 
 @given(all_givers(), st.integers(0, 30), WORTH, st.randoms())
 def test_the_order_in_which_jobs_are_listed_does_not_matter(
-    givers: list[Giver], needed: int, worth: list[int], random: Any
+    givers: list[Donor], needed: int, worth: list[int], random: Any
 ) -> None:
     shuffled = list(givers)
     random.shuffle(shuffled)
     fits: Fits = of_worth(givers, needed, worth).fits
-    assert givers_of(givers, fits, priority=1) == givers_of(shuffled, fits, priority=1)
+    assert donors_for(givers, fits, priority=1) == donors_for(shuffled, fits, priority=1)
 
 
 @given(all_givers(), st.randoms())
 def test_searches_are_bounded_and_what_is_returned_has_fitted_whatever_they_answer(
-    givers: list[Giver], random: Any
+    givers: list[Donor], random: Any
 ) -> None:
     fitted: list[Mapping[str, int]] = []
     answers: list[bool] = []
@@ -290,6 +290,6 @@ def test_searches_are_bounded_and_what_is_returned_has_fitted_whatever_they_answ
             fitted.append(dict(sizes))
         return answers[-1]
 
-    found = givers_of(givers, fits, priority=2)
+    found = donors_for(givers, fits, priority=2)
     assert len(answers) <= MOST_CALLS
     assert found is None or found in fitted

@@ -432,7 +432,7 @@ def test_after_a_change_of_size_the_time_left_counts_the_new_pace() -> None:
         of.after(1)
     of.after(90)
     live = of.job()
-    left = of.planner.queue.lengths.left(live.job, now=of.clock.wall)
+    left = of.planner.queue.durations.shown_remaining(live.job, now=of.clock.wall)
     assert left == pytest.approx((3900 - live.training.done) / live.training.speed, rel=0.2)
 
 

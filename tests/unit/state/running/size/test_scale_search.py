@@ -13,9 +13,9 @@ from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.running.operation import Phase
 from kfext.state.running.restarts import USUAL_START, usual_restart
-from kfext.state.running.size.following import WATCHED_SECONDS
 from kfext.state.running.size.record import SizeRecord
 from kfext.state.running.size.record import record_of as size_record
+from kfext.state.running.size.size_monitor import WATCHED_SECONDS
 from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
 
 GROWS = replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000)

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from kfext.core.progress.reported import LATE
-from kfext.core.queue.length import USUAL_SECONDS
+from kfext.core.queue.duration import USUAL_SECONDS
 from kfext.core.queue.order import PATIENCE
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
 from kfext.sim.jobs import JobSpec
-from kfext.state.waiting.lengths import Lengths
+from kfext.state.waiting.durations import DurationEstimates
 from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 
 FIRST = replace(GANG, name="train-1", arrives=1.0, steps=200, trains="train")
@@ -19,8 +19,8 @@ AGAIN = replace(FIRST, name="train-2", arrives=400.0)
 OTHER = replace(AGAIN, name="other", trains="other")
 
 
-def lengths(of: Bed) -> Lengths:
-    return of.planner.queue.lengths
+def lengths(of: Bed) -> DurationEstimates:
+    return of.planner.queue.durations
 
 
 def seen(of: Bed, spec: JobSpec) -> TrainingJob:
@@ -28,7 +28,7 @@ def seen(of: Bed, spec: JobSpec) -> TrainingJob:
 
 
 def rest(of: Bed, spec: JobSpec) -> float:
-    return lengths(of).rest(seen(of, spec), now=of.clock.wall)
+    return lengths(of).remaining(seen(of, spec), now=of.clock.wall)
 
 
 def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
@@ -43,7 +43,7 @@ def test_ended_jobs_that_are_gone_say_nothing() -> None:
     of = Bed(FIRST, AGAIN).at(401)
     of.api.delete_job(of.job("train-1"))
     of.after(5)
-    assert lengths(of).usual(seen(of, AGAIN)) is None
+    assert lengths(of).typical(seen(of, AGAIN)) is None
 
 
 def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
@@ -51,7 +51,7 @@ def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
     of = scaled_bed(stopped, GANG).at(2000)
     assert seen(of, stopped).took is not None
     assert sizes(of, "train-1")
-    assert lengths(of).usual(seen(of, stopped)) is None
+    assert lengths(of).typical(seen(of, stopped)) is None
 
 
 def test_progress_counts_more_than_the_series() -> None:
@@ -64,22 +64,26 @@ def test_progress_counts_more_than_the_series() -> None:
 def test_the_end_of_a_job_is_known_by_its_progress_alone() -> None:
     of = Bed(replace(GANG, steps=400)).at(160)
     job = seen(of, GANG)
-    left = lengths(of).rest(job, now=of.clock.wall)
-    assert lengths(of).end(job, now=of.clock.wall) == pytest.approx(of.clock.wall + LATE * left)
-    assert lengths(of).end(replace(job, suspend=True), now=of.clock.wall) is None
+    left = lengths(of).remaining(job, now=of.clock.wall)
+    assert lengths(of).expected_end(job, now=of.clock.wall) == pytest.approx(
+        of.clock.wall + LATE * left
+    )
+    assert lengths(of).expected_end(replace(job, suspend=True), now=of.clock.wall) is None
 
 
 def test_a_job_that_is_silent_for_long_beyond_its_end_counts_as_a_job_without_progress() -> None:
     of = Bed(replace(GANG, steps=400)).at(160)
     job, now = seen(of, GANG), of.clock.wall
-    left = lengths(of).rest(job, now=now)
-    assert lengths(of).rest(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
+    left = lengths(of).remaining(job, now=now)
+    assert lengths(of).remaining(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
     later = now + LATE * left + 120
-    assert lengths(of).end(job, now=later) is None
-    assert lengths(of).left(job, now=later) is None
-    assert lengths(of).rest(job, now=later) == pytest.approx(later - job.started), "as it ran"
+    assert lengths(of).expected_end(job, now=later) is None
+    assert lengths(of).shown_remaining(job, now=later) is None
+    assert lengths(of).remaining(job, now=later) == pytest.approx(later - job.started), "as it ran"
     stopped = replace(job, suspend=True)
-    assert lengths(of).rest(stopped, now=later) == pytest.approx(left, abs=30), "it is not late"
+    assert lengths(of).remaining(stopped, now=later) == pytest.approx(left, abs=30), (
+        "it is not late"
+    )
 
 
 def test_an_end_that_progress_makes_likely_is_shown_as_an_estimate() -> None:
@@ -134,4 +138,4 @@ def test_whether_the_length_of_a_job_counts_for_its_turn(
     of = Bed(early, late, policy=policy).at(201)
     tracked = of.planner.cluster.jobs[late.uid]
     expected = tracked.job.created + PATIENCE * USUAL_SECONDS
-    assert (of.planner.queue.turn(tracked)[1] != expected) is counts
+    assert (of.planner.queue.key(tracked)[1] != expected) is counts

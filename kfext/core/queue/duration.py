@@ -1,4 +1,4 @@
-"""How long a job is expected to take, and how long it has left, in seconds.
+"""The expected duration of a job and its remaining time, in seconds.
 
 The best source counts: the progress of the job, else ended jobs of its series, else a constant.
 """
@@ -6,11 +6,11 @@ The best source counts: the progress of the job, else ended jobs of its series, 
 USUAL_SECONDS = 300.0
 """The length of a job without progress and without an ended job of its series."""
 _LEAST_LEFT = 0.2
-"""The part of its length that a job has left that has run for longer than expected."""
+"""The remaining part of the duration of a job that has run for longer than expected."""
 
 
-def expected_rest(usual: float | None, *, ran: float) -> float:
-    """Return what a job has left that has run so long without a known end.
+def expected_remaining(usual: float | None, *, ran: float) -> float:
+    """Return the expected remaining seconds of a job of unknown duration that has run so long.
 
     `usual`: the length of its series; None: unknown. Such a job is expected to run at least as long
     again as it has run, and a job of a series for as long again as it is late.
@@ -23,8 +23,8 @@ def expected_rest(usual: float | None, *, ran: float) -> float:
 def short_start_in(workers: int, asked: int, *, length: float, wait: float, waited: float) -> float:
     """Return in how many seconds a job starts with fewer workers than it asked for; 0.0: now.
 
-    It starts once it ends sooner so than if it waits, or once it has `waited` for as long as it
-    then loses: the expected ends of other jobs may be wrong. `length`: what it takes with all its
+    It starts when an early start finishes first, or after waiting as long as the smaller size
+    costs: the expected ends of other jobs may be wrong. `length`: what it takes with all its
     workers. `wait`: until there is room for all of them. With fewer it takes longer in proportion.
     """
     return max(0.0, length * asked / workers - length - wait - waited)

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
-from kfext.core.queue.order import Turn
+from kfext.core.queue.order import QueueKey
 from kfext.state.mirror.tracked_job import TrackedJob
 
 
-class Agenda:
+class RoundQueue:
     """Jobs of this round and of the next, in the order of the queue, each once in a round.
 
     A job that changes joins the round unless it has had its turn. Then it waits for the next round,
@@ -18,10 +18,10 @@ class Agenda:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Turn, str]] = []
+        self._heap: list[tuple[QueueKey, str]] = []
         self._jobs: dict[str, TrackedJob] = {}
         self._had: set[str] = set()
-        self._next: dict[str, tuple[TrackedJob, Turn]] = {}
+        self._next: dict[str, tuple[TrackedJob, QueueKey]] = {}
 
     def __len__(self) -> int:
         return len(self._jobs) + len(self._next)
@@ -31,7 +31,7 @@ class Agenda:
         """Whether no job is left in this round."""
         return not self._jobs
 
-    def add(self, tracked: TrackedJob, turn: Turn) -> None:
+    def add(self, tracked: TrackedJob, turn: QueueKey) -> None:
         """Put a job on the agenda."""
         uid = tracked.job.uid
         if uid in self._had:
@@ -60,7 +60,7 @@ _SPARE = 64
 """How many outdated entries are tolerated before the heap is built again."""
 
 
-class Alarms:
+class Timers:
     """When time alone may change the next step of a job: at most one alarm for each job, by uid.
 
     A later alarm replaces an earlier one. Times are in seconds.
@@ -137,7 +137,7 @@ class Turns:
 _Item = TypeVar("_Item")
 
 
-class InTurn:
+class RoundRobin:
     """Goes through sequences, `most` items at a time; the next sequence may differ from the last.
 
     So each look has a bounded cost, and every item has its turn.

@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.queue.order import turn
+from kfext.core.queue.order import queue_key
 from kfext.model.job_state import JobState
+from kfext.state.mirror.timers import RoundQueue, RoundRobin, Timers, Turns
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.mirror.turns import Agenda, Alarms, InTurn, Turns
 from tests.builders import job
 
 
@@ -17,12 +17,12 @@ def tracked(name: str, created: float) -> TrackedJob:
     return TrackedJob(built.raw, built.build(), None, JobState())
 
 
-def add(agenda: Agenda, *jobs: TrackedJob) -> None:
+def add(agenda: RoundQueue, *jobs: TrackedJob) -> None:
     for waiting in jobs:
-        agenda.add(waiting, turn(waiting.job, 0, 0.0))
+        agenda.add(waiting, queue_key(waiting.job, 0, 0.0))
 
 
-def taken(agenda: Agenda, *, most: int) -> list[str]:
+def taken(agenda: RoundQueue, *, most: int) -> list[str]:
     """Return the next jobs of a round, at most so many."""
     found = (agenda.pop() for _ in range(most))
     return [waiting.job.name for waiting in found if waiting is not None]
@@ -30,10 +30,10 @@ def taken(agenda: Agenda, *, most: int) -> list[str]:
 
 @given(ages=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)), again=st.booleans())
 def test_jobs_come_once_and_in_order(ages: dict[str, int], again: bool) -> None:
-    agenda, want = Agenda(), []
+    agenda, want = RoundQueue(), []
     for name, created in ages.items():
         waiting = tracked(name, created)
-        want.append((turn(waiting.job, 0, 0.0), name))
+        want.append((queue_key(waiting.job, 0, 0.0), name))
         add(agenda, *[waiting] * (1 + again))
     assert len(agenda) == len(ages)
     assert taken(agenda, most=9) == [name for _, name in sorted(want)]
@@ -42,7 +42,7 @@ def test_jobs_come_once_and_in_order(ages: dict[str, int], again: bool) -> None:
 
 
 def test_a_job_that_changes_after_its_turn_waits_for_the_next_round() -> None:
-    agenda = Agenda()
+    agenda = RoundQueue()
     first, second = tracked("first", 1), tracked("second", 2)
     add(agenda, second, first)
     assert agenda.pop() is first
@@ -55,7 +55,7 @@ def test_a_job_that_changes_after_its_turn_waits_for_the_next_round() -> None:
 
 
 def test_a_job_that_comes_ahead_of_the_others_joins_the_round() -> None:
-    agenda = Agenda()
+    agenda = RoundQueue()
     add(agenda, tracked("second", 2), tracked("third", 3))
     assert taken(agenda, most=1) == ["second"]
     add(agenda, tracked("first", 1))
@@ -64,7 +64,7 @@ def test_a_job_that_comes_ahead_of_the_others_joins_the_round() -> None:
 
 @given(changes=st.lists(st.sampled_from("abcdefg"), max_size=60))
 def test_whatever_changes_in_between_the_last_has_its_turn_in_its_round(changes: str) -> None:
-    agenda = Agenda()
+    agenda = RoundQueue()
     jobs = {name: tracked(name, ord(name)) for name in "abcdefg"}
     add(agenda, *jobs.values(), tracked("last", 999))
     found: list[str] = []
@@ -82,7 +82,7 @@ acts = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 50)
 def test_each_job_rings_once_at_the_last_time_that_was_set(
     acts: list[tuple[str, int | None]], now: int
 ) -> None:
-    alarms, want = Alarms(), dict[str, int]()
+    alarms, want = Timers(), dict[str, int]()
     for uid, at in acts:
         if at is None:
             alarms.forget(uid)
@@ -101,7 +101,7 @@ def test_each_job_rings_once_at_the_last_time_that_was_set(
 
 
 def test_alarms_that_are_set_again_and_again_do_not_pile_up() -> None:
-    alarms = Alarms()
+    alarms = Timers()
     for at in range(10_000):
         alarms.set("a", at)
     assert len(alarms._heap) < 100
@@ -144,7 +144,7 @@ def test_no_namespace_is_served_twice_while_another_waits(namespaces: list[str])
 
 @given(st.integers(1, 9), st.integers(0, 40))
 def test_each_has_a_turn_before_the_first_has_another(most: int, number: int) -> None:
-    turns, among = InTurn(most), range(number)
+    turns, among = RoundRobin(most), range(number)
     for _ in range(2):
         looked: list[int] = []
         while len(looked) < number:
@@ -153,6 +153,6 @@ def test_each_has_a_turn_before_the_first_has_another(most: int, number: int) ->
 
 
 def test_a_sequence_that_has_become_shorter_begins_anew() -> None:
-    turns = InTurn(3)
+    turns = RoundRobin(3)
     turns.some("abcdef")
     assert turns.some("ab") == "ab"

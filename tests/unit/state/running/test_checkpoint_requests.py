@@ -3,7 +3,7 @@
 import pytest
 
 from kfext import names
-from kfext.state.running.handshake import PAUSE_SECONDS, lengthened, miss
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, lengthened, miss
 from kfext.state.running.size.record import SizeRecord
 
 

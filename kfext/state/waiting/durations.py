@@ -1,10 +1,10 @@
-"""What kfext knows of the lengths of jobs: from their progress, and from jobs that have ended."""
+"""Expected durations of jobs: from their progress, and from jobs that have ended."""
 
 from heapq import nlargest
 from statistics import median
 
 from kfext.core.progress.reported import LATE
-from kfext.core.queue.length import expected_rest
+from kfext.core.queue.duration import expected_remaining
 from kfext.model.job import TrainingJob
 from kfext.state.reports.progress import JobsProgress
 
@@ -12,8 +12,8 @@ _MOST_ENDED = 16
 """The last ended jobs of a series that count."""
 
 
-class Lengths:
-    """The lengths of the jobs that exist. Times are epoch seconds."""
+class DurationEstimates:
+    """The durations of the jobs that exist. Times are epoch seconds."""
 
     def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
@@ -41,7 +41,7 @@ class Lengths:
             if not ended:
                 del self._ended[series]
 
-    def usual(self, job: TrainingJob) -> float | None:
+    def typical(self, job: TrainingJob) -> float | None:
         """Return the median length of the last ended jobs of its series; None without such jobs."""
         series = job.series
         if series not in self._ended:
@@ -51,26 +51,26 @@ class Lengths:
             self._usual[series] = median(length for _, length in last)
         return self._usual[series]
 
-    def left(self, job: TrainingJob, *, now: float) -> float | None:
+    def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
         """Return the seconds that a job has left by its progress at `now`; None: unknown.
 
-        A job that is stopped has left what it had.
+        A suspended job keeps its last known remaining time.
         """
         reported = self._progress.reported(job.uid)
         if reported is None or job.suspend:
             return None if reported is None else reported.progress.left
         return reported.progress.left_at(now, since=job.started)
 
-    def end(self, job: TrainingJob, *, now: float) -> float | None:
+    def expected_end(self, job: TrainingJob, *, now: float) -> float | None:
         """Return when a running job ends by its progress or its deadline; None: unknown."""
-        left = None if job.suspend else self.left(job, now=now)
+        left = None if job.suspend else self.shown_remaining(job, now=now)
         ends = [job.ends, None if left is None else now + LATE * left]
         return min((end for end in ends if end is not None), default=None)
 
-    def rest(self, job: TrainingJob, *, now: float) -> float:
+    def remaining(self, job: TrainingJob, *, now: float) -> float:
         """Return the seconds that a job has left at its present size."""
-        if (left := self.left(job, now=now)) is not None:
+        if (left := self.shown_remaining(job, now=now)) is not None:
             return left
         runs = job.started and not job.suspend
         ran = max(0.0, now - job.started) if runs else 0.0
-        return expected_rest(self.usual(job), ran=ran)
+        return expected_remaining(self.typical(job), ran=ran)

@@ -15,9 +15,9 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import Cause, Workers
 from kfext.state.running.running_job import RunningJob
-from kfext.state.running.size.following import Following
 from kfext.state.running.size.record import record_of, size_record
 from kfext.state.running.size.scale import Sizes, workers_proposal
+from kfext.state.running.size.size_monitor import SizeMonitor
 from tests.builders import job, pods
 
 ELASTIC = job().worker(6).elastic()
@@ -57,11 +57,11 @@ def changed(*, before: int, asked: int, phase: Phase) -> tuple[RunningJob, Scale
     return running, size.operation
 
 
-def following(progress: FakeProgress) -> Following:
+def following(progress: FakeProgress) -> SizeMonitor:
     planner = Planner()
     sizes = planner.companion.executors[0]
     log = cast(JobsProgress, progress)
-    return Following(sizes.running, planner.cluster, log, sizes._rescaling)
+    return SizeMonitor(sizes.running, planner.cluster, log, sizes._rescaling)
 
 
 @pytest.mark.parametrize(

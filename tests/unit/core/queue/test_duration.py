@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.queue.length import (
+from kfext.core.queue.duration import (
     USUAL_SECONDS,
-    expected_rest,
+    expected_remaining,
     short_start_in,
 )
 
@@ -23,7 +23,7 @@ RESTS: dict[str, tuple[float | None, float, float]] = {
 
 @pytest.mark.parametrize(("usual", "ran", "want"), RESTS.values(), ids=RESTS)
 def test_the_rest_of_a_job(usual: float | None, ran: float, want: float) -> None:
-    assert expected_rest(usual, ran=ran) == pytest.approx(want)
+    assert expected_remaining(usual, ran=ran) == pytest.approx(want)
 
 
 STARTS: dict[str, tuple[int, float, float, float]] = {

@@ -25,7 +25,7 @@ _MOST_DOUBLINGS = 4
 """Each failure in a row doubles the pause, at most this many times."""
 
 
-class Handshake:
+class CheckpointRequests:
     """Asks jobs for checkpoints, and reads their answers in their logs."""
 
     def __init__(self, progress: JobsProgress) -> None:

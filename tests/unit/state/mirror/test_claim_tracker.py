@@ -226,7 +226,7 @@ def test_a_part_that_a_job_leaves_behind_needs_its_gpu_with_what_the_job_tolerat
     else:
         cluster.observe_job(after.raw)
     tolerates = (Toleration(key="gpu", operator="Exists"),)
-    assert cluster.books.cards.demand.all() == {("a", 0): tolerates}
+    assert cluster.claim_tracker.cards.demand.all() == {("a", 0): tolerates}
 
 
 def test_nodes_go_and_come_back_with_their_claims(cluster: Cluster) -> None:

@@ -26,7 +26,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.handshake import lengthened
+from kfext.state.running.checkpoint_requests import lengthened
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import RESTORES, Cause, Proposal, Workers
 from kfext.state.running.restarts import record_start
@@ -66,7 +66,7 @@ _UNSEEN_SECONDS = 30.0
 """The pause of a change is measured only if kfext saw the change within this time."""
 
 
-class Following:
+class SizeMonitor:
     """Keeps the records of sizes up to date, and brings operations a phase further.
 
     `rescaling` begins the operations that take growth back.

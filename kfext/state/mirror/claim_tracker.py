@@ -27,11 +27,11 @@ from kfext.state.mirror.card_demand import Tolerations
 from kfext.state.mirror.cards import Cards
 from kfext.state.mirror.members import Members
 from kfext.state.mirror.pod_backlog import PodCreationBacklog, still_to_come, to_be_bound
+from kfext.state.mirror.timers import Timers
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.mirror.turns import Alarms
 
 
-class Books:
+class ClaimTracker:
     """Keeps the ledger and the backlog of pods up to date.
 
     `limited`: the namespaces with a quota.
@@ -276,7 +276,7 @@ class _PendingPins:
         self._planned = planned
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, set[str]] = {}
-        self._ages = Alarms()
+        self._ages = Timers()
         self._new: set[str] = set()
         self._old: set[str] = set()
 

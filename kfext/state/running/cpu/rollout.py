@@ -38,7 +38,7 @@ _LASTING = (
 does not try again before. Other refusals may end unseen."""
 
 
-class Stages:
+class ResizeRollout:
     """Begins and follows operations. `changes` counts the changes of the quotas of a namespace."""
 
     def __init__(self, cluster: Cluster, uses: Uses, changes: Callable[[str], int]) -> None:
