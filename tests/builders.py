@@ -348,7 +348,6 @@ def limits(
     excluded: Iterable[str] = (),
     closed: Iterable[Place] = (),
     topology_keys: Iterable[str] = (),
-    assumed: Mapping[str, int] | None = None,
     assumed_burst: int | None = None,
 ) -> Limits:
     """Limits that allow everything but what is said."""
@@ -358,7 +357,6 @@ def limits(
         on_nodes=(*few, *([Excluded(failed)] if failed else [])),
         closed=tuple(closed),
         topology_keys=tuple(topology_keys),
-        assumed=tuple(sorted((assumed or {}).items())),
         assumed_burst=assumed_burst,
     )
 

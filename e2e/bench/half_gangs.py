@@ -17,7 +17,7 @@ from e2e.harness.jobs import jobs_path
 from e2e.harness.mixed_jobs import PRIORITY, mixed_jobs
 from e2e.testbed import lifecycle
 from kfext import names
-from kfext.model.policy import Placement
+from kfext.model.parameters import Placement
 
 NODES = 24
 _NAMESPACE = "crowd"

@@ -28,8 +28,8 @@ from kfext.core.placement.score import cost
 from kfext.core.settings.table import Settings
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
+from kfext.model.parameters import Placement
 from kfext.model.pod import ReplicaKey
-from kfext.model.policy import Placement
 from kfext.model.verdict import Verdict
 
 Amounts = tuple[int, int]

@@ -1,29 +1,24 @@
 """TrainingPolicies in files, checked as the API server checks them: a typo must not pass unseen."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from kfext.cli.documents import load, title_of
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.errors import UserError
-from kfext.model.policy import Mode, QueueOrder, TrainingPolicy, parse_policy
+from kfext.model.parameters import SECTIONS, ParameterRow, rows
+from kfext.model.policy import Mode, TrainingPolicy, parse_policy
 from kfext.model.tolerant import mapping
 from kfext.names import DOMAIN
 from kfext.state.running.policy import Policy
 from kfext.state.running.registry import POLICIES
 
-_SPEC = (
-    *("namespaceSelector", "weight", "settings", "placement", "network"),
-    *("queue", "companion"),
-)
+_SPEC = ("namespaceSelector", "weight", "settings", *SECTIONS, "companion")
 _SETTINGS = tuple(key.removeprefix(f"{DOMAIN}/") for key in TABLE if key not in OF_A_JOB)
 
 
 def read_policies(files: Iterable[IO[bytes]]) -> list[TrainingPolicy]:
-    """Return the policies of files, in order. Raises UserError.
-
-    The durations and ports of a policy are not checked: no command reads them from a file.
-    """
+    """Return the policies of files, in order. Raises UserError."""
     policies = []
     for document in (document for file in files for document in load(file)):
         if mapping(document).get("kind") != "TrainingPolicy":
@@ -45,9 +40,11 @@ def _check(spec: Mapping[str, Any], title: str) -> None:
         if not isinstance(value, str):
             raise UserError(f'{place} {value!r} is not text: quote it, e.g. "off"')
         parse_setting(f"{DOMAIN}/{key}", value, place=place)
-    queue = mapping(spec.get("queue"))
-    _known(queue, ("order",), f"{where}.queue")
-    _one_of(queue.get("order"), tuple(QueueOrder), f"{where}.queue.order")
+    for section, type_ in SECTIONS.items():
+        given, known = mapping(spec.get(section)), rows(type_)
+        _known(given, known, f"{where}.{section}")
+        for name, value in given.items():
+            _check_parameter(known[name], value, f"{where}.{section}.{name}")
     companion = mapping(spec.get("companion"))
     _known(companion, [policy.name for policy in POLICIES], f"{where}.companion")
     for policy in POLICIES:
@@ -70,13 +67,23 @@ def _check_choice(policy: Policy, choice: Mapping[str, Any], where: str) -> None
             )
 
 
+def _check_parameter(row: ParameterRow, value: object, where: str) -> None:
+    if words := row.schema.get("enum"):
+        _one_of(value, words, where)
+    try:
+        row.parse(value)
+    except ValueError as error:
+        example = f", e.g. {row.default or row.example}"
+        raise UserError(f"{where} {value!r} is not valid{example}") from error
+
+
 def _known(given: Iterable[str], allowed: Collection[str], where: str) -> None:
     for name in given:
         if name not in allowed:
             raise UserError(f"{where} has no field {name!r}: it has {', '.join(allowed)}")
 
 
-def _one_of(value: object, allowed: tuple[str, ...], where: str) -> None:
+def _one_of(value: object, allowed: Sequence[str], where: str) -> None:
     if value is not None and value not in allowed:
         quoted = ", ".join(f'"{choice}"' for choice in allowed)
         raise UserError(f"{where} {value!r} is none of {quoted}")

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
+from kfext.model.parameters import Queueing, QueueOrder
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.sim.cluster import Cluster, World
 from kfext.state.running.registry import POLICIES
 
@@ -26,7 +27,7 @@ def companion(*acting: str, order: QueueOrder = QueueOrder.ARRIVAL) -> Arm:
         policy.name: PolicyChoice(Mode.ACT if policy.name in acting else Mode.OFF)
         for policy in POLICIES
     }
-    return of_policy(TrainingPolicy("arm", companion=modes, queue_order=order))
+    return of_policy(TrainingPolicy("arm", companion=modes, queue=Queueing(order)))
 
 
 class _Plain:

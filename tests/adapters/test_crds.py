@@ -50,7 +50,6 @@ MALFORMED: dict[str, list[Any]] = {
     "placement.releaseAfter": ["never", "Auto", "10", ""],
     "placement.reserveAfter": ["auto", "0s"],
     "placement.topologyKeys": ["zone", ["a/b/c"], [""], ["-zone"]],
-    "placement.assumedRequests": [{"cpu": "-1"}, {"cpu": -1}, {"memory": "1 Gi"}, {"cpu": 0.5}],
     "placement.assumedBurst": ["-1", -1, "4 CPUs", "1e3", "4k", 0.5, {"cpu": 4}],
     "network.portRange": [
         "20000",
@@ -90,7 +89,6 @@ WELL_FORMED: dict[str, list[Any]] = {
     "placement.bindTimeout": ["1s", "90s", "1h30m"],
     "placement.releaseAfter": ["auto", "0s", "10m"],
     "placement.topologyKeys": [["topology.kubernetes.io/zone", "rack"]],
-    "placement.assumedRequests": [{"cpu": 1, "memory": "2Gi", "nvidia.com/gpu": "1"}],
     "placement.assumedBurst": [0, 8, "4", "0.5", "500m"],
     "network.portRange": ["20000-29999", "1024-1024", "61000-65535"],
     "companion.resize": [{"mode": "observe", "parameters": {"change": 0.1, "interval": 30}}],

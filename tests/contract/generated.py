@@ -14,12 +14,14 @@ import yaml
 
 from kfext.core.settings.table import PREFIX, TABLE, Row, Settings, field_of
 from kfext.core.settings.values import MetricsSource
+from kfext.model.parameters import SECTIONS, ParameterRow, rows
 from kfext.model.policy import Mode
 from kfext.state.running.policy import Policy
 from kfext.state.running.registry import POLICIES
 from tests.contract.manifests import CRDS, REPOSITORY
 
 SETTINGS, COMPANION = "the table of settings", "the policies of the companion"
+PARAMETERS = "the parameters of a policy"
 _END = "end of what is generated"
 _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 
@@ -47,6 +49,55 @@ def sample() -> str:
 def docs() -> str:
     """The table of the settings."""
     return "".join(f"{line}\n" for line in _lines())
+
+
+def parameters_schema() -> str:
+    """The sections of the spec with parameters, for the CRD."""
+    found = {
+        section: {
+            "description": (type_.__doc__ or "").splitlines()[0],
+            "type": "object",
+            "properties": {
+                name: {
+                    "description": f"{_sentence(row.effect)} Default {row.default or 'unset'}.",
+                    **row.schema,
+                }
+                for name, row in rows(type_).items()
+            },
+        }
+        for section, type_ in SECTIONS.items()
+    }
+    return textwrap.indent(_yaml(found), " " * 16)
+
+
+def parameters_sample() -> str:
+    """Every parameter with its default, or with an example without one."""
+    found = {
+        section: {name: _written(row) for name, row in rows(type_).items()}
+        for section, type_ in SECTIONS.items()
+    }
+    return textwrap.indent(_yaml(found), " " * 2)
+
+
+def _written(row: ParameterRow) -> Any:
+    """Return the default of a parameter as JSON, or the example without one."""
+    if row.schema.get("type") == "boolean":
+        return row.parse(row.default)
+    return row.default or row.example
+
+
+def parameters_docs() -> str:
+    """The table of the parameters."""
+    found = (
+        f"| `{section}.{name}` | {_marked(row.default)} | {row.effect} |\n"
+        for section, type_ in SECTIONS.items()
+        for name, row in rows(type_).items()
+    )
+    return "".join(["| parameter | Default | meaning |\n", "|---|---|---|\n", *found])
+
+
+def _marked(default: str) -> str:
+    return f"`{default}`" if default else "unset"
 
 
 def policies_schema() -> str:
@@ -80,9 +131,9 @@ _CRD = CRDS / "kfext.dev_trainingpolicies.yaml"
 _SAMPLE = CRDS / "samples" / "trainingpolicy-full.yaml"
 _DOCS = REPOSITORY / "docs" / "settings.md"
 GENERATED = {
-    _CRD: ("#", {SETTINGS: schema, COMPANION: policies_schema}),
-    _SAMPLE: ("#", {SETTINGS: sample, COMPANION: policies_sample}),
-    _DOCS: ("<!--", {SETTINGS: docs, COMPANION: policies_docs}),
+    _CRD: ("#", {SETTINGS: schema, PARAMETERS: parameters_schema, COMPANION: policies_schema}),
+    _SAMPLE: ("#", {SETTINGS: sample, PARAMETERS: parameters_sample, COMPANION: policies_sample}),
+    _DOCS: ("<!--", {SETTINGS: docs, PARAMETERS: parameters_docs, COMPANION: policies_docs}),
 }
 """File -> how its comments begin, and by source what is between its marks."""
 

@@ -289,7 +289,6 @@ def test_the_small_sample_policy_says_what_the_code_reads() -> None:
     placement = policy.placement
     assert (placement.bind_timeout, placement.create_timeout) == (90, 60)
     assert placement.release_after == 600
-    assert placement.assumed_requests == {"cpu": 1000, "memory": 2 * 2**30}
 
 
 def test_the_full_sample_policy_has_settings_that_the_code_understands() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from kfext.core.ledger.columns import ASSUMED
 from kfext.model.policy import TrainingPolicy, parse_policy
 from kfext.state.running.cpu.cadence import RESIZED
 from kfext.state.running.move.migrate import MIGRATED
@@ -48,18 +47,12 @@ def _documented(row: Row) -> Any:
     return None if row["Default"] == UNSET else yaml.safe_load(only(row["Default"]))
 
 
-@pytest.mark.parametrize("parameter", sorted(PARAMETERS.keys() - {"placement.assumedRequests"}))
+@pytest.mark.parametrize("parameter", PARAMETERS)
 def test_a_policy_with_a_default_of_the_table_is_the_built_in_policy(parameter: str) -> None:
     value = _documented(PARAMETERS[parameter])
     if isinstance(value, str):  # the code takes the default in place of what is malformed
         assert re.search(_schema_of(parameter).get("pattern", ""), value)
     assert _with(parameter, value) == TrainingPolicy()
-
-
-def test_a_pod_without_requests_counts_as_the_table_says() -> None:
-    row = PARAMETERS["placement.assumedRequests"]
-    placement = _with("placement.assumedRequests", _documented(row)).placement
-    assert {**ASSUMED, **TrainingPolicy().placement.assumed_requests} == placement.assumed_requests
 
 
 def test_every_parameter_of_the_companion_has_one_row_with_its_default() -> None:

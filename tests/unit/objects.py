@@ -208,7 +208,6 @@ odd_policies = st.fixed_dictionaries(
             placement=_fields(
                 bindTimeout=scalars,
                 releaseAfter=scalars,
-                assumedRequests=_amounts,
                 assumedBurst=scalars,
             ),
         ),

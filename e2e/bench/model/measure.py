@@ -13,7 +13,7 @@ from e2e.bench.model.worlds import DRAGONS, THREADS, WORLDS
 from e2e.bench.report import table
 from e2e.testbed.progress import say
 from kfext.cli.simulate import SHOWN
-from kfext.model.policy import QueueOrder
+from kfext.model.parameters import QueueOrder
 from kfext.sim.arms import ARMS as SHIPPED
 from kfext.sim.arms import GANG, KFEXT, PLAIN, Arm, companion
 from kfext.sim.cluster import Cluster, Scheduler

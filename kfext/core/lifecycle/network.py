@@ -48,7 +48,7 @@ def host_network_request(
 ) -> HostNetworkRequest:
     """Return the request of a job for the host network."""
     return HostNetworkRequest(
-        ports=settings.network_parameters.ports,
+        ports=settings.network_parameters.port_range,
         interfaces=settings.network_parameters.interfaces,
         obstacle=why_no_host_network(job, namespace_labels),
         policies=tuple(islice(network_policies, MOST_NETWORK_POLICIES)),

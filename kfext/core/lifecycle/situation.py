@@ -16,6 +16,7 @@ from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.network_policy import NetworkPolicy
+from kfext.model.parameters import Placement
 from kfext.model.plan import (
     LARGEST_GENERATION,
     NO_SLOTS,
@@ -25,7 +26,6 @@ from kfext.model.plan import (
     shares_gpus,
 )
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.policy import Placement
 from kfext.model.shared_gpu import CardSharer, SharedGpu
 from kfext.model.timestamps import left, past, written_time
 from kfext.model.verdict import Verdict

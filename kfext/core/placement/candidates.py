@@ -1,4 +1,4 @@
-"""Which nodes a gang may use: the one answer of the solver, the barrier and the reservation."""
+"""Which nodes a gang may use: the solver, the barrier and the reservation have a single answer."""
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Candidates:
     `limits`: the limits with what the pods themselves require.
     `ledger`: without the slots that the limits close.
     `possible`: by batch, the rows that its constraints and the limits allow.
-    `open`: by batch, those of the rows where no other pod has what is exclusive to the batch.
+    `open`: by batch, the possible rows where no other pod has what is exclusive to the batch.
     """
 
     limits: Limits

@@ -202,7 +202,6 @@ class Limits:
     `on_nodes`: which nodes the gang may use.
     `closed`: the slots of nodes that may not be shared.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
-    `assumed`: the requests that scores, but never fits, assume for a pod without any.
     `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can;
         None: the CPU that pods can use does not count.
     """
@@ -210,7 +209,6 @@ class Limits:
     on_nodes: tuple[Limit, ...]
     closed: tuple[Place, ...]
     topology_keys: tuple[str, ...]
-    assumed: tuple[tuple[str, int], ...]
     assumed_burst: int | None
 
     def with_terms(self, pods: Iterable[Constraints]) -> Self:
@@ -252,6 +250,5 @@ def limits_of(
         on_nodes=(*settings.node_limits.values(), *failed),
         closed=tuple(closed),
         topology_keys=placement.topology_keys,
-        assumed=tuple(sorted(placement.assumed_requests.items())),
         assumed_burst=None if COLOCATION in settings.stated else placement.assumed_burst,
     )

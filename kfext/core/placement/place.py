@@ -51,7 +51,7 @@ def place(
     task = Task(
         gang=moving,
         masks=may.open,
-        ranking=ranking(moving, ledger, assumed=dict(limits.assumed)),
+        ranking=ranking(moving, ledger),
         weights=weights,
         homes=_rows(bound.values(), ledger),
         levels=ledger.domains(limits.topology_keys),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kfext.core.ledger.columns import ASSUMED, Amounts
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Gang
-from kfext.model.quantity import ON_EVERY_NODE, Resources
+from kfext.model.quantity import ON_EVERY_NODE
 
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
@@ -24,10 +24,8 @@ _STEPS = 10**9  # scores that differ by less are equal, whatever the rounding of
 _BOUND = 1000.0
 
 
-def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
+def ranking(gang: Gang, ledger: Ledger) -> Ranking:
     """Return the order of preference among rows; equal scores go by node name.
-
-    A pod that requests no CPU or memory counts as `assumed`, which an administrator may set.
 
     For GPUs and other extended resources the tightest fit is best, so that whole nodes stay free
     for jobs that need them. For CPU and memory the least allocated node is best, because pods that
@@ -36,7 +34,7 @@ def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
     """
 
     def ranks(rows: Rows) -> NDArray[np.int64]:
-        scores = np.clip(_scores(gang, ledger, rows, assumed), -_BOUND, _BOUND)
+        scores = np.clip(_scores(gang, ledger, rows), -_BOUND, _BOUND)
         steps = np.rint(scores * _STEPS).astype(np.int64)
         ranked: NDArray[np.int64] = ledger.name_order()[rows] - steps * len(ledger.nodes)
         return ranked
@@ -44,10 +42,10 @@ def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
     return ranks
 
 
-def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
+def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
     """Return a score per given row; a higher score is better."""
     scarce = [name for name in gang.resources if name not in ON_EVERY_NODE]
-    load = _load(gang, ledger, rows, assumed)
+    load = _load(gang, ledger, rows)
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
         # Parts of GPUs go where they break up least, before all other rules.
         cards = ledger.cards()
@@ -63,15 +61,16 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Score
     return load if gang.guaranteed else -load
 
 
-def _load(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
+def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
     """Return the mean share of CPU and memory in use with the gang on the node."""
-    wanted = [[_wanted(gang, name, assumed.get(name, ASSUMED[name]))] for name in ASSUMED]
+    wanted = [[_wanted(gang, name)] for name in ASSUMED]
     after = ledger.scored_load()[:, rows] + wanted
     return _share(after, ledger.allocatable(tuple(ASSUMED))[:, rows])
 
 
-def _wanted(gang: Gang, name: str, assumed: int) -> int:
-    """Return the request of all members; a member without a request counts as `assumed`."""
+def _wanted(gang: Gang, name: str) -> int:
+    """Return the request of all members; a member without a request counts as ASSUMED."""
+    assumed = ASSUMED[name]
     if name not in gang.resources:
         return assumed * len(gang.members)
     number = gang.resources.index(name)

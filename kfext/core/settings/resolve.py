@@ -166,7 +166,7 @@ def resolve(
     settings = Settings(
         **{field_of(key): value for key, value in found.values.items()},
         placement=policy.placement,
-        queue_order=policy.queue_order,
+        queue_order=policy.queue.order,
         network_parameters=policy.network,
         companion=policy.companion,
         sources=found.sources,

@@ -35,7 +35,8 @@ from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.limit import Limit, MaxNodes
-from kfext.model.policy import HostNetwork, Mode, Placement, PolicyChoice, QueueOrder
+from kfext.model.parameters import HostNetwork, Placement, QueueOrder
+from kfext.model.policy import Mode, PolicyChoice
 from kfext.names import DOMAIN
 
 PREFIX = f"{DOMAIN}/"

@@ -17,7 +17,8 @@ from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import Settings
 from kfext.core.words import listed, listed_with_others
 from kfext.model.job import TrainingJob
-from kfext.model.policy import Mode, QueueOrder
+from kfext.model.parameters import QueueOrder
+from kfext.model.policy import Mode
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR

@@ -24,8 +24,8 @@ from kfext.core.lifecycle.steps import (
 )
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState, ObservedPods
+from kfext.model.parameters import Placement
 from kfext.model.pod import Pod
-from kfext.model.policy import Placement
 from kfext.model.verdict import Verdict
 from kfext.names import BINDING, PLACED, PLANNED, REASON_CREATE_TIMEOUT
 from kfext.state.mirror.pod_backlog import still_to_come

@@ -17,7 +17,8 @@ from kfext.core.settings.resolve import resolve
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, MetricsSource, Range
 from kfext.model.job_state import JobState, ObservedPods
-from kfext.model.policy import Mode, Placement, PolicyChoice, TrainingPolicy
+from kfext.model.parameters import Placement
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.timestamps import written_time
 from kfext.names import (
     COLOCATION,
@@ -216,14 +217,7 @@ ROOM: dict[str, Case] = {
     "and without it names do": Case(
         Unsuspend, job().worker(2, cpu="3").held(), on=RACKS, check=moved_to("a", "b")
     ),
-    "what the policy assumes of pods without requests counts": Case(
-        Unsuspend,
-        job().worker(1).held(),
-        on=LITTLE_AND_LARGE,
-        more={"placement": Placement(assumed_requests={"cpu": 4000}, assumed_burst=0)},
-        check=moved_to("large"),
-    ),
-    "and without it little is assumed": Case(
+    "little is assumed of pods without requests": Case(
         Unsuspend,
         job().worker(1).held(),
         on=LITTLE_AND_LARGE,
@@ -461,9 +455,6 @@ OWN_QUESTION: dict[str, Situation] = {
     "a node is out of the question": replace(WAITS, state=JobState(excluded={"a": NOW + 1})),
     "another topology": replace(
         WAITS, settings=Settings(placement=Placement(topology_keys=("rack",)))
-    ),
-    "other assumptions": replace(
-        WAITS, settings=Settings(placement=Placement(assumed_requests={"cpu": 1}))
     ),
     "what its pods can use counts otherwise": replace(
         WAITS, settings=Settings(placement=Placement(assumed_burst=1))

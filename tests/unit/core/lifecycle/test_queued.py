@@ -17,7 +17,7 @@ from kfext.core.settings.values import Colocation, Range
 from kfext.model.charge import PodCharge
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
-from kfext.model.policy import Placement
+from kfext.model.parameters import Placement
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.verdict import Verdict
 from kfext.names import (

@@ -12,9 +12,9 @@ from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Su
 from kfext.core.observed import observed
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
+from kfext.model.parameters import Placement
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.policy import Placement
 from kfext.names import (
     BINDING,
     GATED,
@@ -26,7 +26,6 @@ from kfext.names import (
 )
 from tests.builders import job, ledger, node, pod, pods
 from tests.unit.core.lifecycle.cases import (
-    LITTLE_AND_LARGE,
     NOW,
     RACKS,
     RUNNING,
@@ -248,14 +247,6 @@ BARRIER: dict[str, Case] = {
         on=RACKS,
         more={"placement": Placement(topology_keys=("rack",))},
         check=moved_to("b", "c"),
-    ),
-    "planned from the pods by what the policy assumes": Case(
-        Replan,
-        job().worker(1).resumed(),
-        pods(job().worker(1).build(), gated=True),
-        on=LITTLE_AND_LARGE,
-        more={"placement": Placement(assumed_requests={"cpu": 4000})},
-        check=moved_to("large"),
     ),
     "resumed by hand: planned from the pods": Case(
         Replan,

@@ -38,9 +38,7 @@ def answers(number: int, within: Limits) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", GANGS, ids=lambda kind: kind.__name__)
 def test_every_limit_changes_the_answer_of_all_three(kind: type[Limit]) -> None:
     limit, number = GANGS[kind]
-    without, within = (
-        answers(number, Limits((*given,), (), (), (), None)) for given in ((), (limit,))
-    )
+    without, within = (answers(number, Limits((*given,), (), (), None)) for given in ((), (limit,)))
     assert without == {
         "place": set("ab"[:number]),
         "still_fits": True,

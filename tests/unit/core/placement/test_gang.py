@@ -15,7 +15,8 @@ from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.gang_terms import GangTerm
 from kfext.model.limit import Excluded, MaxNodes
-from kfext.model.policy import Placement, TrainingPolicy
+from kfext.model.parameters import Placement
+from kfext.model.policy import TrainingPolicy
 from kfext.names import COLOCATION
 from tests.builders import JobBuilder, apart, job, limits, pod
 from tests.unit.core.placement.answers import members_in
@@ -159,10 +160,6 @@ SET: dict[str, tuple[Limits, object]] = {
     "topology_keys": (
         limits_of(Settings(placement=Placement(topology_keys=("zone", "rack"))), excluded=()),
         ("zone", "rack"),
-    ),
-    "assumed": (
-        limits_of(Settings(placement=Placement(assumed_requests={"cpu": 1})), excluded=()),
-        (("cpu", 1),),
     ),
     "assumed_burst": (
         limits_of(Settings(placement=Placement(assumed_burst=500)), excluded=()),

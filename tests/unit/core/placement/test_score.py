@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.placement.gang import gang, members_of
+from kfext.core.placement.gang import gang
 from kfext.core.placement.place import place
 from kfext.core.placement.score import DEFAULT, Weights, cost, even, fullest, instead, ranking
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, ledger, limits, node
-from tests.unit.core.placement.answers import GPU, nodes_of, placed
+from tests.unit.core.placement.answers import GPU, placed
 
 CHOICES: dict[str, tuple[JobBuilder, Mapping[str, Mapping[str, str]], str]] = {
     "GPUs: the tightest fit": (
@@ -94,21 +94,6 @@ def test_jobs_without_requests_do_not_crowd_one_node() -> None:
     assert Counter(claim.node for claim in on.claims().values()) == dict.fromkeys("abcde", 6)
 
 
-def test_what_an_administrator_assumes_of_pods_without_requests_decides_between_nodes() -> None:
-    on = ledger(
-        node("little", cpu="4", memory="1Ti"),
-        node("large", cpu="64", memory="1Ti"),
-        used={"little": {"cpu": "1"}, "large": {"cpu": "20"}},
-    )
-    (member,) = members_of(job().worker(1).build())
-
-    by_default = place([member], on, limits())
-    with_much = place([member], on, limits(assumed={"cpu": 4000}))
-
-    assert nodes_of(by_default) == ["little"]
-    assert nodes_of(with_much) == ["large"]
-
-
 @given(
     used=st.lists(st.integers(0, 32), min_size=1, max_size=6),
     gpus=st.integers(0, 2),
@@ -122,7 +107,7 @@ def test_no_two_nodes_rank_alike_and_each_ranks_as_it_does_among_others(
         *(node(name, gpus=8) for name in names),
         used={name: {"cpu": str(cpus)} for name, cpus in zip(names, used, strict=True)},
     )
-    ranks = ranking(gang(job().worker(2, gpus=gpus).members()), on, assumed={})
+    ranks = ranking(gang(job().worker(2, gpus=gpus).members()), on)
     rows = np.arange(len(used))
     some = np.array(data.draw(st.lists(st.sampled_from(rows.tolist()), min_size=1, unique=True)))
     assert len(set(ranks(rows).tolist())) == len(used)

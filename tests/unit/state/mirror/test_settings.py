@@ -8,7 +8,8 @@ from kfext.model.job import TrainingJob
 from kfext.model.label_selector import LabelSelector
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
-from kfext.model.policy import Placement, TrainingPolicy
+from kfext.model.parameters import Placement
+from kfext.model.policy import TrainingPolicy
 from kfext.names import COLOCATION
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource

@@ -9,7 +9,8 @@ from kfext.core.progress.reported import LATE
 from kfext.core.queue.duration import USUAL_SECONDS
 from kfext.core.queue.order import PATIENCE
 from kfext.model.job import TrainingJob
-from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
+from kfext.model.parameters import Queueing, QueueOrder
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.sim.jobs import JobSpec
 from kfext.state.waiting.durations import DurationEstimates
 from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
@@ -123,7 +124,7 @@ COUNTS: dict[str, tuple[JobSpec, TrainingPolicy, bool]] = {
     ),
     "any job's does where the shortest goes first": (
         GANG,
-        TrainingPolicy("p", companion=OFF, queue_order=QueueOrder.SHORTEST),
+        TrainingPolicy("p", companion=OFF, queue=Queueing(QueueOrder.SHORTEST)),
         True,
     ),
 }

@@ -1,0 +1,277 @@
+"""The parameters of a TrainingPolicy beside its settings: one row each.
+
+A row is a field of `Placement`, `Queueing` or `HostNetwork` with its default, parser and
+documentation. `make generate` writes the schema of TrainingPolicy, its sample and the table of
+docs/settings.md from the rows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from kfext.errors import QuantityError
+from kfext.model.networking import LARGEST_PORT
+from kfext.model.quantity import CPU, amount
+from kfext.model.tolerant import mapping, sequence, text
+
+AUTO = "auto"
+_LONGEST_PORT = 5
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = {"type": "string", "maxLength": 16, "pattern": "^([0-9]+[smh])+$"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRow:
+    """What is known of a parameter.
+
+    `parse`: from a JSON value to the value. Raises ValueError for an invalid value.
+    `default`: as it is written; empty if it is unset. `example`: of an unset parameter.
+    `schema`: of the field in a TrainingPolicy. `effect`: what it does, in Markdown.
+    """
+
+    parse: Callable[[object], Any]
+    default: str
+    schema: Mapping[str, Any]
+    effect: str
+    example: Any = None
+
+
+def _row(default: str, parse: Callable[[object], Any], **row: Any) -> Any:
+    """Return the field of a parameter with the parsed default, or an empty tuple without one."""
+    value = parse(default) if default else ()
+    return field(default=value, metadata={"row": ParameterRow(parse, default, **row)})
+
+
+def _seconds(value: object) -> float:
+    """Return a duration such as `90s`, `5m` or `1h30m` in seconds."""
+    rest, total = text(value), 0.0
+    if not rest:
+        raise ValueError(value)
+    while rest:
+        digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+        unit = rest[len(digits) : len(digits) + 1]
+        if not digits or unit not in _UNITS:
+            raise ValueError(value)
+        total += int(digits[:9]) * _UNITS[unit]
+        rest = rest[len(digits) + 1 :]
+    return total
+
+
+def _duration(default: str, *, effect: str) -> Any:
+    above = {
+        "rule": "duration(self) > duration('0s')",
+        "message": "must be longer than 0s, e.g. 60s",
+    }
+    schema = {**_DURATION, "x-kubernetes-validations": [above]}
+    return _row(default, _seconds, schema=schema, effect=effect)
+
+
+def _seconds_or_auto(value: object) -> float | None:
+    return None if value == AUTO else _seconds(value)
+
+
+def _flag(value: object) -> bool:
+    if value not in {True, False, "true"}:
+        raise ValueError(value)
+    return bool(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(filter(None, map(text, sequence(value))))
+
+
+def _cpu(value: object) -> int:
+    """Return an amount of CPU in millicores."""
+    try:
+        found = amount(CPU, value)
+    except QuantityError as error:
+        raise ValueError(value) from error
+    if found < 0:
+        raise ValueError(value)
+    return found
+
+
+def _ports(value: object) -> tuple[int, int]:
+    low, _, high = text(value).partition("-")
+    if not all(end.isdecimal() and len(end) <= _LONGEST_PORT for end in (low, high)):
+        raise ValueError(value)
+    if not 0 < int(low) <= int(high) <= LARGEST_PORT:
+        raise ValueError(value)
+    return int(low), int(high)
+
+
+class QueueOrder(StrEnum):
+    """Which of two jobs of the same priority goes first: the older, or sooner the shorter."""
+
+    ARRIVAL = "arrival"
+    SHORTEST = "shortest"
+
+
+@dataclass(frozen=True, slots=True)
+class Queueing:
+    """How the waiting jobs are ordered."""
+
+    order: QueueOrder = _row(
+        "arrival",
+        lambda value: QueueOrder(text(value)),
+        schema={"type": "string", "enum": [str(order) for order in QueueOrder]},
+        effect="which of two jobs of the same priority goes first: `arrival`, the job that came "
+        "first; `shortest`, the job with the smaller *created + 4 x [expected "
+        "length](queue.md#order)*, as for elastic jobs",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How long the steps of a placement may take, in seconds, and how nodes are compared.
+
+    `release_after`: None is `auto`: 60 s for a job that fits no empty node set, or that an
+        autoscaler or preemption could make room for; other jobs wait in the queue.
+    `assumed_burst`: in millicores.
+    """
+
+    bind_timeout: float = _duration(
+        "60s",
+        effect="from pinned to bound, and how long a job waits for its GPU to be reserved, or "
+        "reserved again; a pod that is not bound by then is planned again without its node",
+    )
+    create_timeout: float = _duration(
+        "30s",
+        effect="how long the operator may create no pod of an incomplete gang, nor of gangs that "
+        "were started before it; then kfext suspends the job again",
+    )
+    release_after: float | None = _row(
+        AUTO,
+        _seconds_or_auto,
+        schema={**_DURATION, "pattern": "^(auto|([0-9]+[smh])+)$"},
+        effect="how long a job with `colocation: preferred` waits before it is released to plain "
+        "Kubernetes; `auto` releases only a job that [waiting does not "
+        "help](queue.md#when-kfext-releases-a-job)",
+    )
+    reserve_after: float = _duration(
+        "5m",
+        effect="how long the first job in the queue waits until capacity is "
+        "[reserved](queue.md#order) for it",
+    )
+    topology_keys: tuple[str, ...] = _row(
+        "",
+        _texts,
+        schema={
+            "type": "array",
+            "x-kubernetes-list-type": "atomic",
+            "maxItems": 8,
+            "items": {
+                "type": "string",
+                "maxLength": 317,
+                "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?"
+                "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+            },
+        },
+        effect="node labels that define how near two nodes are, the widest domain first, for "
+        "instance a zone and then a rack; at most 8",
+        example=["topology.kubernetes.io/zone"],
+    )
+    born_pinned: bool = _row(
+        "true",
+        _flag,
+        schema={"type": "boolean"},
+        effect="whether the pods of a gang may be [pinned as they are "
+        "created](architecture.md#architecture)",
+    )
+    assumed_burst: int = _row(
+        "4",
+        _cpu,
+        schema={
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "minimum": 0,
+            "pattern": r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$",
+        },
+        effect="the CPU that a pod without a CPU limit is taken to use if it can; it decides [on "
+        "how many nodes](queue.md#cpu-beyond-the-requests) a job goes, and never makes it wait",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetwork:
+    """What jobs on the host network may use of a node.
+
+    `port_range`: the first and the last port.
+    """
+
+    port_range: tuple[int, int] = _row(
+        "20000-29999",
+        _ports,
+        schema={
+            "type": "string",
+            "maxLength": 11,
+            "pattern": "^[1-9][0-9]{3,4}-[1-9][0-9]{3,4}$",
+            "x-kubernetes-validations": [
+                {
+                    "rule": "int(self.split('-')[0]) <= int(self.split('-')[1])",
+                    "message": "LOW must not be larger than HIGH, e.g. 20000-29999",
+                },
+                {
+                    "rule": "int(self.split('-')[0]) >= 1024 && int(self.split('-')[1]) <= 65535",
+                    "message": "must lie within 1024-65535",
+                },
+                {
+                    "rule": "int(self.split('-')[1]) < 30000 || int(self.split('-')[0]) > 60999",
+                    "message": "must not overlap 30000-32767 (Services of type NodePort) or "
+                    "32768-60999 (ephemeral ports of Linux)",
+                },
+            ],
+        },
+        effect="the ports for jobs with `network: host`; within 1024-65535, outside 30000-32767 "
+        "(Services of type NodePort) and 32768-60999 (Linux' ephemeral ports)",
+    )
+    interfaces: tuple[str, ...] = _row(
+        "",
+        _texts,
+        schema={
+            "type": "array",
+            "x-kubernetes-list-type": "atomic",
+            "maxItems": 16,
+            "items": {
+                "type": "string",
+                "maxLength": 15,
+                "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            },
+        },
+        effect="network interfaces of the nodes for training traffic, the best first; unset, the "
+        "framework chooses",
+        example=["eth0"],
+    )
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "queue": Queueing,
+    "placement": Placement,
+    "network": HostNetwork,
+}
+"""The sections of the spec of a TrainingPolicy with parameters."""
+
+
+def rows(section: type[Any]) -> dict[str, ParameterRow]:
+    """Return the rows of a section by their names in a TrainingPolicy."""
+    return {_camel(each.name): each.metadata["row"] for each in fields(section)}
+
+
+def parse_section(section: type[T], raw: object) -> T:
+    """Return a section; a parameter with an invalid value has its default. Never raises."""
+    given, found = mapping(raw), {}
+    for each in fields(section):  # type: ignore[arg-type]
+        written, row = given.get(_camel(each.name)), each.metadata["row"]
+        if written is not None:
+            try:
+                found[each.name] = row.parse(written)
+            except ValueError:
+                continue
+    return section(**found)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
