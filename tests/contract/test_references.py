@@ -24,8 +24,8 @@ ENDINGS = {".py", ".md", ".yaml", ".toml"}
 
 ABSENT = {
     "a design document": r"\bDESIGN\b",
-    "a section of a text by its number": r" ?\d",
-    "a list of seeds": r"\bseeds? (?:|section)",
+    "a section of a text by its number": r"§ ?\d",
+    "a list of seeds": r"\bseeds? (?:§|section)",
     "a data set": r"\bdata/pollux",
     "notes on related work": r"(?<![\w/.-])reference/",
     "a numbered list of defects": r"\bdefects? [A-Z]\d",
