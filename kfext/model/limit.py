@@ -10,7 +10,8 @@ from kfext.model.node import Node
 class Limit:
     """A limit that allows everything. Equal limits give equal answers, so they are keys of caches.
 
-    `why`: what is true of a node that it does not allow, after "N nodes".
+    `why`: what is true of a node that it does not allow, after "N nodes". Empty: it concerns sets
+        of nodes alone.
     """
 
     why = ""

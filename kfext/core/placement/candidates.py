@@ -15,13 +15,15 @@ class Candidates:
     """The rows of a ledger that a gang may use.
 
     `limits`: the limits with what the pods themselves require.
-    `ledger`: without the slots that the limits close.
+    `ledger`: without the slots that the limits close. `occupied`: the same, or as if all
+        training jobs had ended.
     `possible`: by batch, the rows that its constraints and the limits allow.
     `open`: by batch, the possible rows where no other pod has what is exclusive to the batch.
     """
 
     limits: Limits
     ledger: Ledger
+    occupied: Ledger
     possible: Sequence[Mask]
     open: Sequence[Mask]
 
@@ -32,23 +34,28 @@ def candidates(
     limits: Limits,
     *,
     ignoring: Collection[Hashable] = (),
-    occupied: Ledger | None = None,
+    ended: bool = False,
 ) -> Candidates:
     """Return the rows that a gang may use, whatever capacity they have free.
 
-    `ignoring`: claims of the gang itself. `occupied`: the ledger with the pods that count, by
-    default the same.
+    `ignoring`: claims of the gang itself. `ended`: as if all training jobs had ended.
     """
     limits = limits.with_terms(batch.constraints for batch in wanted.batches)
-    shut = [row for row, node in enumerate(ledger.nodes) if node and not limits.allow_node(node)]
+    per_node, ledger = limits.per_node, ledger.closing(limits.closed)
+    shut = [
+        row
+        for row, node in enumerate(ledger.nodes if per_node else ())
+        if node and not all(limit.allows(node) for limit in per_node)
+    ]
     possible = [_without(ledger.eligible(batch.constraints), shut) for batch in wanted.batches]
-    there = ledger if occupied is None else occupied
+    occupied = ledger.without(lambda tier: tier.of_job) if ended else ledger
     return Candidates(
         limits=limits,
-        ledger=ledger.closing(limits.closed),
+        ledger=ledger,
+        occupied=occupied,
         possible=possible,
         open=[
-            _beside_others(batch, there, mask, ignoring=ignoring)
+            _beside_others(batch, occupied, mask, ignoring=ignoring)
             for batch, mask in zip(wanted.batches, possible, strict=True)
         ],
     )

@@ -14,7 +14,6 @@ from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu import CardNeed, Place, parts_in, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.limit import Excluded, Limit, MaxNodes
-from kfext.model.node import Node
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
@@ -227,9 +226,10 @@ class Limits:
         """Whether nodes are excluded on which the gang failed."""
         return any(isinstance(limit, Excluded) for limit in self.on_nodes)
 
-    def allow_node(self, node: Node) -> bool:
-        """Return whether a pod of the gang may use a node."""
-        return all(limit.allows(node) for limit in self.on_nodes)
+    @property
+    def per_node(self) -> tuple[Limit, ...]:
+        """The limits that concern single nodes. Most gangs have none, and no node is looked at."""
+        return tuple(limit for limit in self.on_nodes if limit.why)
 
     def allow(self, nodes: Collection[str]) -> bool:
         """Return whether a whole gang may be on these nodes."""

@@ -87,7 +87,7 @@ def _causes(batch: Batch, may: Candidates, *, whose: str) -> Iterator[str]:
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
     named = [(count, in_words(what, number=count, pods=whose)) for what, count in obstacles.items()]
     eligible = [ledger.nodes[row] for row in np.flatnonzero(fit)]
-    for limit in may.limits.on_nodes:
+    for limit in may.limits.per_node:
         if shut := sum(node is not None and not limit.allows(node) for node in eligible):
             named.append((shut, f"{nodes(shut)} {limit.why}"))
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):

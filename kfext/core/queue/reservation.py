@@ -120,9 +120,8 @@ def reserve(
     and without a job to wait for.
     """
     wanted = gang(members)
-    may = candidates(wanted, ledger, limits, occupied=ledger.without(lambda tier: tier.of_job))
-    limits, ledger = may.limits, may.ledger
-    emptied = ledger.without(lambda tier: tier.of_job)
+    may = candidates(wanted, ledger, limits, ended=True)
+    limits, ledger, emptied = may.limits, may.ledger, may.occupied
     prospect = _Prospect(
         wanted=wanted,
         ledger=ledger,
@@ -148,11 +147,6 @@ def reserve(
         return (until, found.to_free, len(found.nodes), found.nodes)
 
     return min(kept, key=rank, default=None)
-
-
-def _emptied(ledger: Ledger) -> Ledger:
-    """Return what is there when all training jobs have ended."""
-    return ledger.without(lambda tier: tier.of_job)
 
 
 def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Need]) -> bool:
