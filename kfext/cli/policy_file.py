@@ -68,6 +68,8 @@ def _check_choice(policy: Policy, choice: Mapping[str, Any], where: str) -> None
 
 
 def _check_parameter(row: ParameterRow, value: object, where: str) -> None:
+    if value is None:
+        return  # as if it were absent
     if words := row.schema.get("enum"):
         _one_of(value, words, where)
     try:

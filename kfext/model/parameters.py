@@ -73,13 +73,23 @@ def _seconds_or_auto(value: object) -> float | None:
 
 
 def _flag(value: object) -> bool:
-    if value not in {True, False, "true"}:
+    if value is True or value == "true":
+        return True
+    if value is not False:
         raise ValueError(value)
-    return bool(value)
+    return False
 
 
 def _texts(value: object) -> tuple[str, ...]:
     return tuple(filter(None, map(text, sequence(value))))
+
+
+def _list(*, most: int, longest: int, pattern: str, effect: str, example: str) -> Any:
+    """Return the field of a list of texts that is empty by default."""
+    items = {"type": "string", "maxLength": longest, "pattern": pattern}
+    kind = {"type": "array", "x-kubernetes-list-type": "atomic"}
+    schema = {**kind, "maxItems": most, "items": items}
+    return _row("", _texts, schema=schema, effect=effect, example=[example])
 
 
 def _cpu(value: object) -> int:
@@ -155,23 +165,13 @@ class Placement:
         effect="how long the first job in the queue waits until capacity is "
         "[reserved](queue.md#order) for it",
     )
-    topology_keys: tuple[str, ...] = _row(
-        "",
-        _texts,
-        schema={
-            "type": "array",
-            "x-kubernetes-list-type": "atomic",
-            "maxItems": 8,
-            "items": {
-                "type": "string",
-                "maxLength": 317,
-                "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?"
-                "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-            },
-        },
+    topology_keys: tuple[str, ...] = _list(
+        most=8,
+        longest=317,
+        pattern="^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
         effect="node labels that define how near two nodes are, the widest domain first, for "
         "instance a zone and then a rack; at most 8",
-        example=["topology.kubernetes.io/zone"],
+        example="topology.kubernetes.io/zone",
     )
     born_pinned: bool = _row(
         "true",
@@ -227,22 +227,13 @@ class HostNetwork:
         effect="the ports for jobs with `network: host`; within 1024-65535, outside 30000-32767 "
         "(Services of type NodePort) and 32768-60999 (Linux' ephemeral ports)",
     )
-    interfaces: tuple[str, ...] = _row(
-        "",
-        _texts,
-        schema={
-            "type": "array",
-            "x-kubernetes-list-type": "atomic",
-            "maxItems": 16,
-            "items": {
-                "type": "string",
-                "maxLength": 15,
-                "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$",
-            },
-        },
+    interfaces: tuple[str, ...] = _list(
+        most=16,
+        longest=15,
+        pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$",
         effect="network interfaces of the nodes for training traffic, the best first; unset, the "
         "framework chooses",
-        example=["eth0"],
+        example="eth0",
     )
 
 

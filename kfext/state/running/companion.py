@@ -16,10 +16,7 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.cpu.executor import CpuExecutor
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.move.executor import MoveExecutor
-from kfext.state.running.proposal import (
-    Proposal,
-    arbitrate,
-)
+from kfext.state.running.proposal import Proposal, arbitrate
 from kfext.state.running.registry import POLICIES
 from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_jobs import News, RunningJobs

@@ -137,3 +137,18 @@ def test_how_a_policy_of_the_companion_is_to_run(written: Any, want: PolicyChoic
 def test_a_malformed_range_of_ports_is_the_default(written: Any) -> None:
     policy = parse_policy({"spec": {"network": {"portRange": written}}})
     assert policy.network.port_range == (20000, 29999)
+
+
+FLAGS: dict[str, tuple[Any, bool]] = {
+    "on": (True, True),
+    "off": (False, False),
+    "a text is the default": ("no", True),
+    "a list is the default": ([], True),
+    "an object is the default": ({"a": 1}, True),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), FLAGS.values(), ids=FLAGS)
+def test_whether_pods_may_be_born_pinned(written: Any, want: bool) -> None:
+    raw = {"spec": {"placement": {"bornPinned": written}}}
+    assert parse_policy(raw).placement.born_pinned is want
