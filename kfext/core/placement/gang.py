@@ -228,7 +228,7 @@ class Limits:
 
     @property
     def per_node(self) -> tuple[Limit, ...]:
-        """The limits that concern single nodes. Most gangs have none, and no node is looked at."""
+        """The limits that concern single nodes. Most gangs have no such limit."""
         return tuple(limit for limit in self.on_nodes if limit.why)
 
     def allow(self, nodes: Collection[str]) -> bool:

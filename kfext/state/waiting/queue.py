@@ -100,14 +100,16 @@ class Queue:
         )
         return NO_RAISE if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
 
-    def key(self, tracked: TrackedJob, *, rest: float | None = None) -> QueueKey:
+    def key(self, tracked: TrackedJob, *, remaining: float | None = None) -> QueueKey:
         """Return the sort key of a job: smaller comes first.
 
-        `rest`: the seconds to its end; by default as if it has not started.
+        `remaining`: the seconds to its end; by default as if it has not started.
         """
         length = USUAL_SECONDS
         if self._counts_length(tracked):
-            length = self.durations.remaining(tracked.job, now=0.0) if rest is None else rest
+            length = (
+                self.durations.remaining(tracked.job, now=0.0) if remaining is None else remaining
+            )
         return queue_key(tracked.job, self.priority(tracked), length)
 
     def _counts_length(self, tracked: TrackedJob) -> bool:

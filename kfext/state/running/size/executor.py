@@ -49,7 +49,7 @@ class SizeExecutor(Executor):
         self._progress = progress
         self._rescaling = rescaling = Rescaling(running, cluster, queue, progress, search)
         self._scale = ScaleProposals(running, cluster, queue, self.jobs, rescaling, search=search)
-        self._following = SizeMonitor(running, cluster, progress, rescaling)
+        self._monitor = SizeMonitor(running, cluster, progress, rescaling)
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
@@ -77,7 +77,7 @@ class SizeExecutor(Executor):
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job."""
         self.running.shown.hide(job.tracked, SCALED.type)  # until kfext knows what to show
-        self._following.meet(job, now)
+        self._monitor.meet(job, now)
 
     def leave(self, job: RunningJob, now: Moment) -> None:
         """End an operation of the job."""
@@ -138,7 +138,7 @@ class SizeExecutor(Executor):
             size.enter(Phase.SETTLING, at=now)
             return
         if operation.change.cause is Cause.TAKE_BACK and not starts_anew(job.tracked.job):
-            self._following.settle_again(job, operation, at=now)
+            self._monitor.settle_again(job, operation, at=now)
             return
         pause = _RETRY_SECONDS
         if final:  # without an answer the write may have arrived
@@ -163,7 +163,7 @@ class SizeExecutor(Executor):
         """Return the steps of a job; an error of kfext on the job affects no other job."""
         steps: list[SizeStep] | None = None
         with self.running.failures.about(job.tracked):
-            steps = list(self._following.steps(job, now))
+            steps = list(self._monitor.steps(job, now))
         if steps is None:
             record_of(job).end(at=now.monotonic, pause=PAUSE_SECONDS)
         return steps or []

@@ -134,10 +134,10 @@ class ScaleProposals:
             and now.monotonic >= record_of(job).grows_at
             and record_of(job).sizes.now < record_of(job).sizes.most
         ]
-        ripe.sort(key=lambda job: self._queue.key(job.tracked, rest=self._rest(job, now)))
+        ripe.sort(key=lambda job: self._queue.key(job.tracked, remaining=self._remaining(job, now)))
         return self._growth(ripe, Mode.ACT, limit, now)
 
-    def _rest(self, job: RunningJob, now: Moment) -> float:
+    def _remaining(self, job: RunningJob, now: Moment) -> float:
         """Return the seconds to the end of a job if it were as large as it asked."""
         sizes = record_of(job).sizes
         rest = self._queue.durations.remaining(job.tracked.job, now=now.wall)
