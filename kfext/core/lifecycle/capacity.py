@@ -130,7 +130,7 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     found = most_with_a_place(placed, fewest=fewest, most=most) if fewest <= most else whole
     if isinstance(found, Verdict):
         return NoFit(of_fewest(found, fewest, of=most + 1))
-    if situation.context.promised:
+    if situation.context.held:
         return found
     workers = sum(key.type == WORKER.lower() for key in found)
     refusal = NoFit(whole, workers=workers, wait=_wait(situation, ledger))
@@ -181,8 +181,8 @@ def _shape(situation: Situation) -> Hashable:
     return (
         shape_of(situation.job),
         situation.limits,
-        # A promise has the claims of one job; there is at most one reservation.
-        (len(situation.open_claims), situation.context.promised),
+        # A hold has the claims of one job; there is at most one reservation.
+        (len(situation.open_claims), situation.context.held),
         situation.fewest_workers,
         context.priority if context.preempts else None,
         # A refusal contains these names, which not every user may read.

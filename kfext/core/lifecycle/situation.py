@@ -48,7 +48,7 @@ class QueueContext:
     `crowded`: the operator still has to create more pods than this, over all jobs, so no job is
         started; 0 if it is not behind.
     `autoscaler`: whether the cluster has an autoscaler.
-    `promised`: the claims of the capacity that other jobs give up for this job.
+    `held`: the claims of the hold for its start, a rescue or a change; only this job may use them.
     `quota`: the quotas of the namespace.
     `disturbed`: what else may decide what becomes of a plan: `pods` that a scheduler may bind to
         any node, or a `quota` or LimitRange of the namespace; empty: only kfext does.
@@ -67,7 +67,7 @@ class QueueContext:
     ahead: bool = False
     crowded: int = 0
     autoscaler: bool = False
-    promised: tuple[Hashable, ...] = ()
+    held: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
     disturbed: str = "pods"
     plain_pods: int = 0
@@ -159,15 +159,15 @@ class Situation:
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
-        """The claims that this job may use: its promised capacity, and perhaps a reservation."""
+        """The claims that this job may use: its own hold, and perhaps a reservation."""
         reservation = self.context.reservation
         if reservation is None:
-            return self.context.promised
+            return self.context.held
         deadline = self.job.deadline
         ends = None if deadline is None else self.now + deadline
         # A job that already runs goes first: its lost members must not wait for the queue.
-        free = self.context.ahead or not self.job.suspend or reservation.lets_in(ends)
-        return (*self.context.promised, *reservation.claims) if free else self.context.promised
+        free = self.context.ahead or not self.job.suspend or reservation.admits_backfill(ends)
+        return (*self.context.held, *reservation.claims) if free else self.context.held
 
     @property
     def fewest_workers(self) -> int:

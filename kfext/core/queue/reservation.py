@@ -18,6 +18,7 @@ import numpy as np
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask
+from kfext.core.ledger.hold import Hold, HoldKind
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.candidates import candidates
 from kfext.core.placement.gang import Gang, Limits, Member, gang
@@ -28,26 +29,22 @@ from kfext.model.quantity import Resources
 from kfext.model.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """Capacity that is reserved for a job.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation(Hold):
+    """The hold of a job that waits for the end of other jobs; its claims keep later jobs out.
 
-    `job_uid`: the job.
-    `nodes`: the names of the nodes where it will run.
+    `until` is when the last of these jobs ends.
+    `nodes`: the names of the nodes where the job will run.
     `waits_for`: the uids of the jobs that must end first.
-    `until`: when the last of them ends, in epoch seconds; infinite if that is unknown.
     `to_free`: how much those jobs hold on the nodes, in sizes of the waiting gang.
-    `claims`: the claims that keep later jobs out.
     """
 
-    job_uid: str
+    kind: HoldKind = HoldKind.RESERVATION
     nodes: tuple[str, ...]
     waits_for: tuple[str, ...]
-    until: float
     to_free: float
-    claims: Mapping[Hashable, Claim]
 
-    def lets_in(self, ends: float | None) -> bool:
+    def admits_backfill(self, ends: float | None) -> bool:
         """Return whether a job that ends by `ends` cannot delay the waiting job."""
         return ends is not None and math.isfinite(self.until) and ends <= self.until
 
@@ -71,7 +68,7 @@ def keep(
     waits_for = leavers(on, needs, total=total, ends=ends)
     kept = {node: kept_of(on, node, need) for node, need in needs.items()}
     return Reservation(
-        job_uid=job_uid,
+        job=job_uid,
         nodes=tuple(sorted(needs)),
         waits_for=tuple(sorted(waits_for)),
         until=max((ends.get(uid, math.inf) for uid in waits_for), default=math.inf),

@@ -1,6 +1,6 @@
-"""The books: what pods and plans claim on the ledger, and the pods that are still to come.
+"""What pods and plans claim on the ledger, and the pods that are still to come.
 
-The mirror of the cluster calls the books with every change of its jobs and pods.
+The mirror of the cluster reports every change of its jobs and pods.
 """
 
 import math
@@ -25,6 +25,7 @@ from kfext.model.replicas import first_with_parts
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror.card_demand import Tolerations
 from kfext.state.mirror.cards import Cards
+from kfext.state.mirror.holds import Holds
 from kfext.state.mirror.members import Members
 from kfext.state.mirror.pod_backlog import PodCreationBacklog, still_to_come, to_be_bound
 from kfext.state.mirror.timers import Timers
@@ -59,6 +60,7 @@ class ClaimTracker:
         changed: Callable[[str], None],
     ) -> None:
         self.ledger = Ledger()
+        self.holds = Holds(self.ledger, freed)
         self.backlog = PodCreationBacklog()
         self.limited: Collection[str] = ()
         self.refused: dict[str, Pod] = {}
@@ -97,7 +99,8 @@ class ClaimTracker:
         if pod is not None and pod.share:
             owner = self._jobs.get(pod.owner_uid)
             tracked = owner if owner and owner.job.namespace == pod.namespace else None
-            self._keep_parts([pod], of=tracked, claimed=tracked.claimed if tracked else {})
+            claimed = self.holds.plan(pod.owner_uid) if tracked else {}
+            self._keep_parts([pod], of=tracked, claimed=claimed)
 
     def expire_pins(self, now: float) -> None:
         """Drop the claims of pods that another client pinned and that are not bound in time.
@@ -166,8 +169,8 @@ class ClaimTracker:
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
-            self.cards.follow(tracked.job.uid, _cards(tracked), left=tracked.state.apart)
-        self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
+            self.cards.follow(tracked.job.uid, self._slots(tracked), left=tracked.state.apart)
+        self._keep_parts(pods, of=tracked, claimed=self.holds.plan(tracked.job.uid))
         self._tell_gains()
 
     def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
@@ -181,17 +184,13 @@ class ClaimTracker:
             plan = None
         priority = self._priority_of(tracked.job)
         wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
-        for key in tracked.claimed.keys() - wanted.keys():
-            self.ledger.drop(key)
-        self.ledger.claim_all(wanted)
-        tracked.claimed = dict(wanted)
+        self.holds.hold_plan(tracked.job.uid, wanted)
 
     def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
         """Drop the plan's claim for a pod that now has a claim of its own."""
         if pod.home and pod.replica is not None:
-            key = plan_key(tracked.job.uid, pod.replica)
-            if tracked.claimed.pop(key, None) is not None:
-                self.ledger.hand_over(key, to=pod_key(pod.uid))
+            uid = tracked.job.uid
+            self.holds.hand_over(uid, plan_key(uid, pod.replica), to=pod_key(pod.uid))
 
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Forget a job that is gone; `pods` are the pods that it left behind."""
@@ -201,8 +200,7 @@ class ClaimTracker:
             self.cards.forget(tracked.job.uid)
         pods = tuple(pods)
         self._keep_parts(pods, of=tracked, claimed={})
-        for key in tracked.claimed:
-            self.ledger.drop(key)
+        self.holds.hold_plan(tracked.job.uid, {})
         self._recount_pins(pods)
 
     def give_up(self, tracked: TrackedJob) -> None:
@@ -243,11 +241,23 @@ class ClaimTracker:
                 tolerations = _tolerations(of.job, pod.replica) if of and pod.replica else ()
                 self.cards.keep(pod, planned=planned, tolerations=tolerations)
 
+    def _slots(self, tracked: TrackedJob) -> Mapping[Place, Tolerations]:
+        """Return the slots that need GPUs for a job, and what its pods tolerate."""
+        wanted: dict[Place, Tolerations] = {}
+        plan, uid = tracked.assumed or tracked.plan, tracked.job.uid
+        if plan is None:
+            return {}
+        types = {group.type.lower() for group in tracked.job.groups}
+        for key, slot in plan.slots.items():
+            if card_key(uid, key) in self.holds.plan(uid) and key.type in types:
+                wanted.setdefault((plan.assignment[key], slot), _tolerations(tracked.job, key))
+        return wanted
+
     def _planned(self, tracked: TrackedJob) -> int:
         """Return the number of pods with a claim of a plan on an existing node."""
         return sum(
             self.ledger.row(claim.node) is not None
-            for claim in tracked.claimed.values()
+            for claim in self.holds.plan(tracked.job.uid).values()
             if claim.requests
         )
 
@@ -323,19 +333,6 @@ class _PendingPins:
         overdue = self._ages.due(now)
         self._old.update(overdue)
         return [self._pods[uid] for uid in overdue]
-
-
-def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:
-    """Return the slots that need GPUs for a job, and what its pods tolerate."""
-    wanted: dict[Place, Tolerations] = {}
-    plan = tracked.assumed or tracked.plan
-    if plan is None:
-        return {}
-    types = {group.type.lower() for group in tracked.job.groups}
-    for key, slot in plan.slots.items():
-        if card_key(tracked.job.uid, key) in tracked.claimed and key.type in types:
-            wanted.setdefault((plan.assignment[key], slot), _tolerations(tracked.job, key))
-    return wanted
 
 
 def _tolerations(job: TrainingJob, replica: ReplicaKey) -> Tolerations:

@@ -69,8 +69,8 @@ class Cluster:
 
     `jobs`: the jobs by uid. `classes`: the PriorityClasses by name.
     `changed`: the uids of jobs to decide on again.
-    `books`: the claims of the jobs. `ledger`: the nodes and all claims on them. `backlog`: the pods
-        that the operator still has to create.
+    `claim_tracker`: the claims of the jobs. `ledger`: the nodes and all claims on them. `holds`:
+        what is kept for jobs. `backlog`: the pods that the operator still has to create.
     `volumes`: the volume claims and their volumes.
     `ends_version`: a count of changes to the time when a job ends.
     `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
@@ -104,6 +104,7 @@ class Cluster:
             changed=self._mark_cards,
         )
         self.ledger, self.backlog = self.claim_tracker.ledger, self.claim_tracker.backlog
+        self.holds = self.claim_tracker.holds
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
         self._job_of: dict[str, str] = {}
         self._unrendered: dict[str, None] = {}
@@ -369,7 +370,9 @@ class Cluster:
             self.classes.pop(old.name, None)
         if new is not None:
             self.classes[new.name] = new
-        self._unsettled |= {uid: tracked for uid, tracked in self.jobs.items() if tracked.claimed}
+        self._unsettled |= {
+            uid: tracked for uid, tracked in self.jobs.items() if self.holds.plan(uid)
+        }
 
     def recount_namespace(self, namespace: str) -> None:
         """Recount the claims of a namespace that was opted in or out."""

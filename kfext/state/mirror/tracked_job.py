@@ -1,12 +1,11 @@
 """A job as the planner tracks it: its state in the API server, and the decisions since."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.core.elastic import with_workers
-from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.capacity import NEVER_FITS
 from kfext.core.lifecycle.situation import queued_since
 from kfext.core.lifecycle.steps import (
@@ -74,7 +73,6 @@ class TrackedJob:
     `turns`: the round of a queued job that takes turns at the reservation: each time that it used
         up its time at the reservation, it comes one round later.
     `served`: the strikes of the job when others last gave workers for it, and the epoch second.
-    `claimed`: the claims of the plan.
     """
 
     raw: Mapping[str, Any]
@@ -102,7 +100,6 @@ class TrackedJob:
     enlarged_at: float = 0.0
     turns: int | None = None
     served: tuple[int, float] = (0, 0.0)
-    claimed: dict[Hashable, Claim] = field(default_factory=dict)
     _failures: int = 0
     _phase_since: float = 0.0
     _marker: tuple[object, ...] | None = None

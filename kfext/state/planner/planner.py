@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
@@ -47,6 +48,8 @@ _LOOK_AGAIN_SECONDS = 30.0
 """The pause before a job is decided on again after an error of kfext."""
 _REPEAT_SECONDS = 1.0
 """The pause after a step that could be written only in part."""
+_START_SECONDS = 10.0
+"""A refused start keeps its capacity for this long: it is tried again within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class Planner:
         self._queued, self._running = RoundQueue(), RoundQueue()
         self._takes_running, self._in_round = True, False
         self._adopted = False
+        self._last = Moment(0.0, 0.0)
         self._undecided: set[str] = set()
 
     def tick(self, now: Moment) -> Tick:
@@ -104,6 +108,7 @@ class Planner:
 
         The sequence of decisions does not depend on where a tick ends.
         """
+        self._last = now
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
         self.cluster.set_time(now.wall)
@@ -149,7 +154,8 @@ class Planner:
     def next_alarm(self) -> float:
         """Return when the next decision is due, in monotonic seconds, or infinity."""
         cards = self.cards.pending.values()
-        parts = self.alarms.next(), self.queue.next_moves(), self.companion.next_look()
+        held = self.cluster.holds.next_end() - self._last.wall + self._last.monotonic
+        parts = self.alarms.next(), self.queue.next_moves(), self.companion.next_look(), held
         return min(*parts, *cards)
 
     def card_steps(self, now: float) -> Iterable[Reserve | Unreserve]:
@@ -189,9 +195,10 @@ class Planner:
             tracked.refuse(final, at=now.monotonic)
         stopped = self.companion.keeps_room(uid)
         if refused and start is not None and not tracked.failing and not stopped:
-            # Until the next try no other job takes the room; not again, or it would have no end.
+            # Until the next try no other job takes it; not again, or it would have no end.
             room = Places(start.assignment, start.slots)
-            self.queue.holds.hold(uid, members_of(tracked.job), room)
+            members, until = members_of(tracked.job), now.wall + _START_SECONDS
+            self.cluster.holds.hold(HoldKind.START, uid, members, room, until=until)
         self.cluster.sync_claims(tracked)
         if refused:
             self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
@@ -201,7 +208,7 @@ class Planner:
             return Report(tracked, shown.phase, shown.verdict) if shown else None
         tracked.succeed()
         if start is not None and not self.companion.may_return(uid):  # a move may still come back
-            self.queue.holds.release(uid)
+            self.cluster.holds.release(uid)
         if complete:
             self.cluster.mark(uid)
         else:
@@ -253,7 +260,7 @@ class Planner:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
                 if not self.companion.keeps_room(uid):  # else the start may be refused
-                    self.queue.holds.release(uid)  # the plan claims the places now
+                    self.cluster.holds.release(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return
         again = min(math.inf if step.again is None else step.again, rest if rest > 0 else math.inf)

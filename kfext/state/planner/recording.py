@@ -26,7 +26,6 @@ from kfext.state.mirror.cards import without_cards
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import Refusal, TrackedJob
 from kfext.state.planner.planner import Planner
-from kfext.state.waiting.queue import Queue
 
 
 def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
@@ -64,13 +63,14 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
         _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
         if tracked.not_before > now.monotonic:
             planner.alarms.set(uid, tracked.not_before)
-    _restore_queue(queue, snapshot, now)
+    _restore_queue(planner, snapshot, now)
     return planner
 
 
-def _restore_queue(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
-    """Restore the reservation and the promises of a snapshot."""
-    queue.holds.restore(snapshot.promises)
+def _restore_queue(planner: Planner, snapshot: Snapshot, now: Moment) -> None:
+    """Restore the reservation and the other holds of a snapshot."""
+    queue = planner.queue
+    planner.cluster.holds.restore(snapshot.promises, now=now.wall)
     record = snapshot.reservation
     if record is not None:
         kept = _reservation(record)
@@ -130,7 +130,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         if kept is None
         else _record(kept, outdated=outdated, held_for=reservations.reserved_for(now=now.wall)),
         on_break=reservations.on_break,
-        promises=tuple(queue.holds.record()),
+        promises=tuple(cluster.holds.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
     )
@@ -221,7 +221,7 @@ def _set_claiming(tracked: TrackedJob, clocks: JobClocks) -> None:
 
 def _record(kept: Reservation, *, outdated: bool, held_for: float) -> ReservationRecord:
     return ReservationRecord(
-        job_uid=kept.job_uid,
+        job_uid=kept.job,
         nodes=kept.nodes,
         waits_for=kept.waits_for,
         until=kept.until if math.isfinite(kept.until) else None,
@@ -234,7 +234,7 @@ def _record(kept: Reservation, *, outdated: bool, held_for: float) -> Reservatio
 
 def _reservation(record: ReservationRecord) -> Reservation:
     return Reservation(
-        job_uid=record.job_uid,
+        job=record.job_uid,
         nodes=record.nodes,
         waits_for=record.waits_for,
         until=math.inf if record.until is None else record.until,

@@ -59,7 +59,7 @@ class Companion:
             executor.enrol(now)
 
     def keeps_room(self, uid: str) -> bool:
-        """Return whether a job was stopped for a change, so that it keeps its promise."""
+        """Return whether a job was stopped for a change, so that it keeps its hold."""
         return any(executor.keeps_room(uid) for executor in self.executors)
 
     def may_return(self, uid: str) -> bool:

@@ -104,7 +104,7 @@ class Executor(ABC):
         return job
 
     def keeps_room(self, uid: str) -> bool:
-        """Return whether it has stopped a job for a change, so that the job keeps its promise."""
+        """Return whether it has stopped a job for a change, so that the job keeps its hold."""
         return False
 
     def may_return(self, uid: str) -> bool:

@@ -111,7 +111,7 @@ class ScaleRoom:
         context = self._queue.context(tracked, now=now)
         kept = context.reservation.claims if context.reservation and context.ahead else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
-        ignoring = [*context.promised, *kept, *gone]
+        ignoring = [*context.held, *kept, *gone]
         limits = self.limits(tracked, now=now)
         nodes = place(members, ledger, limits, ignoring=ignoring)
         if isinstance(nodes, Verdict):
@@ -166,7 +166,7 @@ class ScaleRoom:
             self._cluster.ledger,
             limits,
             bound={key: pod.home for key, pod in pods.items() if pod.home},
-            ignoring=[*tracked.claimed, *self._queue.holds.claims_of(job.uid)],
+            ignoring=[*self._cluster.holds.plan(job.uid), *self._cluster.holds.claims_of(job.uid)],
         )
         if isinstance(nodes, Verdict):
             return None
@@ -189,9 +189,9 @@ class ScaleRoom:
             self._cluster.ledger,
             self.limits(tracked, now=now),
             ignoring=[
-                *tracked.claimed,
+                *self._cluster.holds.plan(job.uid),
                 *(pod_key(pod.uid) for pod in pods),
-                *self._queue.holds.claims_of(job.uid),
+                *self._cluster.holds.claims_of(job.uid),
             ],
         )
         return None if isinstance(nodes, Verdict) else nodes

@@ -26,7 +26,7 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.quotas import Quotas
-from kfext.state.waiting.reservations import CapacityHolds, ReservationManager
+from kfext.state.waiting.reservations import ReservationManager
 
 _MOVE_SECONDS = 1.0
 """Positions are shown anew at most this often: each start of a job moves all others."""
@@ -38,7 +38,7 @@ job would rewrite the position of all other jobs."""
 class Queue:
     """The queue over a cluster's jobs. `now` is in epoch seconds.
 
-    `holds`, `reservations`: the capacity that is kept for waiting jobs.
+    `reservations`: the capacity that is kept for the first job.
     `no_fits`: the refusals that still hold.
     `started_at`: when a job last started, in monotonic seconds.
     """
@@ -52,9 +52,8 @@ class Queue:
         self.no_fits = NoFitCache()
         self.autoscaler = False
         self.started_at = -math.inf
-        self.holds = CapacityHolds(cluster.ledger, cluster.wake)
-        self.quotas = Quotas(cluster, self.holds.holders)
-        self.reservations = ReservationManager(cluster, settings, self.holds, durations)
+        self.quotas = Quotas(cluster)
+        self.reservations = ReservationManager(cluster, settings, durations)
         self.durations = durations
         self._settings = settings
         self._cluster = cluster
@@ -71,6 +70,7 @@ class Queue:
     def begin_tick(self, *, now: float) -> None:
         """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
         self._expected = None
+        self._cluster.holds.expire(now)
         self.reservations.begin_tick(now=now)
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
@@ -178,7 +178,7 @@ class Queue:
         self._priorities.pop(uid, None)
         self.durations.forget(uid)
         self._shown.pop(uid, None)
-        self.holds.release(uid)
+        self._cluster.holds.release(uid)
         if self._queued.pop(uid, None) is not None:
             self._moved = True
             self._looked_at = None
@@ -209,9 +209,9 @@ class Queue:
     def _may_help(self, gained: Gained, tracked: TrackedJob) -> bool:
         """Return whether a job is decided on again: it may fit, or its reservation may change.
 
-        A job with gated pods or with a promise is always decided on again.
+        A job with gated pods or with a hold is always decided on again.
         """
-        if not tracked.job.suspend or self.holds.claims_of(tracked.job.uid):
+        if not tracked.job.suspend or self._cluster.holds.claims_of(tracked.job.uid):
             return True
         if self.reservations.holds(tracked):
             return True
@@ -296,7 +296,7 @@ class Queue:
             ahead=kept is not None and (holder is None or self.key(tracked) <= self.key(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
-            promised=self.holds.claims_of(job.uid),
+            held=self._cluster.holds.claims_of(job.uid),
             quota=self.quotas.of(tracked, self._cluster.classes),
             disturbed=(
                 (self._cluster.plain_pods or self._cluster.claim_tracker.has_loose(now)) and "pods"

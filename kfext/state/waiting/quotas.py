@@ -1,7 +1,7 @@
 """The quotas of each namespace, and the pods of started jobs that are not charged yet."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from kfext.core.queue.priority import Classes, default_class
 from kfext.core.queue.quota import QuotaView, demand
@@ -18,12 +18,10 @@ class Quotas:
 
     A quota that grows counts as grown from the next call of `offer`, like free capacity on the
     ledger. Nothing is kept for a namespace without quotas and LimitRanges.
-    `promised`: returns the uids of the jobs that have a promise.
     """
 
-    def __init__(self, cluster: Cluster, promised: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._promised = promised
         self._quotas: dict[str, dict[str, Quota]] = {}
         self._ranges: Counter[str] = Counter()
         self._changes: dict[str, int] = {}
@@ -126,7 +124,7 @@ class Quotas:
 
     def _moving(self) -> Iterator[str]:
         """Yield the jobs that are stopped for a move."""
-        for uid in self._promised():
+        for uid in self._cluster.holds.holders():
             tracked = self._cluster.jobs.get(uid)
             if tracked is not None and tracked.job.suspend and tracked.state.move.source:
                 yield uid

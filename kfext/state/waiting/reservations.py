@@ -1,13 +1,9 @@
-"""The capacity that is kept for waiting jobs: promises, and one reservation at a time."""
+"""The reservation: capacity that is kept for the first job that has waited long enough."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from kfext.core.ledger.cards import kept_requests
-from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import replica_claim, reserved_gpu
-from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.gang import Limits, Member, members_of
@@ -15,98 +11,14 @@ from kfext.core.placement.place import place
 from kfext.core.queue.no_fit import MOST_SHAPES, Gained, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.settings.table import Settings
-from kfext.model.plan import Assignment, Places
-from kfext.model.quantity import Resources
+from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
-from kfext.model.snapshot import PromiseRecord
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror.cluster import ANY, Cluster, Offer
 from kfext.state.mirror.tracked_job import Failures, TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
-
-
-class CapacityHolds:
-    """Capacity that no other job may take meanwhile, by the uid of the job that it is for.
-
-    Others are about to free it, or a job that moves leaves it and may come back. `freed` is called
-    when capacity is no longer promised.
-    """
-
-    def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
-        self._ledger = ledger
-        self._freed = freed
-        self._kept: dict[str, dict[Hashable, Claim]] = {}
-
-    def hold(self, uid: str, members: Sequence[Member], *rooms: Places) -> None:
-        """Hold the places of the members of a job in each room, in place of an earlier hold.
-
-        Pods that are about to end may still exist, so a node can have more claims than room.
-        """
-        claims: dict[Hashable, Claim] = {}
-        for places in rooms:
-            for member in members:
-                if node := places.nodes.get(member.key):
-                    requests = _kept_requests(member, places.slots.get(member.key))
-                    claim = replica_claim(member.constraints, requests, node)
-                    claims["promise", uid, member.key, node] = claim
-            if places.slots:
-                claims |= self._gpus(uid, places)
-        if claims != self._kept.get(uid):
-            self.release(uid)
-            self._claim(uid, claims)
-
-    def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
-        """Return the claims of the GPUs that the slots of a job lack."""
-        cards, claims = self._ledger.cards(), dict[Hashable, Claim]()
-        for node, slot in {(places.nodes[key], slot) for key, slot in places.slots.items()}:
-            row = self._ledger.row(node)
-            if row is not None and not cards.is_reserved(row, slot):
-                claims["promise", uid, (node, slot)] = reserved_gpu((node, slot))
-        return claims
-
-    def record(self) -> Iterator[PromiseRecord]:
-        """Yield the promises, for `restore`."""
-        for uid, claims in self._kept.items():
-            for claim in claims.values():
-                place = claim.node, claim.requests, claim.host_ports
-                yield PromiseRecord(uid, *place, claim.gang_terms, claim.reserves)
-
-    def restore(self, records: Iterable[PromiseRecord]) -> None:
-        """Restore recorded promises."""
-        by_job: dict[str, dict[Hashable, Claim]] = {}
-        for number, record in enumerate(records):
-            by_job.setdefault(record.job_uid, {})["promise", record.job_uid, number] = Claim(
-                record.node,
-                record.requests,
-                record.host_ports,
-                gang_terms=record.gang_terms,
-                reserves=record.reserves,
-            )
-        for uid, claims in by_job.items():
-            self._claim(uid, claims)
-
-    def _claim(self, uid: str, claims: dict[Hashable, Claim]) -> None:
-        self._ledger.claim_all(claims)
-        self._kept[uid] = claims
-
-    def release(self, uid: str) -> None:
-        """Release the capacity that is held for a job."""
-        claims = self._kept.pop(uid, {})
-        for key in claims:
-            self._ledger.drop(key)
-        if claims:
-            self._freed()
-
-    def holders(self) -> tuple[str, ...]:
-        """Return the uids of the jobs that capacity is held for."""
-        return tuple(self._kept)
-
-    def claims_of(self, uid: str) -> tuple[Hashable, ...]:
-        """Return the claims that only a job may use."""
-        return tuple(self._kept.get(uid, ()))
-
 
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
 """A job keeps its reservation for these reasons, because they pass; a quota may not pass."""
@@ -121,7 +33,7 @@ class ReservationManager:
 
     The reservation is computed again only when its basis has changed. `now` is in epoch seconds.
 
-    `kept`: the reservation. `since`: since when capacity has been reserved without a break.
+    `since`: since when capacity has been reserved without a break.
     `on_break`: whether nothing is reserved until every waiting job was decided on once.
     `failures`: errors of searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.
@@ -134,17 +46,15 @@ class ReservationManager:
         self,
         cluster: Cluster,
         settings: Callable[[TrackedJob], Settings],
-        holds: CapacityHolds,
         durations: DurationEstimates,
     ) -> None:
-        self.kept: Reservation | None = None
         self.since: float | None = None
         self.on_break = self.unfinished = False
         self._searches = 0
         self.failures = Failures()
         self._cluster = cluster
         self._settings = settings
-        self._holds = holds
+        self._holds = cluster.holds
         self._durations = durations
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
@@ -152,9 +62,14 @@ class ReservationManager:
         self._gained: set[int] = set()
 
     @property
+    def kept(self) -> Reservation | None:
+        """The reservation."""
+        return self._holds.reservation
+
+    @property
     def holder(self) -> TrackedJob | None:
         """The job that has the reservation."""
-        return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
+        return self._cluster.jobs.get(self.kept.job) if self.kept else None
 
     def begin_tick(self, *, now: float) -> None:
         """Allow the searches of one tick, and expect the end of the wait by what is known now."""
@@ -163,7 +78,7 @@ class ReservationManager:
             awaited = (self._cluster.jobs.get(uid) for uid in self.kept.waits_for)
             ends = (self._durations.expected_end(other.job, now=now) for other in awaited if other)
             until = max((math.inf if end is None else end for end in ends), default=math.inf)
-            self.kept = replace(self.kept, until=until)
+            self._holds.reserve(replace(self.kept, until=until))
 
     @property
     def may_search(self) -> bool:
@@ -172,7 +87,7 @@ class ReservationManager:
 
     def holds(self, tracked: TrackedJob) -> bool:
         """Return whether a job has the reservation."""
-        return self.kept is not None and self.kept.job_uid == tracked.job.uid
+        return self.kept is not None and self.kept.job == tracked.job.uid
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether a job is due for a reservation, if no earlier job needs it too."""
@@ -286,14 +201,7 @@ class ReservationManager:
             self.since = None
         elif self.since is None:
             self.since = now
-        ledger = self._cluster.ledger
-        old = self.kept.claims if self.kept else {}
-        new = reservation.claims if reservation else {}
-        self.kept = reservation
-        for key in old.keys() - new.keys():
-            ledger.drop(key)
-        for key, claim in new.items():
-            ledger.claim(key, claim)
+        self._holds.reserve(reservation)
         return True
 
     def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
@@ -344,7 +252,7 @@ class ReservationManager:
         return None
 
     def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
-        """Return the claims that do not count for a job: the reservation and its promise."""
+        """Return the claims that do not count for a job: the reservation and its own hold."""
         return (*(self.kept.claims if self.kept else ()), *self._holds.claims_of(tracked.job.uid))
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
@@ -374,13 +282,6 @@ class ReservationManager:
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         return self._cluster.claim_tracker.limits(tracked, self._settings(tracked), now=now)
-
-
-def _kept_requests(member: Member, slot: int | None) -> Resources:
-    """Return the resources that are kept on a node for a waiting member, which may share a GPU."""
-    if member.card is None or slot is None:
-        return member.requests
-    return kept_requests(member.requests, member.card, slot)
 
 
 def _is_hopeless(placed: Assignment | Verdict) -> bool:

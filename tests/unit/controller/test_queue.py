@@ -46,7 +46,7 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     await bench.tick()
     kept = line(bench).reservations.kept
     assert kept is not None
-    assert (kept.job_uid, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
+    assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
     assert bench.started() == ["young"]  # on node b, around what is kept
     reason, sentence = told(bench, "second")
     assert reason == REASON_RESERVED
@@ -77,7 +77,7 @@ async def test_room_of_a_pool_is_kept_for_a_job_that_only_the_pool_would_hold(be
     await bench.tick()
     kept = line(bench).reservations.kept
     assert kept is not None
-    assert (kept.job_uid, kept.nodes, kept.waits_for) == ("head", ("b",), ("runs",))
+    assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("b",), ("runs",))
 
 
 async def test_jobs_of_other_namespaces_are_counted_and_not_named(bench: Bench) -> None:
@@ -218,7 +218,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     bench.submit(gang("second", cpu="4", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    holders = [line(bench).reservations.kept.job_uid]  # type: ignore[union-attr]
+    holders = [line(bench).reservations.kept.job]  # type: ignore[union-attr]
     began = bench.now
     bench.now = began + RESERVED_SECONDS - 1
     bench.submit(gang("young", cpu="1", workers=1, created=5))
@@ -227,7 +227,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     for _ in range(3):
         bench.now = began = began + RESERVED_SECONDS
         await bench.tick()
-        holders.append(line(bench).reservations.kept.job_uid)  # type: ignore[union-attr]
+        holders.append(line(bench).reservations.kept.job)  # type: ignore[union-attr]
     assert set(bench.started()) == {"young"}
     assert holders == ["first", "second", "first", "second"]
 
@@ -244,7 +244,7 @@ async def test_jobs_that_keep_coming_take_no_turn_from_a_job_that_has_had_a_rese
         bench.submit(gang(name, cpu="1", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    assert line(bench).reservations.kept.job_uid == "large"  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.job == "large"  # type: ignore[union-attr]
     bench.now += RESERVED_SECONDS
     await bench.tick()
     begun: set[str] = set()
@@ -275,7 +275,7 @@ async def test_between_two_reservations_every_job_is_decided_on(bench: Bench) ->
     bench.submit(gang("small", cpu="3", workers=1, created=9))
     bench.now = RESERVE_AFTER + 5
     await bench.tick()
-    assert line(bench).reservations.kept.job_uid == "large-0"  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.job == "large-0"  # type: ignore[union-attr]
     assert bench.started() == []
     bench.cluster.forget_job("large-0")
     await bench.tick()

@@ -55,7 +55,7 @@ async def test_a_start_that_failed_once_keeps_its_room_and_is_tried_again(bench:
     bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     bench.submit(gang("one"))
     await bench.tick()
-    assert bench.planner.queue.holds.holders() == ("one",)
+    assert bench.planner.cluster.holds.holders() == ("one",)
     assert not bench.cluster.jobs["one"].busy
     assert "one" in bench.planner.alarms
 

@@ -301,7 +301,7 @@ def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job
     bed.rest()
     kept = bed.planner.queue.reservations.kept
     assert kept is not None
-    assert (kept.job_uid, kept.waits_for) == ("due", ("one", "two"))
+    assert (kept.job, kept.waits_for) == ("due", ("one", "two"))
     bed.cluster.forget_job("one")
     bed.rest()
     assert bed.started == []
@@ -322,7 +322,7 @@ def test_the_first_job_that_room_can_be_kept_for_keeps_it_while_pods_end() -> No
 
     def holds() -> bool:
         kept = bed.planner.queue.reservations.kept
-        held.append(kept is not None and kept.job_uid == "due")
+        held.append(kept is not None and kept.job == "due")
         return held[-1]
 
     assert bed.until(holds, each=lambda: next(ending), most=3 * ROUND) <= 2 * ROUND

@@ -125,7 +125,7 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
     bench.now = LATE
     await bench.tick()
     assert line(bench).reservations.kept is not None
-    assert line(bench).reservations.kept.job_uid == "next-00"  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.job == "next-00"  # type: ignore[union-attr]
     assert len(asked) <= 3
 
 

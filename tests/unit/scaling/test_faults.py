@@ -318,7 +318,7 @@ def test_another_controller_keeps_the_room_of_a_job_that_was_stopped_for_its_siz
 
 
 def until_promised(of: Bed) -> Bed:
-    while not of.planner.queue.holds.holders():
+    while not of.planner.cluster.holds.holders():
         of.at(of.clock.now + 0.5)
         assert of.clock.now < 1000
     return of
@@ -338,7 +338,7 @@ def test_nothing_stays_promised_to_a_job_that_is_released() -> None:
     of.annotate(names.COLOCATION, "off", name="gang")
     of.at(of.clock.now + 10)
     assert of.job("gang").job.released
-    assert of.planner.queue.holds.holders() == ()
+    assert of.planner.cluster.holds.holders() == ()
 
 
 def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
@@ -346,7 +346,7 @@ def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
     of.scale(3, "gang")
     of.at(of.clock.now + 60)
     assert of.job("gang").job.suspend
-    assert of.planner.queue.holds.holders() == ()
+    assert of.planner.cluster.holds.holders() == ()
 
 
 def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken_back() -> None:

@@ -101,7 +101,7 @@ def test_a_stopped_job_claims_its_room_only_once_when_it_has_started() -> None:
     while of.job().job.suspend:
         of.after(0.5)
     of.after(1)
-    assert of.planner.queue.holds.holders() == ()
+    assert of.planner.cluster.holds.holders() == ()
 
 
 def test_workers_that_hang_are_replaced_although_a_write_was_refused() -> None:

@@ -30,8 +30,9 @@ def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
         plan = tracked.assumed or tracked.plan
         if plan is None:
             continue
+        claimed = history.planner.cluster.holds.plan(uid)
         for key, at in plan.slots.items():
-            if card_key(uid, key) in tracked.claimed and (uid, key) not in having:
+            if card_key(uid, key) in claimed and (uid, key) not in having:
                 found.setdefault((plan.assignment[key], at), []).append(plan.shares[key.type])
     return found
 
@@ -115,7 +116,7 @@ class Measured(Sharing):
         found: dict[tuple[str, int], dict[str, GpuShare]] = {}
         for uid, tracked in self.planner.cluster.jobs.items():
             plan = tracked.assumed or tracked.plan
-            if plan is None or not tracked.claimed:
+            if plan is None or not self.planner.cluster.holds.plan(uid):
                 continue
             for key, at in plan.slots.items():
                 found.setdefault((plan.assignment[key], at), {})[uid] = plan.shares[key.type]

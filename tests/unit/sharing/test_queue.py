@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 from kfext import names
+from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.steps import Unsuspend
 from kfext.core.placement.gang import members_of
 from kfext.model.job_state import JobState
@@ -45,7 +46,7 @@ def head_waits(world: World, uid: str) -> None:
     assert starts(world) == set()
     kept = world.planner.queue.reservations.kept
     assert kept is not None
-    assert (kept.job_uid, kept.waits_for) == (uid, ("uid-1",))
+    assert (kept.job, kept.waits_for) == (uid, ("uid-1",))
 
 
 def ends(world: World) -> None:
@@ -155,12 +156,12 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     assert starts(world) == {"gives"}
     arrives(world, "waits", sharing("0.6", priority="high"))
     assert starts(world) == set()
-    waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.jobs["gives"].claimed)
+    waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.holds.plan("gives"))
     room = ScaleRoom(planner.cluster, planner.queue, planner.settings.of, lambda _: 5.0)
     assert room.waiting_fits(waiting, 1, now=world.now) is None
     places = room.waiting_fits(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})
-    planner.queue.holds.hold("waits", members_of(waiting.job), places)
+    planner.cluster.holds.hold(HoldKind.RESCUE, "waits", members_of(waiting.job), places)
     planner.cluster.forget_job("gives")
     planner.queue.observe_class(None, PriorityClass("high", 100))
     arrives(world, "first", job().worker(1, gpus=1).prioritized("high"))

@@ -127,7 +127,7 @@ class Rules:
         last = known[-1] if known else None
         undoes = last is not None and not last.undoes and last.before == after
         waiting = self._waiting()
-        kept = self.cluster.planner.queue.holds.holders()
+        kept = self.cluster.planner.cluster.holds.holders()
         # Room is made for the first that waits, or for the next if capacity is reserved for it.
         served = [number for number, name in enumerate(waiting) if f"uid-{name}" in kept]
         at = served[0] if served else 0

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.model.job_state import state_of
@@ -20,7 +21,7 @@ from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.training import Doing
 from kfext.sim.worlds import random_world
-from kfext.state.running.move.executor import HOLD_SECONDS
+from kfext.state.mirror.holds import HOLD_SECONDS
 from tests.unit.sim.bed import MASTER, Bed, refuse
 from tests.unit.sim.rules import Rules
 
@@ -82,7 +83,7 @@ def until(of: Bed, when: Callable[[Bed], bool]) -> Bed:
 
 def check(of: Bed, *, lost: float = 10.0) -> None:
     """Both rooms are back, and nothing was lost but the seconds since the last checkpoint."""
-    holds = of.planner.queue.holds
+    holds = of.planner.cluster.holds
     assert (holds.claims_of("uid-train"), holds.holders()) == ((), ())
     assert of.job().training.lost * SPREAD.pace.seconds(4) <= lost
     assert not of.operator.failed
@@ -189,7 +190,7 @@ def test_the_controller_dies_during_a_move(when: Callable[[Bed], bool]) -> None:
     of = until(spread_bed().at(ENDS), when)
     of.restart()
     of.after(2)
-    assert when is is_started or of.planner.queue.holds.claims_of("uid-train")
+    assert when is is_started or of.planner.cluster.holds.claims_of("uid-train")
     of.at(320)
     assert (nodes_of(of), stops(of)) == (["b"], 1)
     assert of.job().training.doing is Doing.TRAINS
@@ -350,7 +351,7 @@ def test_the_rules_hold_where_all_jobs_may_move(block: int) -> None:
             isinstance(write.step, Suspend) and write.step.state.reason == REASON_MOVING
             for write in written
         )
-        holds = rules.cluster.planner.queue.holds
+        holds = rules.cluster.planner.cluster.holds
         assert [
             holds.claims_of(live.uid) for live in rules.cluster.jobs if holds.claims_of(live.uid)
         ] == []
@@ -392,11 +393,11 @@ def test_a_stop_without_an_answer_keeps_both_rooms() -> None:
 def test_a_stop_that_never_arrived_holds_its_rooms_for_30_s() -> None:
     of = spread_bed().at(ENDS)
     refuse(of, lambda uid, _: uid == "uid-train")
-    while not of.planner.queue.holds.holders():
+    while not of.planner.cluster.holds.holders():
         of.after(1)
     assert not of.job().job.suspend
     refused = of.clock.now
-    while of.planner.queue.holds.holders():
+    while of.planner.cluster.holds.holders():
         of.after(1)
         assert of.clock.now <= refused + 31
     assert not of.job().job.suspend
@@ -437,11 +438,12 @@ def test_a_move_that_has_ended_keeps_no_later_promise() -> None:
     for node in ("b", "c"):
         of.lose(node)
     of.after(HOLD_SECONDS + 10)
-    holds, tracked = of.planner.queue.holds, of.planner.cluster.jobs["uid-train"]
+    holds, tracked = of.planner.cluster.holds, of.planner.cluster.jobs["uid-train"]
     assert (holds.holders(), bool(tracked.state.move.source)) == ((), True)
     of.regain("c")
     members = members_of(tracked.job)
-    holds.hold("uid-train", members, Places({found.key: "c" for found in members}, NO_SLOTS))
+    there = Places({found.key: "c" for found in members}, NO_SLOTS)
+    holds.hold(HoldKind.RESCUE, "uid-train", members, there)
     while of.job().job.suspend:
         of.after(1)
     assert holds.holders() == ()
@@ -482,4 +484,4 @@ def test_a_job_that_Kueue_gets_on_its_way_leaves_both_rooms() -> None:
     of = until(spread_bed().at(ENDS), is_off)
     of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
     of.after(2)
-    assert of.planner.queue.holds.holders() == ()
+    assert of.planner.cluster.holds.holders() == ()

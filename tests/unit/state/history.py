@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.gpu import gpu_part
+from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.steps import Step, job_operations, pod_writes
 from kfext.core.patches.json_patch import patched
 from kfext.core.placement.gang import members_of
@@ -423,7 +424,8 @@ class History:
         if uid := self._some(waiting):
             members = members_of(self.planner.cluster.jobs[uid].job)
             places = {member.key: self.draw.draw(st.sampled_from("ab")) for member in members}
-            self.planner.queue.holds.hold(uid, members, Places(places, NO_SLOTS))
+            room = Places(places, NO_SLOTS)
+            self.planner.cluster.holds.hold(HoldKind.RESCUE, uid, members, room)
 
     def stranger(self) -> None:
         """A pod of no training job comes or goes."""

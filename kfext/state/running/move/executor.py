@@ -15,6 +15,7 @@ from kfext import names
 from kfext.core import words
 from kfext.core.elastic import workers_of
 from kfext.core.eligibility import why_not_moved
+from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.queued import SETTLE_SECONDS
 from kfext.core.lifecycle.steps import Step, Suspend
@@ -26,6 +27,7 @@ from kfext.model.scale_state import MoveState
 from kfext.model.timestamps import past, written_time
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
@@ -49,8 +51,6 @@ from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.waiting.queue import Queue
 
-HOLD_SECONDS = 300.0
-"""Both rooms are held for at most this long, because a pod may never end or never run."""
 MOST_LOOKED = 16
 """The most jobs that one look searches room for."""
 _RETRY_SECONDS = 30.0
@@ -194,7 +194,7 @@ class MoveExecutor(Executor):
     def _why_none(self, now: Moment) -> Verdict | None:
         """Return why no job is moved now, or None: a job that waits may want the room."""
         limit = self._room.limit(now=now.wall)
-        if limit is GrowthLimit.PAYING and not self._queue.holds.holders():
+        if limit is GrowthLimit.PAYING and not self._cluster.holds.holders():
             return None
         return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
 
@@ -355,12 +355,13 @@ class MoveExecutor(Executor):
 
     def _hold(self, job: RunningJob, *rooms: Assignment) -> None:
         places = (Places(room, NO_SLOTS) for room in rooms)
-        self._queue.holds.hold(job.uid, members_of(job.tracked.job), *places)
+        members = members_of(job.tracked.job)
+        self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, *places)
 
     def _end(self, job: RunningJob, *, at: float, pause: float = 0.0) -> None:
         """End a move, carried out or given up; `pause`: before the next one."""
         self._progress.await_checkpoint(job.uid, awaited=False)
-        self._queue.holds.release(job.uid)
+        self._cluster.holds.release(job.uid)
         record_of(job).operation = None
         record_of(job).not_before = max(record_of(job).not_before, at + pause)
 

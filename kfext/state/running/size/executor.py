@@ -45,7 +45,7 @@ class SizeExecutor(Executor):
         search: ScaleSearch,
     ) -> None:
         super().__init__(running)
-        self._queue = queue
+        self._cluster, self._queue = cluster, queue
         self._progress = progress
         self._rescaling = rescaling = Rescaling(running, cluster, queue, progress, search)
         self._scale = ScaleProposals(running, cluster, queue, self.jobs, rescaling, search=search)
@@ -142,7 +142,7 @@ class SizeExecutor(Executor):
             return
         pause = _RETRY_SECONDS
         if final:  # without an answer the write may have arrived
-            self._queue.holds.release(job.uid)
+            self._cluster.holds.release(job.uid)
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
             pause = lengthened(size.missed)
             size.missed += 1  # other jobs may have given workers in vain

@@ -13,6 +13,7 @@ from kfext import names
 from kfext.core import words
 from kfext.core.elastic import interrupts, starts_anew, with_workers, workers_of
 from kfext.core.ledger.claims import pod_key
+from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import Rescale, Step, Suspend
@@ -21,6 +22,7 @@ from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
@@ -238,7 +240,7 @@ class Rescaling:
             if not self._search.still_needed(rescue, now=now.wall):
                 self._end(decision, at=now.monotonic)
                 return
-            self._promise(rescue, now)
+            self._hold(rescue, now)
         jobs = [job for job in decision.jobs if record_of(job).refused is not None][
             :1
         ] or decision.jobs
@@ -253,14 +255,16 @@ class Rescaling:
                 record_of(job).enter(Phase.WRITING, at=now.monotonic)
                 yield job, step
 
-    def _promise(self, rescue: Rescue, now: Moment) -> None:
-        """Promise the freed capacity to the waiting job, since it may come free pod by pod."""
+    def _hold(self, rescue: Rescue, now: Moment) -> None:
+        """Hold the freed capacity for the waiting job, since it may come free pod by pod."""
         waiting = self._cluster.jobs[rescue.waiting]
         waiting.served = waiting.state.strikes, now.wall
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
         if places is not None:
             members = members_of(with_workers(waiting.job, rescue.workers))
-            self._queue.holds.hold(rescue.waiting, members, places)
+            self._cluster.holds.hold(
+                HoldKind.RESCUE, rescue.waiting, members, places, until=now.wall + HOLD_SECONDS
+            )
 
     def keep_room(self, job: RunningJob, now: Moment) -> None:
         """Keep the room of a job that an earlier controller stopped for its new size.
@@ -270,7 +274,7 @@ class Rescaling:
         with self._running.failures.about(job.tracked):
             training = job.tracked.job
             stopped = training.suspend and training.held and starts_anew(training)
-            if not stopped or self._queue.holds.claims_of(job.uid):
+            if not stopped or self._cluster.holds.claims_of(job.uid):
                 return
             places = self._room.waiting_fits(
                 job.tracked,
@@ -279,7 +283,8 @@ class Rescaling:
                 gone=[pod_key(pod.uid) for pod in self._cluster.pods(job.uid)],
             )
             if places is not None:
-                self._queue.holds.hold(job.uid, members_of(training), places)
+                members, until = members_of(training), now.wall + HOLD_SECONDS
+                self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, places, until=until)
 
     def _step(self, job: RunningJob, now: Moment) -> Step | None:
         """Return the write that gives a job its new size, or None without room."""
@@ -325,7 +330,8 @@ class Rescaling:
             pods = self._cluster.pods(job.uid)
             state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
             members = members_of(with_workers(tracked.job, change.workers))
-            self._queue.holds.hold(job.uid, members, Places(places, NO_SLOTS))
+            room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
+            self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, room, until=until)
             return Suspend(state, workers=change.workers)
         port = plan.port if plan else 0
         following = next_plan(

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
 from kfext.core.elastic import why_left_alone, why_one_size
+from kfext.core.ledger.hold import HoldKind
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.operation import MoveOperation, Phase, Readiness
+from kfext.state.running.operation import Phase, Readiness
 from kfext.state.running.proposal import Cause, Proposal, Rank, Workers
 from kfext.state.running.room import GrowthLimit
 from kfext.state.running.running_job import RunningJob, has_kfext_size, may_change
@@ -21,10 +22,10 @@ from kfext.state.running.size.scale import SCALE, workers_proposal
 from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.waiting.queue import Queue
 
-PROMISE_SECONDS = 300.0
-"""Capacity is promised to a waiting job for this long, because a pod may never end."""
 MOST_LOOKED = 16
 """The most jobs that one look searches room for."""
+_SETTLED = frozenset({None, Phase.MEASURING, Phase.TRIAL})
+"""The phases of a change of size in which all pods of the job run."""
 
 
 class ScaleProposals:
@@ -47,7 +48,6 @@ class ScaleProposals:
         self._rescaling = rescaling
         self._room = search.room
         self._search = search
-        self._promised: dict[str, float] = {}
         self._backs = RoundRobin(MOST_LOOKED)
         self._turns = {mode: RoundRobin(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
         self._quiet_since = math.inf
@@ -60,7 +60,7 @@ class ScaleProposals:
         """Return the next proposals for jobs that are scaled and for jobs that only observe."""
         at = now.monotonic
         self._quiet_since = max(min(self._quiet_since, at), self._queue.started_at)
-        self._end_promises(at)
+        self._end_vain_holds()
         if not self._jobs:
             return []
         limit = self._room.limit(now=now.wall)
@@ -97,7 +97,7 @@ class ScaleProposals:
 
     def _starving(self, now: Moment) -> Iterable[TrackedJob]:
         """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
-        if self._rescaling.rescuing or self._queue.holds.holders():
+        if self._rescaling.rescuing or self._cluster.holds.holders():
             return ()
         return self._search.due(now=now.wall)
 
@@ -222,26 +222,24 @@ class ScaleProposals:
     def _parameter(self, job: RunningJob, name: str) -> float:
         return SCALE.parameter(self._running.settings_of(job.tracked), name)
 
-    def _end_promises(self, at: float) -> None:
-        """Drop the promises to jobs that are gone, wait for too long or need none."""
-        holds = self._queue.holds
-        self._promised = {uid: self._promised.get(uid, at) for uid in holds.holders()}
-        for uid, since in self._promised.items():
-            tracked = self._cluster.jobs.get(uid)
-            if tracked is None or at - since >= PROMISE_SECONDS or self._is_in_vain(tracked):
+    def _end_vain_holds(self) -> None:
+        """Release the holds for rescues and new sizes that do not help their jobs."""
+        holds = self._cluster.holds
+        for uid in holds.holders():
+            hold, tracked = holds.of(uid), self._cluster.jobs.get(uid)
+            if tracked is None or hold is None or hold.kind not in {HoldKind.RESCUE, HoldKind.SIZE}:
+                continue
+            if self._is_in_vain(tracked):
                 holds.release(uid)
 
     def _is_in_vain(self, tracked: TrackedJob) -> bool:
-        """Return whether a promise does not help a job.
+        """Return whether a hold does not help a job.
 
         Either the job no longer waits, or it waits although all workers were given up: a size was
-        refused, or the job needs more by now. A job that moves or changes its own size keeps its
-        promise until its pods run: it is stopped for that, and may not even be suspended yet.
+        refused, or the job needs more by now. A job that changes its own size keeps its hold until
+        its pods run: it is stopped for that, and may not even be suspended yet.
         """
-        job = self._running.record(tracked)
-        runs = record_of(job).phase in {None, Phase.MEASURING, Phase.TRIAL}
-        moves = any(isinstance(operation, MoveOperation) for operation in job.operations)
-        if moves or not runs:
+        if record_of(self._running.record(tracked)).phase not in _SETTLED:
             return False
         return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
 

@@ -118,7 +118,9 @@ def was_suspended(since: float = NOW - 90) -> JobBuilder:
 def kept(until: float = NOW + 60) -> Reservation:
     """Two CPUs of node a that are kept for another job."""
     claims: dict[Hashable, Claim] = {("reserved", "a"): Claim("a", {"cpu": 2000}, job="head")}
-    return Reservation("head", ("a",), ("x",), until, 1.0, claims)
+    return Reservation(
+        job="head", nodes=("a",), waits_for=("x",), until=until, to_free=1.0, claims=claims
+    )
 
 
 def with_kept_room(*, used: str = "0") -> Ledger:

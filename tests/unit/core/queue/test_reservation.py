@@ -134,7 +134,7 @@ KEPT: dict[str, Kept] = {
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
 def test_for_whom_is_waited_and_what_is_kept_meanwhile(case: Kept) -> None:
     found = kept_for(cluster(case.use), case.needs, ends=case.ends)
-    assert found.job_uid == "head"
+    assert found.job == "head"
     assert found.nodes == tuple(sorted(case.needs))
     assert found.waits_for == case.waits_for
     assert left_alone(found) == case.kept
@@ -203,8 +203,10 @@ LETS_IN: dict[str, tuple[float, float | None, bool]] = {
 
 @pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
 def test_D5_who_may_start_in_kept_room(until: float, ends: float | None, want: bool) -> None:
-    kept_room = Reservation("head", ("a",), ("x",), until, 1.0, {})
-    assert kept_room.lets_in(ends) is want
+    kept_room = Reservation(
+        job="head", nodes=("a",), waits_for=("x",), until=until, to_free=1.0, claims={}
+    )
+    assert kept_room.admits_backfill(ends) is want
 
 
 def reserved(

@@ -227,7 +227,7 @@ def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.Mo
     later = Moment(wall=1000.0, monotonic=1000.0)
     planner.tick(later)
     assert planner.queue.reservations.kept is not None
-    assert planner.queue.reservations.kept.job_uid == "first"
+    assert planner.queue.reservations.kept.job == "first"
     planner.cluster.observe_job(waits("first", 1, version=2))
     planner.cluster.observe_job(waits("second", 2**31 - 1, version=2))
     counted = TrainingJob.replicas

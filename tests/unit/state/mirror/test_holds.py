@@ -5,13 +5,14 @@ import pytest
 
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.claims import reserved_gpu
+from kfext.core.ledger.hold import HoldKind
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
 from kfext.model.gpu import CardNeed
 from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.snapshot import PromiseRecord
 from kfext.names import NATIVE_GPU
-from kfext.state.waiting.reservations import CapacityHolds
+from kfext.state.mirror.holds import Holds
 from tests.builders import job, node
 from tests.gpu_builders import sharing, sharing_node
 
@@ -20,7 +21,7 @@ class Bed:
     def __init__(self) -> None:
         self.ledger = Ledger([node("a", cpu="4")])
         self.freed = 0
-        self.holds = CapacityHolds(self.ledger, self._free)
+        self.holds = Holds(self.ledger, self._free)
         gang = job().worker(2, cpu="1")
         self.members = gang.members()
         self.places = {member.key: "a" for member in self.members}
@@ -33,10 +34,10 @@ class Bed:
         return int(self.ledger.free(("cpu",))[0, 0])
 
     def keep(self, uid: str = "one") -> None:
-        self.holds.hold(uid, self.members, Places(self.places, NO_SLOTS))
+        self.holds.hold(HoldKind.RESCUE, uid, self.members, Places(self.places, NO_SLOTS))
 
 
-def test_what_is_promised_is_taken_for_all_but_the_job() -> None:
+def test_what_is_held_is_taken_for_all_but_the_job() -> None:
     bed = Bed()
     bed.keep()
     assert bed.left == 2000
@@ -45,14 +46,14 @@ def test_what_is_promised_is_taken_for_all_but_the_job() -> None:
     assert bed.holds.claims_of("another") == ()
 
 
-def test_a_promise_replaces_the_one_before() -> None:
+def test_a_hold_replaces_the_one_before() -> None:
     bed = Bed()
     bed.keep()
     bed.keep()
     assert (bed.left, bed.holds.holders()) == (2000, ("one",))
 
 
-def test_a_promise_that_is_dropped_frees_what_it_kept_and_wakes_the_others() -> None:
+def test_a_hold_that_is_dropped_frees_what_it_kept_and_wakes_the_others() -> None:
     bed = Bed()
     bed.keep()
     bed.holds.release("one")
@@ -68,11 +69,11 @@ def test_to_drop_none_frees_nothing() -> None:
 def test_a_job_that_moves_keeps_where_it_goes_and_where_it_was() -> None:
     bed = Bed()
     here, there = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
-    bed.holds.hold("one", bed.members, here, there)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, here, there)
     assert bed.left == 2000, "a place in both rooms is kept once"
-    bed.holds.hold("one", bed.members, there)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, there)
     assert (bed.left, bed.freed) == (3000, 1)
-    bed.holds.hold("one", bed.members, there)
+    bed.holds.hold(HoldKind.RESCUE, "one", bed.members, there)
     assert bed.freed == 1, "the same promise frees nothing"
 
 
@@ -83,14 +84,16 @@ def shared(**settings: str) -> list[Member]:
     )
 
 
-def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, CapacityHolds]:
+def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, Holds]:
     """A node of two cards; these members are promised their part of the first card."""
     ledger = Ledger([sharing_node("n", cards=2)])
     if reserved:
         ledger.claim("reservation", reserved_gpu(("n", 0)))
-    holds = CapacityHolds(ledger, lambda: None)
+    holds = Holds(ledger, lambda: None)
     keys = [member.key for member in members]
-    holds.hold("one", members, Places(dict.fromkeys(keys, "n"), dict.fromkeys(keys, 0)))
+    holds.hold(
+        HoldKind.RESCUE, "one", members, Places(dict.fromkeys(keys, "n"), dict.fromkeys(keys, 0))
+    )
     return ledger, holds
 
 
@@ -107,7 +110,7 @@ LEFT: dict[str, tuple[list[Member], CardNeed, int]] = {
 
 
 @pytest.mark.parametrize(("members", "need", "want"), LEFT.values(), ids=LEFT)
-def test_what_a_promise_of_a_part_leaves_to_others(
+def test_what_a_hold_of_a_part_leaves_to_others(
     members: list[Member], need: CardNeed, want: int
 ) -> None:
     ledger, holds = promised(members)
@@ -119,7 +122,7 @@ def test_what_a_promise_of_a_part_leaves_to_others(
 
 
 @pytest.mark.parametrize("reserved", [False, True], ids=["free", "reserved already"])
-def test_a_promise_of_a_part_takes_one_gpu(*, reserved: bool) -> None:
+def test_a_hold_of_a_part_takes_one_gpu(*, reserved: bool) -> None:
     ledger, _ = promised(shared(), reserved=reserved)
     assert ledger.free([NATIVE_GPU]).tolist() == [[1]]
 
@@ -128,8 +131,8 @@ def test_another_planner_goes_on_with_what_was_recorded() -> None:
     ledger, holds = promised(shared(priority="high"))
     again = Ledger([sharing_node("n", cards=2)])
     written = msgspec.json.encode(list(holds.record()))
-    restored = CapacityHolds(again, lambda: None)
-    restored.restore(msgspec.json.decode(written, type=list[PromiseRecord]))
+    restored = Holds(again, lambda: None)
+    restored.restore(msgspec.json.decode(written, type=list[PromiseRecord]), now=0.0)
     counted = [HIGH.name, NATIVE_GPU]
     assert again.free(counted).tolist() == ledger.free(counted).tolist() == [[1], [1]]
     assert again.free(counted, ignoring=restored.claims_of("one")).tolist() == [[2], [2]]
