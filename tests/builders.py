@@ -15,7 +15,7 @@ from typing import Any, Self
 from kfext import names
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import Clocks, Situation
 from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.settings.resolve import share_of
 from kfext.core.settings.table import Settings
@@ -373,13 +373,21 @@ def situation_of(
 
     The settings of GPUs are read from the job.
     """
-    waited = more.get("waited", 0.0)
-    more.setdefault("unbound", {pod.uid: waited for pod in pods if not pod.node_name})
+    clocks = {key: more.pop(key) for key in list(more) if key in Clocks.__dataclass_fields__}
+    waited = clocks.get("waited", 0.0)
+    clocks.setdefault("unbound", {pod.uid: waited for pod in pods if not pod.node_name})
     if "colocation" in more:
         more["colocation"] = Colocation(more["colocation"])
     settings = {key: more.pop(key) for key in list(more) if key in Settings.__dataclass_fields__}
     if "gpu_share" not in settings and (share := share_of(job)):
         settings |= {"gpu_share": share.units, "gpu_priority": HIGH if share.high else LOW}
     return Situation(
-        job, pods, plan, state or JobState(), now, settings=Settings(**settings), **more
+        job,
+        pods,
+        plan,
+        state or JobState(),
+        now,
+        settings=Settings(**settings),
+        clocks=Clocks(**clocks),
+        **more,
     )

@@ -15,6 +15,7 @@ from kfext.core.settings.values import HIGH, LOW
 from kfext.core.words import listed, pods
 from kfext.model.gpu import UNITS, GpuShare, Place, has_part, parts_in
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.plan import Assignment, Plan, Slots
 from kfext.model.pod import Pod
 from kfext.model.quantity import MEMORY, amount_text
@@ -135,12 +136,12 @@ def without_card(situation: Situation) -> Step | None:
         # Without a reserved GPU the slot may look healthy, so it is not tried at once.
         late = Verdict(REASON_CARD_LOST, _why_lost(cards))
         return _back_to_queue(situation, late, shunned=cards.troubles)
-    if not _runs(situation):
+    if not _runs(situation.pods):
         return None
     if cards.lost:
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, _why_lost(cards)))
     limit = situation.placement.bind_timeout
-    if gone := [place for place, since in situation.unreserved.items() if since >= limit]:
+    if gone := [place for place, since in situation.clocks.unreserved.items() if since >= limit]:
         message = f"the GPU of {_named(gone)} is no longer reserved, and was not reserved again"
         late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
         return _back_to_queue(situation, late, shunned=gone)
@@ -149,23 +150,23 @@ def without_card(situation: Situation) -> Step | None:
 
 def while_unreserved(situation: Situation, step: Step) -> Step:
     """Return the step; a wait ends in time to stop a job with an unreserved GPU."""
-    if not (isinstance(step, Wait) and situation.unreserved and _runs(situation)):
+    if not (isinstance(step, Wait) and situation.clocks.unreserved and _runs(situation.pods)):
         return step
-    remaining = situation.placement.bind_timeout - max(situation.unreserved.values())
+    remaining = situation.placement.bind_timeout - max(situation.clocks.unreserved.values())
     return replace(step, again=remaining if step.again is None else min(remaining, step.again))
 
 
 def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     """Return the step of a gang that only waits for its GPUs, or None."""
     plan, unready = situation.plan, situation.cards.unready
-    if odd := [pod for pod in gated if not _as_planned(situation, pod)]:
+    if odd := [pod for pod in gated if not _as_planned(plan, pod)]:
         message = f"another part of a GPU than was planned is requested by {pods(len(odd))}"
         return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
     if plan is None or not unready:
         return None
     limit = situation.placement.bind_timeout
     # A pod may be behind the gate long before it has a place.
-    waited = min(situation.longest_wait(gated), situation.waited)
+    waited = min(situation.clocks.longest_wait(gated), situation.clocks.waited)
     message = f"waits for the agent to report a GPU for {_named(unready)}"
     if waited < limit:
         verdict = Verdict(REASON_WAITING_FOR_CARD, message)
@@ -174,7 +175,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     return _back_to_queue(situation, late, shunned=unready)
 
 
-def ungated(situation: Situation, gated: Collection[Pod]) -> Step:
+def ungated(state: JobState, gated: Collection[Pod]) -> Step:
     """Ungate pods that kfext does not place, but delete pods with parts of GPUs.
 
     No slot would account for these parts. The operator creates the pods again with whole GPUs.
@@ -183,7 +184,7 @@ def ungated(situation: Situation, gated: Collection[Pod]) -> Step:
     if not parts:
         return Ungate(tuple(gated))
     message = f"{pods(len(parts))} with parts of GPUs must not start unplaced"
-    state = replace(situation.state, reason=REASON_SHARE_REFUSED, message=message)
+    state = replace(state, reason=REASON_SHARE_REFUSED, message=message)
     return DeleteUnbound(parts, state)
 
 
@@ -211,16 +212,15 @@ def measured(situation: Situation) -> Mapping[str, int]:
     return busy
 
 
-def with_last_attempt(situation: Situation, message: str) -> str:
+def with_last_attempt(state: JobState, message: str, *, now: float) -> str:
     """Return why a job waits, with the reason why it left a GPU while nodes are still excluded."""
-    state = situation.state
-    failed = situation.excluded and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
+    failed = state.excluded_nodes(now) and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
     return f"{message}; it was stopped before: {state.message}" if failed else message
 
 
-def with_parts(situation: Situation, message: str) -> str:
+def with_parts(cards: CardView, message: str) -> str:
     """Return a message with the parts of GPUs of a job's pods, rounded to whole percent."""
-    parts = [_part(gpu, sharer) for gpu, sharer in situation.cards.parts]
+    parts = [_part(gpu, sharer) for gpu, sharer in cards.parts]
     return f"{message}; {listed(parts, of='parts')}" if parts else message
 
 
@@ -240,9 +240,9 @@ def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
     return f"{'; '.join(changes)}; edits hold from the next start" if changes else ""
 
 
-def _runs(situation: Situation) -> bool:
+def _runs(members: Iterable[Pod]) -> bool:
     """Return whether a pod of the job is on a node, and so has its part of a GPU."""
-    return any(pod.node_name and not pod.finished for pod in situation.pods)
+    return any(pod.node_name and not pod.finished for pod in members)
 
 
 def _part(gpu: SharedGpu, sharer: CardSharer) -> str:
@@ -277,9 +277,8 @@ def _why_lost(cards: CardView) -> str:
     return "; ".join(causes)
 
 
-def _as_planned(situation: Situation, pod: Pod) -> bool:
+def _as_planned(plan: Plan | None, pod: Pod) -> bool:
     """Return whether a pod requests its planned part in its planned slot."""
-    plan = situation.plan
     if plan is None or pod.replica is None:
         return True
     slot = plan.slots.get(pod.replica)

@@ -30,7 +30,7 @@ def after_others(situation: Situation) -> Wait | None:
     They would take its capacity between its pins and its binding. Jobs that kfext leaves to plain
     Kubernetes have such pods.
     """
-    number, remaining = situation.context.plain_pods, OTHERS_SECONDS - situation.waited
+    number, remaining = situation.context.plain_pods, OTHERS_SECONDS - situation.clocks.waited
     if not (number and situation.forming and remaining > 0):
         return None
     message = f"{pods(number)} of jobs that kfext does not place are bound first"

@@ -93,7 +93,7 @@ def place_on_network(
         elif alike := agents_alike(job, answer):
             why = alike
         elif base := free_base(job, answer, ledger, ports=requested.ports):
-            return answer, base, _on_host(situation, requested, answer, base)
+            return answer, base, _on_host(job, requested, answer, base)
         else:
             low, high = requested.ports
             number = len(block(job, low))
@@ -102,19 +102,19 @@ def place_on_network(
 
 
 def _on_host(
-    situation: Situation, requested: HostNetworkRequest, places: Assignment, base: int
+    job: TrainingJob, requested: HostNetworkRequest, places: Assignment, base: int
 ) -> Verdict:
     """Return the verdict that a job uses the host network, with its ports and caveats."""
-    numbers = [str(number) for _, number in block(situation.job, base)]
+    numbers = [str(number) for _, number in block(job, base)]
     what = (
         f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers, of='ports')} are"
     )
     words = "its pods use the network of their nodes"
     words += f", where {what} reserved for them" if numbers else ""
-    needs = situation.job.kind.across_nodes
+    needs = job.kind.across_nodes
     if needs and len(set(places.values())) > 1 and not requested.interfaces:
         words += f"; between nodes, {needs}"
-    missed = bypassed(situation.job, requested.policies)
+    missed = bypassed(job, requested.policies)
     if not missed:
         return Verdict(REASON_HOST_NETWORK, words)
     policies = listed(missed, of="policies")

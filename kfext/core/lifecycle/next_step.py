@@ -4,6 +4,7 @@ Every step is safe to repeat, and the objects alone show the phase. So wherever 
 its successor carries on.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kfext.core.elastic import workers_let_go, workers_of
@@ -19,6 +20,7 @@ from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.settings.resolve import recorded
 from kfext.core.words import pods
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -76,21 +78,21 @@ def _finished_step(situation: Situation) -> Step:
     gated = situation.behind_gate
     handled = situation.plan is not None or job.held or job.released or bool(gated)
     phase, verdict = FINISHED if handled else None, Verdict(REASON_FINISHED, "the job has ended")
-    stuck = (*gated, *_stuck(situation))
+    stuck = (*gated, *_stuck(job, situation.pods))
     if not (handled and stuck) or job.deleting:
         return Wait(phase, verdict)
-    if situation.waited < timeout:
-        return Wait(phase, verdict, again=timeout - situation.waited)
+    if situation.clocks.waited < timeout:
+        return Wait(phase, verdict, again=timeout - situation.clocks.waited)
     message = f"the job ended before {pods(len(stuck))} were bound"
     return DeleteUnbound(stuck, replace(situation.state, reason=REASON_FINISHED, message=message))
 
 
-def _stuck(situation: Situation) -> tuple[Pod, ...]:
+def _stuck(job: TrainingJob, members: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return the pods that kfext has pinned and kube-scheduler has not bound."""
-    by_user = {group.type.lower(): group.constraints.pinned_to for group in situation.job.groups}
+    by_user = {group.type.lower(): group.constraints.pinned_to for group in job.groups}
     return tuple(
         pod
-        for pod in situation.pods
+        for pod in members
         if pod.pinned_to and not (pod.node_name or pod.deleting or pod.finished)
         if pod.replica and pod.pinned_to != by_user.get(pod.replica.type)
     )
@@ -104,14 +106,15 @@ def _released_step(situation: Situation) -> Step:
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
     if gated:
-        return _ungated(situation, gated)
+        return _ungated(situation.state, gated)
     if job.suspend and job.held and not job.kind.recreates:
         return unsafe_to_resume(situation) or Release((), Verdict(_reason(job), "it was stuck"))
-    stuck = _stuck(situation)
-    message = f"kfext released the job ({_why_released(situation)}); it runs as on plain Kubernetes"
+    stuck = _stuck(job, situation.pods)
+    why = _why_released(job, situation.state)
+    message = f"kfext released the job ({why}); it runs as on plain Kubernetes"
     if not stuck or job.suspend:
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message))
-    waited = situation.longest_wait(stuck)
+    waited = situation.clocks.longest_wait(stuck)
     if waited < timeout:
         again = timeout - waited
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message), again=again)
@@ -120,17 +123,17 @@ def _released_step(situation: Situation) -> Step:
     return step if job.kind.recreates else by_suspension(situation, step)
 
 
-def _ungated(situation: Situation, gated: tuple[Pod, ...]) -> Step:
+def _ungated(state: JobState, gated: tuple[Pod, ...]) -> Step:
     """Return the step that lets gated pods start unplaced."""
-    return ungated(situation, gated) if any(pod.has_slot for pod in gated) else Ungate(gated)
+    return ungated(state, gated) if any(pod.has_slot for pod in gated) else Ungate(gated)
 
 
-def _why_released(situation: Situation) -> str:
+def _why_released(job: TrainingJob, state: JobState) -> str:
     """Return the reason on the job, with the message of the state if it has the same reason.
 
     A user who releases a job cannot write the state, so its message may be older.
     """
-    reason, state = _reason(situation.job), situation.state
+    reason = _reason(job)
     return f"{reason}: {state.message}" if state.message and state.reason == reason else reason
 
 
@@ -150,9 +153,9 @@ def _unmanaged_step(situation: Situation) -> Step:
     short = not job.started_by and workers_let_go(job, situation.state) != workers_of(job)
     if not (held or gated or short):
         return Wait(None)
-    if situation.waited < NOTICE_SECONDS:
-        return Wait(None, again=NOTICE_SECONDS - situation.waited)
+    if situation.clocks.waited < NOTICE_SECONDS:
+        return Wait(None, again=NOTICE_SECONDS - situation.clocks.waited)
     if gated and not (held or short):
-        return _ungated(situation, gated)
+        return _ungated(situation.state, gated)
     verdict = Verdict(REASON_NOT_MANAGED, f"its namespace is not labelled {MANAGED}=true")
     return (unsafe_to_resume(situation) if held else None) or Release((), verdict)

@@ -137,7 +137,7 @@ def without_room(
         limit = situation.placement.bind_timeout
         late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")
         wait = Wait(GATED, why)
-        waited = situation.longest_wait(gated)
+        waited = situation.clocks.longest_wait(gated)
         return patience(situation, wait, late, limit=limit, waited=waited)
     eligible = why.reason != REASON_NO_ELIGIBLE_NODE
     if other := differences(situation.job, gated, plan=situation.plan, eligible=eligible):
@@ -180,8 +180,8 @@ def behind_another_gate(situation: Situation, *, gates: int, some_run: bool) -> 
     limit = situation.placement.bind_timeout
     late = Verdict(REASON_FOREIGN_GATE, f"{message} after {limit:g} s")
     if some_run:
-        return patience(situation, wait, late, limit=limit, waited=situation.waited)
-    remaining = limit - situation.waited
+        return patience(situation, wait, late, limit=limit, waited=situation.clocks.waited)
+    remaining = limit - situation.clocks.waited
     return (
         replace(wait, again=remaining)
         if remaining > 0
@@ -228,7 +228,7 @@ def claims_last(situation: Situation) -> float:
     if situation.plan is None or job.suspend or job.finished:
         return math.inf
     if job.started_by and not (len(live) >= job.pods and all(pod.home for pod in live)):
-        waited = max(situation.quiet, situation.longest_wait(live))
+        waited = max(situation.clocks.quiet, situation.clocks.longest_wait(live))
         return max(placement.create_timeout, placement.bind_timeout) - waited
     loose = [pod for pod in live if pod.loose]
-    return placement.bind_timeout - situation.longest_wait(loose) if loose else math.inf
+    return placement.bind_timeout - situation.clocks.longest_wait(loose) if loose else math.inf

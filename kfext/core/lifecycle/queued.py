@@ -28,9 +28,11 @@ from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
 from kfext.model.bounds import LONGEST_SETTING, PLAN_BYTES_PER_POD, plan_excess
+from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import NO_SLOTS, Assignment, Plan, Slots, places_of_type
 from kfext.model.verdict import Verdict
@@ -83,18 +85,17 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         waits = not state.reason or state.reason in WAITS_FOR_CAPACITY
         reason = REASON_BACKING_OFF if waits else state.reason
         return _back_off(situation, Verdict(reason, message))
-    step = _stuck_before(situation) or _without_growth(situation)
+    step = _stuck_before(situation) or _without_growth(job, state, situation.settings)
     return step or _start(situation, ledger, no_fits)
 
 
-def _without_growth(situation: Situation) -> Step | None:
+def _without_growth(job: TrainingJob, state: JobState, settings: Settings) -> Step | None:
     """Return the step that gives a stopped job the smaller number of its user, or None.
 
     It is for jobs that kfext may not scale any more: nothing else would take the growth back.
     """
-    job, state = situation.job, situation.state
     asked = asked_workers(job, state)
-    if asked >= workers_of(job) or open_range(job, situation.settings) is not None:
+    if asked >= workers_of(job) or open_range(job, settings) is not None:
         return None
     return SaveState(replace(state, asked=0, admitted=0), asked)
 
@@ -106,8 +107,8 @@ def _unrendered(situation: Situation) -> Step | None:
         return None
     message = f"the operator has not made its templates ({job.kind.rendered.plural}) yet"
     verdict = Verdict(REASON_WAITING_FOR_OPERATOR, message)
-    if situation.waited < limit or situation.never_released:
-        return Wait(QUEUED, verdict, again=max(limit - situation.waited, 1.0))
+    if situation.clocks.waited < limit or situation.never_released:
+        return Wait(QUEUED, verdict, again=max(limit - situation.clocks.waited, 1.0))
     return let_go(situation, replace(verdict, message=f"{message} after {limit:g} s"))
 
 
@@ -250,7 +251,7 @@ def _planned(
         Verdict(REASON_PLANNED, message),
         network,
         interfaces,
-        _started(situation, fewer=fewer),
+        _started(job, situation.state, fewer=fewer, now=situation.now),
         gated_by="taints" if taints else next(_gates(situation, plan), ""),
     )
 
@@ -282,14 +283,13 @@ def _gates(situation: Situation, plan: Plan) -> Iterator[str]:
         yield disturbed
 
 
-def _started(situation: Situation, *, fewer: int) -> JobState:
+def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> JobState:
     """Return the state of a job that starts with so many `fewer` workers than the user asked for.
 
     It stays in line until its gang is whole. A job that was suspended to get another number of
     workers has a state with that number; see `scale`.
     """
-    job, state = situation.job, situation.state
-    state = replace(state, queued_since=queued_since(job, state, now=situation.now))
+    state = replace(state, queued_since=queued_since(job, state, now=now))
     if not fewer:
         return state
     return replace(state, asked=asked_workers(job, state), admitted=workers_of(job) - fewer)
@@ -320,16 +320,19 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     verdict = refusal.verdict
     bound = situation.placement.release_after
     waited = situation.in_line
-    others = _others(situation, refusal)
+    others = _others(refusal, autoscaler=situation.context.autoscaler)
     if bound is None and verdict.reason in NEVER_FITS and not situation.excluded:
-        # Counted since the job became hopeless: a node that is gone for a moment must not release
-        # it.
-        bound, waited = RELEASE_SECONDS, situation.hopeless
+        # Counted since it never fits: a node that is gone for a moment must not release the job.
+        bound, waited = RELEASE_SECONDS, situation.clocks.never_fits
     elif bound is None and others:
         bound = RELEASE_SECONDS
     message = f"{verdict.message}; {others}" if others else verdict.message
     if situation.never_released:
-        message = with_last_attempt(situation, message) if situation.shares_gpus else message
+        message = (
+            with_last_attempt(situation.state, message, now=situation.now)
+            if situation.shares_gpus
+            else message
+        )
         message = f"{message}; {situation.why_never_released}, so it is never released"
         return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, refusal))
     if bound is None:
@@ -343,12 +346,12 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     return let_go(situation, Verdict(verdict.reason, message))
 
 
-def _others(situation: Situation, refusal: NoFit) -> str:
+def _others(refusal: NoFit, *, autoscaler: bool) -> str:
     """Return what may free capacity once the pods reach kube-scheduler; empty if nothing may."""
     if refusal.preemptible:
         return "pods of lower priority could be preempted for it"
     lacks_nodes = refusal.verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}
-    return "an autoscaler may add nodes" if situation.context.autoscaler and lacks_nodes else ""
+    return "an autoscaler may add nodes" if autoscaler and lacks_nodes else ""
 
 
 def _look_again(situation: Situation, refusal: NoFit) -> float | None:
@@ -386,7 +389,7 @@ def _unsafe(situation: Situation) -> Wait | None:
     if not state.suspended_at:
         return None  # it never had pods, so the operator counts none
     seen = job.conditions.get("Suspended")
-    without_pods = min(situation.waited, situation.settled)
+    without_pods = min(situation.clocks.waited, situation.clocks.settled)
     if without_pods >= CONFIRM_SECONDS:
         return None
     # The operator's timestamps have whole seconds.
@@ -396,7 +399,7 @@ def _unsafe(situation: Situation) -> Wait | None:
         return _until_safe(message, again=CONFIRM_SECONDS - without_pods)
     # A time in the future only shows that the clocks differ.
     ago = situation.now - seen.since
-    settled = min(situation.settled, ago) if ago >= 0 else situation.settled
+    settled = min(situation.clocks.settled, ago) if ago >= 0 else situation.clocks.settled
     if settled < SETTLE_SECONDS:
         return _until_safe(
             "the last pods were deleted only a moment ago", again=SETTLE_SECONDS - settled

@@ -5,7 +5,7 @@ that is accepted; a required job gives its capacity back and waits. The refused 
 but rarely.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import assert_never
 
 from kfext.core.lifecycle.network import let_go
@@ -29,6 +29,8 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
     Wait,
 )
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import (
     FINISHED,
@@ -55,10 +57,13 @@ def instead_of(situation: Situation, step: Step) -> Step:
     never = situation.why_never_released
     lasting = f"; {never}, so it is never released" if never else ""
     message = f"{what}{lasting}; it is tried again from time to time"
-    return Wait(_phase(situation), Verdict(late.reason, message), again=refused.again)
+    phase = _phase(situation.job, situation.pods)
+    return Wait(phase, Verdict(late.reason, message), again=refused.again)
 
 
-def while_refused(situation: Situation, step: str, message: str) -> Wait | None:
+def while_refused(
+    job: TrainingJob, members: Collection[Pod], step: str, message: str
+) -> Wait | None:
     """Return the report on a refused step that is tried again, or None for SaveState.
 
     `step`: its name. Without the report the TrainingPlan would be half a minute behind.
@@ -66,7 +71,7 @@ def while_refused(situation: Situation, step: str, message: str) -> Wait | None:
     if step == SaveState.__name__:
         return None
     what = f"{_what(step, message)}; it is tried again"
-    return Wait(_phase(situation), Verdict(REASON_WRITE_REFUSED, what))
+    return Wait(_phase(job, members), Verdict(REASON_WRITE_REFUSED, what))
 
 
 def _what(step: str, message: str) -> str:
@@ -109,14 +114,13 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
         yield suspend(situation, situation.after_strike(late.reason, late.message))
 
 
-def _phase(situation: Situation) -> str:
-    job = situation.job
+def _phase(job: TrainingJob, members: Collection[Pod]) -> str:
     if job.finished or job.deleting:
         return FINISHED
     if job.released:
         return PHASE_RELEASED
     if job.suspend:
         return QUEUED if job.held and not job.started_by else SUSPENDED
-    if not situation.pods:
+    if not members:
         return PLANNED
-    return PLACED if all(pod.node_name for pod in situation.pods) else GATED
+    return PLACED if all(pod.node_name for pod in members) else GATED

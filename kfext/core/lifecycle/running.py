@@ -51,8 +51,10 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.observed import observed, unexpected
 from kfext.core.placement.gang import due_pods, members_of, present
 from kfext.core.placement.place import place, still_fits
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.core.words import listed, pods
+from kfext.model.job_state import JobState
 from kfext.model.plan import NO_SLOTS, Assignment, Plan
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -90,7 +92,7 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     first = without_share(situation) if shares else None
     first = first or training_on(situation, live, spare, _left(situation, gated, ledger))
     first = first or (without_card(situation) if shares else None)
-    if first := first or _evict_again(situation, live):
+    if first := first or _evict_again(situation.state, live, now=situation.now):
         return first
     step = without_succeeded(situation, live) or _gang_step(situation, ledger, live, spare)
     return training_on(situation, live, spare, step) or step
@@ -103,7 +105,7 @@ def _left(situation: Situation, gated: Collection[Pod], ledger: Ledger) -> Step 
     why = not_placed(situation.job, gated, on_nodes=ledger.resources)
     if gated:
         return _let_through(situation, why or unbound(situation.job, gated))
-    return _left_alone(situation, why)
+    return _left_alone(situation.settings, why)
 
 
 def _let_through(situation: Situation, why: Verdict | None) -> Step | None:
@@ -121,9 +123,8 @@ def _let_through(situation: Situation, why: Verdict | None) -> Step | None:
     return suspend(situation, situation.after_strike(why.reason, why.message))
 
 
-def _left_alone(situation: Situation, why: Verdict | None) -> Wait:
+def _left_alone(settings: Settings, why: Verdict | None) -> Wait:
     """Report why kfext never held a job if it must not place it; otherwise show nothing."""
-    settings = situation.settings
     if why is None or not settings.managed or settings.colocation is Colocation.OFF:
         return Wait(None)
     message = f"{why.message}; it runs as on plain Kubernetes"
@@ -133,8 +134,9 @@ def _left_alone(situation: Situation, why: Verdict | None) -> Wait:
 def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
     """Return the step of a gang that kfext places: its pods are created, ungated, and bound."""
     job = situation.job
-    due = due_pods(job, live)
-    if len(live) < due and not (spare.absent and _has_come(situation, live)):
+    due, timeout = due_pods(job, live), situation.placement.create_timeout
+    come = bool(spare.absent) and _has_come(live, quiet=situation.clocks.quiet, timeout=timeout)
+    if len(live) < due and not come:
         return _incomplete(situation, live, due=due)
     on_host = situation.plan is not None and situation.plan.port > 0
     if on_host and (apart := on_two_networks(situation, live)):
@@ -144,16 +146,16 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     return _binding(situation, ledger, live)
 
 
-def _has_come(situation: Situation, live: Live) -> bool:
+def _has_come(live: Live, *, quiet: float, timeout: float) -> bool:
     """Return whether pods wait for a node and the operator creates no more pods."""
     waiting = any(not (pod.node_name or pod.finished) for pod in live.values())
-    return waiting and situation.quiet >= situation.placement.create_timeout
+    return waiting and quiet >= timeout
 
 
 def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
     """Wait for the operator, which creates about ten pods a second, but not endlessly."""
     job, limit = situation.job, situation.placement.create_timeout
-    waited = situation.quiet
+    waited = situation.clocks.quiet
     verdict = Verdict(REASON_WAITING_FOR_PODS, f"{len(live)} of {due} pods exist")
     message = f"{verdict.message} and no pod was created for {limit:g} s"
     late = Verdict(REASON_CREATE_TIMEOUT, message)
@@ -205,7 +207,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
             learnt = _learnt(situation, ledger, plan)
             return learnt or _without_part(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
-    remaining = situation.placement.bind_timeout - situation.longest_wait(loose)
+    remaining = situation.placement.bind_timeout - situation.clocks.longest_wait(loose)
     if loose and remaining > 0:
         # kube-scheduler chooses their nodes, and the rest is planned around them.
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
@@ -301,20 +303,20 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
         message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes, of='nodes')}"
-        message = with_parts(situation, message) if situation.shares_gpus else message
+        message = with_parts(situation.cards, message) if situation.shares_gpus else message
         return Wait(PLACED, Verdict(REASON_PLACED, message))
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
-    astray = _astray(situation, stuck)
-    if astray and situation.waited >= ASTRAY_SECONDS:
+    astray = _astray(situation.plan, stuck)
+    if astray and situation.clocks.waited >= ASTRAY_SECONDS:
         message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
     forms = situation.forming and not astray  # such pods get their planned nodes first
     if forms and (step := without_its_room(situation, ledger, live, stuck)):
         return step
     limit = situation.placement.bind_timeout
-    remaining = until_strike(situation, limit=limit, waited=situation.longest_wait(stuck))
+    remaining = until_strike(situation, limit=limit, waited=situation.clocks.longest_wait(stuck))
     if astray:
-        remaining = ASTRAY_SECONDS - situation.waited
+        remaining = ASTRAY_SECONDS - situation.clocks.waited
     message = f"{total - len(waiting)} of {total} pods are bound"
     if remaining > 0 or not stuck:
         verdict = Verdict(REASON_WAITING_FOR_BIND, message)
@@ -325,26 +327,26 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
 
 
-def _evict_again(situation: Situation, live: Live) -> Step | None:
+def _evict_again(state: JobState, live: Live, *, now: float) -> Step | None:
     """Delete pods that are still pinned to an excluded node.
 
     Their deletion was refused, because kube-scheduler wrote to them at the same moment.
     """
-    excluded = situation.excluded
+    excluded = state.excluded_nodes(now)
     left_over = tuple(
         pod
         for pod in live.values()
         if pod.pinned_to in excluded and not (pod.node_name or pod.finished)
     )
-    return DeleteUnbound(left_over, situation.state) if left_over else None
+    return DeleteUnbound(left_over, state) if left_over else None
 
 
-def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def _astray(plan: Plan | None, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
     """Return the pods that are pinned to another node than planned.
 
     A pin sent before a change of the plan may be written after it, and a pin is final.
     """
-    places = situation.plan.assignment if situation.plan else {}
+    places = plan.assignment if plan else {}
     return tuple(
         pod
         for pod in stuck

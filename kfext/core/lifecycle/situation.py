@@ -122,17 +122,37 @@ class CardView:
 
 
 @dataclass(frozen=True, slots=True)
+class Clocks:
+    """The time that has passed for a job, in seconds.
+
+    `waited`: since the job last made progress.
+    `quiet`: since the operator last created a pod of this job, or of a gang before it.
+    `unbound`: for each pod without a node, by uid, since it was gated or ungated.
+    `unreserved`: for each slot of the job without a reserved GPU, since it has none.
+    `settled`: since the job's set of pods last changed.
+    `never_fits`: since kfext found that not even the empty cluster would hold the job.
+    """
+
+    waited: float = 0.0
+    quiet: float = 0.0
+    unbound: Mapping[str, float] = field(default_factory=dict)
+    unreserved: Mapping[Place, float] = field(default_factory=dict)
+    settled: float = math.inf
+    never_fits: float = 0.0
+
+    def longest_wait(self, pods: Iterable[Pod]) -> float:
+        """Return the longest wait for a node among some pods."""
+        return max((self.unbound.get(pod.uid, 0.0) for pod in pods), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
-    """A job, its pods, and kfext's memory of them. Times are in seconds.
+    """A job, its pods, and kfext's memory of them.
 
     `pods`: the pods of the job's uid, also while they terminate.
-    `now`: the time since the epoch.
-    `waited`: the time since the job last made progress.
-    `quiet`: the time since the operator last created a pod of this job, or of a gang before it.
-    `unbound`: for each pod without a node, by uid, the time since it was gated or ungated.
-    `unreserved`: for each slot of the job without a reserved GPU, the time without it.
-    `settled`: the time since the job's set of pods last changed.
-    `hopeless`: the time since kfext found that not even the empty cluster would hold the job.
+    `now`: the time, in seconds since the epoch.
+    `clocks`: the time that has passed.
+    `context`: the queue and the cluster around the job.
     `host_network`: the request for the host network, if any.
     `succeeded`: the replicas with a pod that succeeded and was deleted since the gang started.
     `refused`: the steps that must not be tried now, by the name of their class.
@@ -145,12 +165,7 @@ class Situation:
     state: JobState
     now: float
     settings: Settings = field(default_factory=Settings)
-    waited: float = 0.0
-    quiet: float = 0.0
-    unbound: Mapping[str, float] = field(default_factory=dict)
-    unreserved: Mapping[Place, float] = field(default_factory=dict)
-    settled: float = math.inf
-    hopeless: float = 0.0
+    clocks: Clocks = field(default_factory=Clocks)
     context: QueueContext = field(default_factory=QueueContext)
     host_network: HostNetworkRequest | None = None
     succeeded: frozenset[ReplicaKey] = frozenset()
@@ -181,15 +196,11 @@ class Situation:
         """The pods behind kfext's gate that are not being deleted."""
         return tuple(pod for pod in self.pods if pod.behind_gate)
 
-    def longest_wait(self, pods: Iterable[Pod]) -> float:
-        """Return the longest wait for a node among some pods."""
-        return max((self.unbound.get(pod.uid, 0.0) for pod in pods), default=0.0)
-
     @property
     def in_line(self) -> float:
         """The time that the job has been in the queue since it last ran."""
         since = queued_since(self.job, self.state, now=self.now)
-        return self.now - since if since else self.waited
+        return self.now - since if since else self.clocks.waited
 
     @property
     def placement(self) -> Placement:

@@ -65,22 +65,22 @@ class QuotaView:
 
         `again`: whether the pods exist, and would be created again once they are gone.
         """
-        hopeless: list[str] = []
+        never: list[str] = []
         for_now: list[str] = []
         for quota in sorted(self.quotas, key=lambda quota: quota.name):
             own = self._covered(quota, need)
             if not self.defaulted:
-                hopeless += _unstated(quota, own, total=sum(need.values()))
+                never += _unstated(quota, own, total=sum(need.values()))
             usage, ahead = _usage(quota, own), _usage(quota, self._covered(quota, self.pending))
             parts = _parts(quota, self._covered(quota, self.sharing))
             for key, wanted in sorted(usage.items()):
                 hard = quota.hard[key] * _scale(key)
                 used = quota.used.get(key, 0) * _scale(key) + parts[key] - again * wanted
                 if wanted > hard:
-                    hopeless.append(_never(quota, key, wanted))
+                    never.append(_never(quota, key, wanted))
                 elif used + ahead[key] + wanted > hard:
                     for_now.append(_not_now(quota, key, used=used, wanted=wanted, ahead=ahead[key]))
-        no_fits = [*hopeless, *for_now]
+        no_fits = [*never, *for_now]
         return Verdict(REASON_QUOTA, "; ".join(no_fits[:_CAUSES])) if no_fits else None
 
     def _covered(self, quota: Quota, demand_: Demand) -> Demand:

@@ -65,7 +65,7 @@ class TrackedJob:
     `unbound`: since when each pod has no node, by uid and whether the pod is gated.
     `unreserved`: since when each slot has no reserved GPU.
     `settled_at`: when the set of pods last changed.
-    `hopeless_since`: since when even the empty cluster cannot hold the job, if it cannot.
+    `never_fits_since`: since when even the empty cluster cannot hold the job, if it cannot.
     `gated`: whether a pod is gated.
     `succeeded`: the replicas with a succeeded pod that was deleted while the job ran.
     `lapsed`: whether the plan no longer claims for pods that kfext does not hold back.
@@ -93,7 +93,7 @@ class TrackedJob:
     unbound: dict[tuple[str, bool], float] = field(default_factory=dict)
     unreserved: dict[Place, float] = field(default_factory=dict)
     settled_at: float = 0.0
-    hopeless_since: float | None = None
+    never_fits_since: float | None = None
     gated: bool = False
     succeeded: set[ReplicaKey] = field(default_factory=set)
     lapsed: bool = False
@@ -177,7 +177,7 @@ class TrackedJob:
 
     def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
         """Record a decision; return the phase that ended with its length in seconds, or None."""
-        self.hopeless_since = self._hopeless_since(step, at=at)
+        self.never_fits_since = self._never_fits_since(step, at=at)
         if not isinstance(step, Wait):
             self.busy, self.unclaimed, self.step = True, False, type(step).__name__
             self.assumed, self.assumed_workers = plan_after(step)
@@ -191,12 +191,12 @@ class TrackedJob:
         self.unclaimed = step.verdict is not None and step.verdict.reason == REASON_WRITE_REFUSED
         return ended
 
-    def _hopeless_since(self, step: Step, *, at: float) -> float | None:
+    def _never_fits_since(self, step: Step, *, at: float) -> float | None:
         if not isinstance(step, Wait) or step.verdict is None:
             return None
         if step.verdict.reason not in NEVER_FITS:
             return None
-        return at if self.hopeless_since is None else self.hopeless_since
+        return at if self.never_fits_since is None else self.never_fits_since
 
     def finish(self) -> None:
         """Record that the step was written or abandoned."""

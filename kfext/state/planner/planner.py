@@ -22,7 +22,7 @@ from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
-from kfext.core.lifecycle.situation import CardView, Refused, Situation
+from kfext.core.lifecycle.situation import CardView, Clocks, Refused, Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.placement.gang import members_of
 from kfext.model.moment import Moment
@@ -204,7 +204,7 @@ class Planner:
             self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
             if not final or self.cluster.jobs.get(uid) is not tracked:
                 return None
-            shown = while_refused(self.situation(tracked, now), tracked.step, final)
+            shown = while_refused(tracked.job, self.cluster.pods(uid), tracked.step, final)
             return Report(tracked, shown.phase, shown.verdict) if shown else None
         tracked.succeed()
         if start is not None and not self.companion.may_return(uid):  # a move may still come back
@@ -247,7 +247,7 @@ class Planner:
         if tracked.lapsed != (rest <= 0):
             tracked.lapsed = rest <= 0
             self.cluster.sync_claims(tracked)
-        if situation.quiet >= situation.placement.create_timeout:
+        if situation.clocks.quiet >= situation.placement.create_timeout:
             self.cluster.claim_tracker.give_up(tracked)
         claimed = not tracked.unclaimed
         ended = tracked.decide(step, at=now.monotonic)
@@ -271,7 +271,6 @@ class Planner:
 
     def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
         """Return everything that the next step of a job depends on, except the ledger."""
-        hopeless_since = tracked.hopeless_since
         pods = self.cluster.pods(tracked.job.uid)
         return Situation(
             job=tracked.job,
@@ -281,15 +280,8 @@ class Planner:
             now=now.wall,
             settings=self.settings.of(tracked),
             host_network=self.settings.host_network(tracked),
-            waited=now.monotonic - tracked.since,
-            quiet=self.cluster.backlog.quiet(tracked.job.uid, now.monotonic),
-            unbound={uid: now.monotonic - since for (uid, _), since in tracked.unbound.items()},
-            unreserved={
-                place: now.monotonic - since for place, since in tracked.unreserved.items()
-            },
-            settled=now.monotonic - tracked.settled_at,
+            clocks=self._clocks(tracked, now.monotonic),
             succeeded=frozenset(tracked.succeeded),
-            hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
             cards=self._cards_of(tracked, pods) if tracked.shares_gpus else CardView(),
             refused={
@@ -297,6 +289,17 @@ class Planner:
                 for step, refusal in tracked.refusals.items()
                 if refusal.until > now.monotonic
             },
+        )
+
+    def _clocks(self, tracked: TrackedJob, now: float) -> Clocks:
+        since = tracked.never_fits_since
+        return Clocks(
+            waited=now - tracked.since,
+            quiet=self.cluster.backlog.quiet(tracked.job.uid, now),
+            unbound={uid: now - since for (uid, _), since in tracked.unbound.items()},
+            unreserved={place: now - since for place, since in tracked.unreserved.items()},
+            settled=now - tracked.settled_at,
+            never_fits=0.0 if since is None else now - since,
         )
 
     def _cards_of(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> CardView:

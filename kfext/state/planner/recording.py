@@ -172,7 +172,7 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
             for (node, slot), since in sorted(tracked.unreserved.items())
         ),
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
-        hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
+        hopeless=None if tracked.never_fits_since is None else now - tracked.never_fits_since,
         resting=max(tracked.not_before - now, 0.0),
         enlarged=moment.wall - tracked.enlarged_at if tracked.enlarged_at else None,
         turns=tracked.turns,
@@ -199,7 +199,7 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
         if (record.node, record.slot) in tracked.unreserved:
             tracked.unreserved[record.node, record.slot] = now - record.seconds
     tracked.settled_at = -math.inf if clocks.settled is None else now - clocks.settled
-    tracked.hopeless_since = None if clocks.hopeless is None else now - clocks.hopeless
+    tracked.never_fits_since = None if clocks.hopeless is None else now - clocks.hopeless
     tracked.not_before = now + clocks.resting if clocks.resting else 0.0
     tracked.refusals = {
         refusal.step: Refusal(

@@ -246,7 +246,7 @@ class ReservationManager:
             in_pool = expecting_tolerations(tracked.job, tracked.state, ledger)
             if in_pool is None or limits.after_failure:
                 return None
-            if not _is_hopeless(place(members, ledger, limits)):
+            if not _never_fits(place(members, ledger, limits)):
                 return None
             return reserved(members_of(in_pool))
         return None
@@ -284,5 +284,5 @@ class ReservationManager:
         return self._cluster.claim_tracker.limits(tracked, self._settings(tracked), now=now)
 
 
-def _is_hopeless(placed: Assignment | Verdict) -> bool:
+def _never_fits(placed: Assignment | Verdict) -> bool:
     return isinstance(placed, Verdict) and placed.reason in NEVER_FITS

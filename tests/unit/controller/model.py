@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from kfext import names
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import Clocks, Situation
 from kfext.core.lifecycle.steps import Change, Pin, Step, job_operations, pod_writes
 from kfext.core.patches.json_patch import patched
 from kfext.model.job import TrainingJob, parse_job
@@ -222,11 +222,13 @@ class ForgetfulController:
             plan=entry.plan,
             state=entry.state,
             now=api.now,
-            waited=idle,
-            unbound={pod.uid: idle for pod in cluster.pods(entry.job.uid)},
-            quiet=min(idle, api.now - api.pod_created_at),
-            settled=idle,
-            hopeless=idle,
+            clocks=Clocks(
+                waited=idle,
+                unbound={pod.uid: idle for pod in cluster.pods(entry.job.uid)},
+                quiet=min(idle, api.now - api.pod_created_at),
+                settled=idle,
+                never_fits=idle,
+            ),
         )
         step = next_step(situation, cluster.ledger)
         self.decided = step

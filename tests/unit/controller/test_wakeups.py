@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import Clocks, Situation
 from kfext.core.lifecycle.steps import Wait
 from kfext.core.queue.reservation import reserve
 from kfext.errors import Invalid
@@ -99,7 +99,9 @@ async def test_a_limit_range_that_comes_is_noticed(bench: Bench) -> None:
 def test_the_end_of_an_exclusion_is_waited_for_and_no_job_is_released_before() -> None:
     held = gang("one").build()
     state = JobState(excluded={"a": 400.0})
-    step = next_step(Situation(held, (), None, state, 100.0, hopeless=90.0), ledger(node("a")))
+    step = next_step(
+        Situation(held, (), None, state, 100.0, clocks=Clocks(never_fits=90.0)), ledger(node("a"))
+    )
     assert isinstance(step, Wait)
     assert step.again is not None
     assert step.again <= 300

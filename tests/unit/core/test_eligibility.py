@@ -427,11 +427,11 @@ def test_a_job_waits_for_a_claim_that_is_bound_without_it_for_a_minute() -> None
     assert isinstance(step, Wait)
     assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
     assert step.again == RELEASE_SECONDS
-    assert isinstance(step_with(PENDING, hopeless=RELEASE_SECONDS), Release)
+    assert isinstance(step_with(PENDING, never_fits=RELEASE_SECONDS), Release)
 
 
 def test_a_required_job_waits_for_its_claim_without_an_end() -> None:
-    step = step_with(PENDING, hopeless=9e9, colocation="required")
+    step = step_with(PENDING, never_fits=9e9, colocation="required")
     assert isinstance(step, Wait)
     assert phase(QUEUED, REASON_WAITING_FOR_VOLUME)(step)
 

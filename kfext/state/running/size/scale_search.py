@@ -127,8 +127,8 @@ class ScaleSearch:
             if tracked.settled and tracked.waits(now) >= wait:
                 yield tracked
             before = holder is not None and self._queue.key(tracked) < self._queue.key(holder)
-            hopeless = before and reservations.due_in(tracked, now=now) <= 0
-            if not (hopeless or reservations.holds(tracked)):
+            reserving = before and reservations.due_in(tracked, now=now) <= 0
+            if not (reserving or reservations.holds(tracked)):
                 return
 
     def rescue(

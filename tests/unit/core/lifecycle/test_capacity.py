@@ -10,7 +10,7 @@ import pytest
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import HostNetworkRequest, QueueContext, Situation
+from kfext.core.lifecycle.situation import Clocks, HostNetworkRequest, QueueContext, Situation
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.resolve import resolve
@@ -84,7 +84,7 @@ DEDICATED: dict[str, Case] = {
         Wait,
         three().held(),
         on=ledger(node("pool", cpu="4", taints=TAINT), SMALL, used={"pool": {"cpu": "4"}}),
-        more={"waited": 9e9, "hopeless": 9e9},
+        more={"waited": 9e9, "never_fits": 9e9},
         check=lambda step: (
             phase(QUEUED, REASON_NO_ROOM)(step)
             and step.verdict.message.endswith("; admission is expected to add the tolerations")
@@ -290,7 +290,8 @@ def test_no_estimate_of_others_keeps_an_elastic_job_waiting_without_end() -> Non
         situation = situation_of(
             of.elastic(**ANY_SIZE).build(), (), None, JobState(), NOW, elastic=Range(2, 8)
         )
-        return next_step(replace(situation, context=context, waited=waited), places, no_fits)
+        clocks = Clocks(waited=waited)
+        return next_step(replace(situation, context=context, clocks=clocks), places, no_fits)
 
     first = step(300.0, 0.0)
     assert isinstance(first, Wait)

@@ -358,7 +358,7 @@ def test_but_not_longer_than_for_a_bind() -> None:
 
 def test_a_pod_that_was_behind_the_gate_for_long_waits_as_long_once_it_has_a_place() -> None:
     situation = running(gang(), pods=GANG, cards=CardView(unready=LOST), waited=400.0)
-    step = before_cards(replace(situation, waited=1.0), GANG)
+    step = before_cards(replace(situation, clocks=replace(situation.clocks, waited=1.0)), GANG)
     assert isinstance(step, Wait)
     assert step.again == situation.placement.bind_timeout - 1.0
 
@@ -430,7 +430,7 @@ def test_a_pod_that_ends_says_nothing_of_the_use_of_gpus() -> None:
 
 def test_pods_with_parts_of_gpus_are_deleted_where_others_pass_the_gate() -> None:
     whole = pod(job().worker(gpus=1).build(), "worker", 0, gated=True)
-    assert ungated(running(gang()), [whole]) == Ungate((whole,))
-    step = ungated(running(gang()), [part(0), whole])
+    assert ungated(JobState(), [whole]) == Ungate((whole,))
+    step = ungated(JobState(), [part(0), whole])
     assert isinstance(step, DeleteUnbound)
     assert step.pods == (part(0),)

@@ -7,7 +7,7 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.next_step import NOTICE_SECONDS, next_step
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.situation import Clocks, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, Ungate, Wait
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
@@ -243,7 +243,7 @@ def test_what_was_taken_from_a_job_is_given_back(made: JobBuilder, want: type) -
         of, tuple(pods(of, bound="a")), plan("a", "a"), state, managed=False, waited=60.0
     )
     assert type(next_step(found, TWO_NODES)) is want
-    early = replace(found, waited=0.0)
+    early = replace(found, clocks=Clocks(waited=0.0))
     assert isinstance(next_step(early, TWO_NODES), Wait)
 
 
@@ -251,5 +251,5 @@ def test_a_namespace_that_was_just_opted_in_may_not_be_known_yet() -> None:
     early = situation_of(three().held().build(), managed=False, waited=0.0)
     step = next_step(early, TWO_NODES)
     assert step == Wait(None, again=NOTICE_SECONDS)
-    late = replace(early, waited=NOTICE_SECONDS)
+    late = replace(early, clocks=Clocks(waited=NOTICE_SECONDS))
     assert isinstance(next_step(late, TWO_NODES), Release)

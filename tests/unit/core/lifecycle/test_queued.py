@@ -148,7 +148,7 @@ QUEUE: dict[str, Case] = {
         Wait,
         three().held(),
         on=full(),
-        more={"hopeless": 0.0},
+        more={"never_fits": 0.0},
         check=lambda step: (
             phase(QUEUED, REASON_NO_ROOM)(step)
             and step.again is None
@@ -189,19 +189,19 @@ QUEUE: dict[str, Case] = {
     "too big for a minute: released": Case(
         Release,
         job().worker(3, cpu="3").held(),
-        more={"hopeless": 60.0},
+        more={"never_fits": 60.0},
         check=lambda step: step.verdict.reason == REASON_TOO_BIG,
     ),
     "queued for long, too big only since a moment ago: not released yet": Case(
         Wait,
         job().worker(3, cpu="3").held().created(0),
-        more={"hopeless": 5.0},
+        more={"never_fits": 5.0},
         check=lambda step: step.again == 55.0,
     ),
     "required and too big: never released": Case(
         Wait,
         job().worker(3, cpu="3").held().created(0),
-        more={"hopeless": 9e9, "colocation": "required"},
+        more={"never_fits": 9e9, "colocation": "required"},
         check=lambda step: (
             phase(QUEUED, REASON_TOO_BIG)(step)
             and step.again is None
@@ -326,7 +326,7 @@ QUEUE: dict[str, Case] = {
         job().worker(3, cpu="3").held(),
         on=ledger(node("a", cpu="16"), node("b", cpu="4")),
         state=JobState(excluded={"a": NOW + 50}),
-        more={"hopeless": 9e9},
+        more={"never_fits": 9e9},
         check=lambda step: phase(QUEUED, REASON_TOO_BIG)(step) and step.again == 50.0,
     ),
     "a back-off": Case(

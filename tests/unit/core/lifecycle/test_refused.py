@@ -231,5 +231,5 @@ def test_a_job_waits_for_its_own_reason_if_only_the_record_of_its_settings_is_re
 
 
 def test_nothing_is_said_while_a_note_is_refused() -> None:
-    shown = while_refused(situation_of(job=three().held().build()), SaveState.__name__, "denied")
+    shown = while_refused(three().held().build(), (), SaveState.__name__, "denied")
     assert shown is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfext.core.lifecycle.situation import QueueContext, Situation
+from kfext.core.lifecycle.situation import Clocks, QueueContext, Situation
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.job_state import JobState
@@ -88,7 +88,7 @@ IN_LINE: dict[str, tuple[JobBuilder, JobState, float]] = {
 
 @pytest.mark.parametrize(("of", "state", "want"), IN_LINE.values(), ids=IN_LINE)
 def test_how_long_it_has_been_in_the_queue(of: JobBuilder, state: JobState, want: float) -> None:
-    assert replace(QUEUED, job=of.build(), state=state, waited=7.0).in_line == want
+    assert replace(QUEUED, job=of.build(), state=state, clocks=Clocks(waited=7.0)).in_line == want
 
 
 def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:

@@ -50,7 +50,7 @@ def test_a_job_is_hopeless_from_the_first_such_verdict_until_another(tracked: Tr
     since = []
     for at, step in enumerate([NO_ROOM, TOO_BIG, TOO_BIG, NO_ROOM, TOO_BIG]):
         tracked.decide(step, at=float(at))
-        since.append(tracked.hopeless_since)
+        since.append(tracked.never_fits_since)
     assert since == [None, 1.0, 1.0, None, 4.0]
 
 
