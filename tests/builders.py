@@ -30,6 +30,8 @@ from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.quantity import parse_resources
+from kfext.state.planner.planner import Planner
+from kfext.state.running.loop import ChangeLoop
 
 Raw = dict[str, Any]
 
@@ -391,3 +393,10 @@ def situation_of(
         clocks=Clocks(**clocks),
         **more,
     )
+
+
+def loop_of(planner: Planner) -> ChangeLoop:
+    """Return the loop over running jobs, once a job has asked for a change."""
+    loop = planner.companion.loop
+    assert loop is not None, "no job asks for a change"
+    return loop

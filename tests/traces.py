@@ -1,16 +1,13 @@
 """The files of kfext that four paths visit: `python -m tests.traces` prints their numbers by room.
 
-A file counts if one of its functions is called. The loops that read logs and change running jobs
-visit all jobs every few seconds. They count only on the paths that end in their steps.
+A file counts if one of its functions is called. Nothing is left out or replaced.
 """
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from unittest.mock import Mock, patch
 
 import click
 import jsonpatch
@@ -25,7 +22,6 @@ from kfext.model.gpu import decode_terms
 from kfext.model.namespace import Namespace
 from kfext.names import GPU_TERMS, MANAGED
 from kfext.sim.jobs import JobSpec, Pace, Style
-from kfext.state.running.companion import Companion
 from tests.gpu_builders import sharing
 from tests.unit.gpu.agent.hooked import LOW, joined
 from tests.unit.resizing.bed import CpuBed
@@ -71,15 +67,7 @@ def visited(act: Callable[[], object]) -> set[str]:
 
 def plain() -> set[str]:
     of = Bed(PLAIN, policy=None, late_writes=False, a=4000, b=4000)
-    loop = Mock(spec=Companion, failures=[])
-    loop.steps.return_value = loop.news.return_value = []
-    loop.next_look.return_value = math.inf
-    logs = Mock(return_value=[])
-    with (
-        patch.object(of.planner, "companion", loop),
-        patch.object(of.planner.progress, "due", logs),
-    ):
-        return visited(lambda: _until_pinned(of))
+    return visited(lambda: _until_pinned(of))
 
 
 def elastic() -> set[str]:

@@ -96,7 +96,8 @@ class JobDisplay:
                 why=verdict.message,
             )
             self._events.record(tracked.job, verdict, action="Wait")
-        self._plan_writer.show(tracked.job, status)
+        keeping = tracked.changes_shown(settings)
+        self._plan_writer.show(tracked.job, status, keeping=keeping)
         if not settings.metrics.is_log:
             self._plan_writer.show_progress(tracked.job, None)
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import structlog
@@ -27,7 +27,6 @@ from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.names import BINDING, GATED, PLANNED
 from kfext.state.running.policy import ConditionStatus
-from kfext.state.running.registry import CONDITIONS
 
 _log = structlog.get_logger(__name__)
 
@@ -85,16 +84,21 @@ class TrainingPlanWriter:
             self._written[new.job_uid] = new.status
             self._marks.setdefault(new.job_uid, {}).update(new.marks)
 
-    def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
-        """Show `status` on the TrainingPlan of a job, and keep its progress and companion."""
+    def show(
+        self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str] = ()
+    ) -> None:
+        """Show `status` on the TrainingPlan of a job, and keep its progress.
+
+        `keeping`: the types of the other conditions that stay as they are.
+        """
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         if shown is not None:
-            of_companion = {
+            kept = {
                 type_: condition
                 for type_, condition in shown.conditions.items()
-                if type_ in CONDITIONS
+                if type_ in keeping
             }
-            conditions = {**status.conditions, **of_companion}
+            conditions = {**status.conditions, **kept}
             status = replace(status, progress=shown.progress, conditions=conditions)
         self._want(job, status)
 

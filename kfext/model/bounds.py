@@ -7,6 +7,7 @@ values of a pod together. The others limit what is multiplied by the number of n
 replica types. The bounds are far above what training jobs have.
 """
 
+import json
 from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any
@@ -156,3 +157,10 @@ def beyond(what: str, most: int, number: int | None = None) -> str:
     if number is None:
         return f"more than {most} {what}"
     return f"{number} {what}, more than the {most} that kfext handles"
+
+
+def cut(words: str, *, most: int) -> str:
+    """Return a text cut to this many bytes of JSON, where a character may take twelve."""
+    while len(json.dumps(words)) > most:
+        words = words[: len(words) * 3 // 4]
+    return words

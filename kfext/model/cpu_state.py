@@ -4,13 +4,12 @@ A pod shows only its present size. This state has what a new controller could no
 the user wrote, and which sizes are kfext's and not another client's.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from kfext.model.bounds import MOST_REPLICA_TYPES
+from kfext.model.bounds import MOST_REPLICA_TYPES, cut
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 MOST_RESIZED = 36
@@ -105,13 +104,6 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
         by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
         rests=strings(raw.get("rests")),
     )
-
-
-def cut(words: str, *, most: int) -> str:
-    """Return a text cut to this many bytes of JSON, where a character may take twelve."""
-    while len(json.dumps(words)) > most:
-        words = words[: len(words) * 3 // 4]
-    return words
 
 
 def _encoded(cpu: PodCpu) -> list[int]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Self
 
-from kfext.model.bounds import MOST_PORTS, MOST_TOLERATIONS
+from kfext.model.bounds import MOST_PORTS, MOST_TOLERATIONS, cut
 from kfext.model.constraints import Toleration
-from kfext.model.cpu_state import CpuState, cut, decode_cpu
+from kfext.model.cpu_state import CpuState, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.registered import KINDS
 from kfext.model.quantity import Resources
@@ -161,9 +161,9 @@ class JobState:
                 "settings": dict(self.settings),
                 "busy": dict(self.busy),
                 "apart": list(apart),
-                "cpu": self.cpu.encode(longest=longest),
-                "scale": scale.encode(longest=longest),
-                "move": move.encode(),
+                "cpu": self.cpu != CpuState() and self.cpu.encode(longest=longest),
+                "scale": scale != ScaleState() and scale.encode(longest=longest),
+                "move": move != MoveState() and move.encode(),
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -222,9 +222,9 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         settings=strings(raw.get("settings")),
         busy=_busy(mapping(raw.get("busy"))),
         apart=tuple(filter(None, map(text, sequence(raw.get("apart"))[-MOST_APART:]))),
-        cpu=decode_cpu(mapping(raw.get("cpu"))),
-        scale=decode_scale(mapping(raw.get("scale"))),
-        move=decode_move(mapping(raw.get("move"))),
+        cpu=decode_cpu(mapping(raw["cpu"])) if "cpu" in raw else CpuState(),
+        scale=decode_scale(mapping(raw["scale"])) if "scale" in raw else ScaleState(),
+        move=decode_move(mapping(raw["move"])) if "move" in raw else MoveState(),
     )
 
 

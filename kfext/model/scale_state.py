@@ -8,7 +8,7 @@ and the nodes that it came from.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kfext.model.cpu_state import cut
+from kfext.model.bounds import cut
 from kfext.model.plan import Assignment, decode_places, encode_places
 from kfext.model.tolerant import mapping, text
 

@@ -41,7 +41,9 @@ behind the watch of jobs, and a namespace may be opted out for a moment."""
 
 def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
     """Return the next step of a job; `no_fits` has the refusals of earlier jobs on this ledger."""
-    step = instead_of(situation, _next_step(situation, ledger, no_fits or NoFitCache()))
+    step = _next_step(situation, ledger, no_fits or NoFitCache())
+    if situation.refused:
+        step = instead_of(situation, step)
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         before = situation.state
         settings = recorded(situation.job, situation.settings, before=before.settings)

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kfext.core.ledger.capacity_hold import Hold, HoldKind
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask
-from kfext.core.ledger.hold import Hold, HoldKind
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.candidates import candidates
 from kfext.core.placement.gang import Gang, Limits, Member, gang

@@ -1,14 +1,14 @@
-"""What is kept for whom: the holds of all jobs, and their claims on the ledger."""
+"""The holds of all jobs: the capacity that is kept for them, with its claims on the ledger."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from kfext.core.ledger.capacity_hold import Hold, HoldKind
 from kfext.core.ledger.cards import kept_requests
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import replica_claim, reserved_gpu
-from kfext.core.ledger.hold import Hold, HoldKind
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member
 from kfext.core.queue.reservation import Reservation
@@ -76,7 +76,7 @@ class Holds:
     # --- the reservation ------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation | None) -> None:
-        """Hold a reservation in place of the one before; None ends it."""
+        """Hold a reservation in place of an earlier reservation; None ends it."""
         before, self.reservation = self.reservation, reservation
         self._claim(before, reservation)
 

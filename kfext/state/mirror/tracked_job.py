@@ -13,7 +13,10 @@ from kfext.core.lifecycle.steps import (
     Wait,
     plan_after,
 )
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import NEVER, Resize
 from kfext.model.backoff import exponential_backoff
+from kfext.model.cpu_state import CpuState
 from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
@@ -21,7 +24,7 @@ from kfext.model.plan import Plan, shares_gpus
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED, REASON_WRITE_REFUSED
+from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
@@ -127,6 +130,26 @@ class TrackedJob:
     def queued(self) -> bool:
         """Whether the job is in the queue; a job that just started keeps its phase for a while."""
         return self.phase == QUEUED and self.job.suspend
+
+    def changes_shown(self, settings: Settings) -> frozenset[str]:
+        """Return the types of the conditions on changes of the running job that it may have.
+
+        Either it opted in to the change, or kfext made the change and still has to revert it.
+        """
+        job, state = self.job, self.state
+        if job.finished or job.deleting or job.released:
+            return frozenset()
+        shown = {
+            SCALED: bool(state.asked or state.scale.cause or state.scale.rests),
+            MOVED: bool(state.move.source),
+            RESIZED: state.cpu != CpuState(),
+        }
+        if self.phase is not None:
+            shown[SCALED] |= settings.elastic is not None
+            shown[MOVED] |= settings.migrate != NEVER
+            shown[RESIZED] |= settings.resize is not Resize.OFF
+        shown[RESIZED] &= not job.suspend
+        return frozenset(type_ for type_, is_shown in shown.items() if is_shown)
 
     def waits(self, now: float) -> float:
         """Return the seconds that the job has been in the queue at its present size.

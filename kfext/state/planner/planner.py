@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kfext.core.ledger.hold import HoldKind
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
@@ -34,8 +34,8 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.timers import RoundQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.companion import Companion
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.companion import Companion
 from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.queue import Queue
 

@@ -85,9 +85,9 @@ class Executor(ABC):
                 after[uid] = job
         for uid in before.keys() - after.keys():
             self.leave(before[uid], now)
+            self.running.shown.hide(before[uid].tracked, self.condition.type)
         self.jobs.clear()
         self.jobs.update(after)
-        self.running.shown.follow(self.condition.type, after, self.running.tracked)
         self.running.forget_gone()
 
     def _enrolled(

@@ -1,7 +1,7 @@
 """The running jobs that executors follow, and the conditions of them that are to be shown."""
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kfext.core.settings.table import Settings
 from kfext.model.policy import PolicyChoice
@@ -21,7 +21,6 @@ class ShownConditions:
 
     def __init__(self) -> None:
         self._news: dict[tuple[str, str], News] = {}
-        self._hidden: dict[str, set[str]] = {}
 
     def show(self, job: RunningJob, type_: str, shown: ConditionStatus | None) -> None:
         """Set what a condition of a job is to show; None removes the condition."""
@@ -32,15 +31,6 @@ class ShownConditions:
     def hide(self, tracked: TrackedJob, type_: str) -> None:
         """Remove a condition of a job that an earlier controller may have shown."""
         self._news[tracked.job.uid, type_] = tracked, type_, None
-
-    def follow(
-        self, type_: str, followed: Collection[str], among: Mapping[str, TrackedJob]
-    ) -> None:
-        """Record the uids of the followed jobs, and hide the condition of other jobs once."""
-        others = {uid for uid, tracked in among.items() if not tracked.busy}.difference(followed)
-        for uid in others - self._hidden.get(type_, set()):
-            self.hide(among[uid], type_)
-        self._hidden[type_] = others
 
     def news(self) -> list[News]:
         """Return the news since the last call."""

@@ -1,5 +1,6 @@
 """What a TrainingPlan shows of a job that was edited, and of what is also an event."""
 
+from collections.abc import Collection
 from typing import Any, cast
 
 import pytest
@@ -21,8 +22,10 @@ class FakePlanWriter:
         self.status = TrainingPlanStatus()
         self.progress: Reported | None = None
 
-    def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
-        self.status = status
+    def show(
+        self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str]
+    ) -> None:
+        self.status, self.keeping = status, keeping
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
         self.progress = progress

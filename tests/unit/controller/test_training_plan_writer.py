@@ -530,7 +530,7 @@ async def test_the_companions_condition_stays_beside_other_phases_and_progress(
     made.show(JOB, RUNS)
     made.show_companion(JOB, RESIZED, MOVED)
     made.show_progress(JOB, progress(1))
-    made.show(JOB, WAITS)
+    made.show(JOB, WAITS, keeping={RESIZED})
     await run(made)
     assert [status for status, *_ in resized(api)] == ["True"]
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
@@ -546,12 +546,12 @@ async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api
     successor = plan_writer(api)
     raw = api.plans["pytorchjob-train"]
     successor.observe(None, decode_training_plan(json.dumps(raw).encode()))
-    successor.show(JOB, RUNS)
+    successor.show(JOB, RUNS, keeping={RESIZED})
     await run(successor)
     assert (api.patches, resized(api)) == (1, before)
-    successor.show_companion(JOB, RESIZED, None)
+    successor.show(JOB, RUNS)
     await run(successor)
-    assert resized(api) == []
+    assert resized(api) == [], "the job does not ask for changes any more"
 
 
 async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi) -> None:

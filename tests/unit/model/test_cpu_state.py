@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu, cut, decode_cpu
+from kfext.model.bounds import cut
+from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu, decode_cpu
 from tests.unit.objects import json_values
 
 types = st.sampled_from(["worker", "master", "ps"])

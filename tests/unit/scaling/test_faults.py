@@ -21,7 +21,7 @@ from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running import room
-from kfext.state.running.companion import Companion
+from kfext.state.running.loop import ChangeLoop
 from kfext.state.running.operation import Phase
 from kfext.state.running.proposal import Cause
 from kfext.state.running.room import ScaleRoom
@@ -31,6 +31,7 @@ from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
 from kfext.state.running.size.scale_policy import MOST_LOOKED
 from kfext.state.running.size.scale_search import ScaleSearch
+from tests.builders import loop_of
 from tests.unit.sim.bed import (
     ANEW,
     CONFLICT,
@@ -46,8 +47,8 @@ from tests.unit.sim.bed import (
 )
 
 
-def companion(of: Bed) -> Companion:
-    return of.planner.companion
+def companion(of: Bed) -> ChangeLoop:
+    return loop_of(of.planner)
 
 
 def any_rescaled(of: Bed) -> bool:
@@ -147,17 +148,6 @@ def test_a_job_without_a_readable_log_holds_up_no_growth_of_others(
     of.at(of.clock.now + 500)
     assert size_record(followed(of)).phase is not Phase.MEASURING
     assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
-
-
-def test_what_was_shown_of_a_job_that_ends_while_no_controller_runs_goes() -> None:
-    of = until_changed(scaled_bed(LONG, GANG))
-    of.at(of.clock.now + 60)
-    assert of.driver.shown["train", names.SCALED] is not None
-    of.driver.shown.clear()
-    of.write("train", "status", value={"conditions": [{"type": "Succeeded", "status": "True"}]})
-    of.restart()
-    of.at(of.clock.now + 20)
-    assert of.driver.shown["train", names.SCALED] is None
 
 
 def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_not_managed_any_more() -> None:

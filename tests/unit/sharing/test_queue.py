@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 from kfext import names
-from kfext.core.ledger.hold import HoldKind
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.steps import Unsuspend
 from kfext.core.placement.gang import members_of
 from kfext.model.job_state import JobState

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.ledger.hold import HoldKind
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.model.job_state import state_of
@@ -22,6 +22,7 @@ from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.training import Doing
 from kfext.sim.worlds import random_world
 from kfext.state.mirror.holds import HOLD_SECONDS
+from tests.builders import loop_of
 from tests.unit.sim.bed import MASTER, Bed, refuse
 from tests.unit.sim.rules import Rules
 
@@ -137,7 +138,7 @@ def test_S3_no_job_is_moved_twice_in_10_minutes() -> None:
 
 def test_S3_moves_in_the_cluster_are_30_s_apart() -> None:
     of = spread_bed().at(ENDS - 10)
-    of.planner.companion.executors[1]._began = later = of.driver.moment.monotonic + 60
+    loop_of(of.planner).executors[1]._began = later = of.driver.moment.monotonic + 60
     while not stops(of):
         of.after(1)
     assert of.driver.moment.monotonic >= later + 30

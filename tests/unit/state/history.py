@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.gpu import gpu_part
-from kfext.core.ledger.hold import HoldKind
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.steps import Step, job_operations, pod_writes
 from kfext.core.patches.json_patch import patched
 from kfext.core.placement.gang import members_of

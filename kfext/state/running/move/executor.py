@@ -15,7 +15,7 @@ from kfext import names
 from kfext.core import words
 from kfext.core.elastic import workers_of
 from kfext.core.eligibility import why_not_moved
-from kfext.core.ledger.hold import HoldKind
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.queued import SETTLE_SECONDS
 from kfext.core.lifecycle.steps import Step, Suspend

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from kfext import names
 from kfext.core import words
 from kfext.core.elastic import interrupts, starts_anew, with_workers, workers_of
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.ledger.claims import pod_key
-from kfext.core.ledger.hold import HoldKind
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import Rescale, Step, Suspend

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
 from kfext.core.elastic import why_left_alone, why_one_size
-from kfext.core.ledger.hold import HoldKind
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.state.mirror.cluster import Cluster

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.claims import reserved_gpu
-from kfext.core.ledger.hold import HoldKind
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
 from kfext.model.gpu import CardNeed

@@ -1,12 +1,18 @@
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, Wait
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import Range, Resize
+from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.scale_state import MoveState
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, Failures, TrackedJob
 from tests.builders import job, pod
@@ -46,7 +52,7 @@ def test_a_step_is_being_written_until_it_is_finished(
     assert (tracked.busy, tracked.settled, tracked.assumed) == (False, True, None)
 
 
-def test_a_job_is_hopeless_from_the_first_such_verdict_until_another(tracked: TrackedJob) -> None:
+def test_a_job_never_fits_from_the_first_such_verdict_until_another(tracked: TrackedJob) -> None:
     since = []
     for at, step in enumerate([NO_ROOM, TOO_BIG, TOO_BIG, NO_ROOM, TOO_BIG]):
         tracked.decide(step, at=float(at))
@@ -152,3 +158,30 @@ def test_a_process_that_is_to_end_ends(tracked: TrackedJob) -> None:
         with pytest.raises(ends), failures.about(tracked):
             raise ends
     assert failures.take() == []
+
+
+ALL = {names.SCALED, names.MOVED, names.RESIZED}
+OPTED = Settings(elastic=Range(1, 4), resize=Resize.CPU, migrate="checkpointed")
+OWED = JobState(
+    asked=4,
+    cpu=CpuState(by=frozenset({"shift"})),
+    move=MoveState(source={ReplicaKey("worker", 0): "a"}),
+)
+SHOWN: dict[str, tuple[Settings, JobState, dict[str, object], set[str]]] = {
+    "none without settings": (Settings(), JobState(), {}, set()),
+    "changes that it opted in to": (OPTED, JobState(), {}, ALL),
+    "none before kfext handles it": (OPTED, JobState(), {"phase": None}, set()),
+    "changes that kfext has to revert": (Settings(), OWED, {"phase": None}, ALL),
+    "no CPU while it is suspended": (OPTED, JobState(), {"suspend": True}, ALL - {names.RESIZED}),
+    "none after its end": (OPTED, OWED, {"deleting": True}, set()),
+}
+
+
+@pytest.mark.parametrize(("settings", "state", "of", "want"), SHOWN.values(), ids=SHOWN)
+def test_the_conditions_on_changes_that_a_job_may_have(
+    settings: Settings, state: JobState, of: dict[str, Any], want: set[str]
+) -> None:
+    phase = of.pop("phase", names.PLACED)
+    made = TrackedJob({}, replace(job().worker(2).build(), **of), None, state)
+    made.phase = phase
+    assert made.changes_shown(settings) == want

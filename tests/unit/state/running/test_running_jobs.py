@@ -23,14 +23,3 @@ def test_what_is_shown_is_news_once() -> None:
     assert shown.news() == [(of.tracked, names.RESIZED, MOVED)]
     shown.show(of, names.RESIZED, MOVED)
     assert shown.news() == []
-
-
-def test_of_jobs_that_are_not_followed_nothing_is_shown_any_more() -> None:
-    shown, followed, left = ShownConditions(), running("a"), running("b")
-    among = {"a": followed.tracked, "b": left.tracked}
-    shown.show(left, names.RESIZED, MOVED)
-    for _ in range(2):
-        shown.follow(names.RESIZED, {"a"}, among)
-    assert shown.news() == [(left.tracked, names.RESIZED, None)]
-    shown.follow(names.RESIZED, set(), among)
-    assert shown.news() == [(followed.tracked, names.RESIZED, None)]

@@ -23,6 +23,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.cpu import executor as cpu_executor
 from kfext.state.running.executor import TURN_SECONDS
 from kfext.state.running.running_job import RunningJob
+from tests.builders import loop_of
 from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
 from tests.unit.resizing.history import ACTS, CpuHistory
 
@@ -299,8 +300,8 @@ def test_an_error_of_kfext_leaves_all_as_it_is_and_is_reported(
 def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bed = contended()
-    cpu = bed.planner.companion.executors[2]
+    bed = contended().after(1)
+    cpu = loop_of(bed.planner).executors[2]
     owner, method = {
         "whether it is watched": (cpu, "follows"),
         "what is seen of it": (cpu._signals, "of"),
@@ -328,7 +329,7 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
         raise KeyError("a bug")
 
     bed = favoured()
-    tracked, companions = bed.tracked("short"), bed.planner.companion
+    tracked, companions = bed.tracked("short"), loop_of(bed.planner)
     sizes, _, cpu = companions.executors
     sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
     monkeypatch.setattr(sizes, "advance", lambda now: [(tracked, sized)])

@@ -1,4 +1,4 @@
-"""The companion: the loop that changes running jobs.
+"""The loop that changes running jobs.
 
 Each turn: operations go on, policies propose, one choice is made for all, and the chosen proposals
 begin, at most one for each job. An executor carries out each kind of change. Only jobs with running
@@ -26,8 +26,8 @@ from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.waiting.queue import Queue
 
 
-class Companion:
-    """Decides on the jobs that opted in.
+class ChangeLoop:
+    """Changes the jobs that opted in.
 
     `executors`: one for each kind of change.
     `failures`: errors of kfext in the last `steps`, each with a job.
@@ -54,7 +54,7 @@ class Companion:
         )
 
     def adopt(self, now: Moment) -> None:
-        """Go on with the changes of an earlier controller, and keep the room of stopped jobs."""
+        """Go on with the changes of an earlier controller, and hold capacity for stopped jobs."""
         for executor in self.executors:
             executor.enrol(now)
 
