@@ -140,10 +140,6 @@ class Cluster:
         """Return the priority that the pods of a job will have."""
         return priority_class(job, self.classes).value
 
-    def any_pods_due(self, now: float) -> bool:
-        """Return whether kube-scheduler may soon bind pods that kfext does not place."""
-        return bool(self.plain_pods) or self.claim_tracker.has_loose(now)
-
     def mark(self, job_uid: str) -> None:
         """Mark a job to be decided on again."""
         self.changed.add(job_uid)
