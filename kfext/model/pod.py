@@ -35,7 +35,6 @@ from kfext.names import (
     GPU_SLOT,
     GPU_TERMS,
     KATIB_COLLECTOR,
-    RELEASED,
 )
 
 _LONGEST_MESSAGE = 1024
@@ -96,7 +95,6 @@ class Pod:
     `unschedulable`: the message of kube-scheduler, empty without one.
     `resize_problem`: why the kubelet has not carried out a resize: Deferred, Infeasible or Error;
         None: no problem.
-    `released`: whether its template was marked as released when it was created.
     `annotated`: whether it has any annotation.
     `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
     `reserves`: the slot that it reserves a GPU for; None for all other pods.
@@ -130,7 +128,6 @@ class Pod:
     affinity: Mapping[str, Any] | None = None
     unschedulable: str = ""
     resize_problem: Verdict | None = None
-    released: bool = False
     annotated: bool = False
     checkpoint_request: int = 0
     reserves: int | None = None
@@ -224,7 +221,6 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         affinity=demand.affinity if gated else None,
         unschedulable=unschedulable,
         resize_problem=resize_problem(status),
-        released=RELEASED in annotations,
         annotated=bool(annotations),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,

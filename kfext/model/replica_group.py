@@ -14,8 +14,8 @@ from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
 from kfext.model.podspec import containers_of, cpu_limit, is_guaranteed, local_volume, pod_requests
 from kfext.model.quantity import Resources
-from kfext.model.tolerant import mapping, member, sequence, text
-from kfext.names import DEFAULT_SCHEDULER, NATIVE_GPU, RELEASED
+from kfext.model.tolerant import mapping, sequence, text
+from kfext.names import DEFAULT_SCHEDULER, NATIVE_GPU
 
 _FAILING = frozenset({"Never", "ExitCode"})
 """With these restart policies an exit code may fail the job. ExitCode retries codes from 128 on,
@@ -33,7 +33,6 @@ class ReplicaGroup:
     `replicas`: how many there are.
     `requests`: the requests of one pod.
     `guaranteed`: whether the template requests all that it can use, as in QoS class Guaranteed.
-    `released`: whether the template is marked as released.
     `charge`: what one pod charges to quotas.
     `excess`: the bound of model.bounds that the template is beyond, in words; nothing else of the
         template is read then.
@@ -61,7 +60,6 @@ class ReplicaGroup:
     guaranteed: bool
     constraints: Constraints
     priority_class: str = ""
-    released: bool = False
     networking: Networking = field(default_factory=Networking)
     charge: PodCharge = field(default_factory=PodCharge)
     excess: str = ""
@@ -116,7 +114,6 @@ def parse_groups(
                 constraints=replace(constraints, devices=_devices(requests)),
                 priority_class=text(pod_spec.get("priorityClassName")),
                 networking=parse_networking(template, kind=kind),
-                released=isinstance(member(template, ("metadata", "annotations", RELEASED)), str),
                 charge=replace(pod_charge(created), served=not kind.rendered),
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),

@@ -181,7 +181,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     }
     assert pod.host_ports == (("TCP", 23456),)
     assert pod.scheduler == "volcano"
-    assert (pod.unschedulable, pod.released) == ("no", True)
+    assert pod.unschedulable == "no"
     assert (pod.annotated, pod.checkpoint_request) == (True, 2)
     assert pod.created > 0
     assert gated.gated
