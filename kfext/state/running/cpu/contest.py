@@ -301,9 +301,6 @@ def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
     return ends
 
 
-_TINY = 1e-6
-
-
 def _equal_shares(left: Mapping[Sharer, float], *, cores: float) -> dict[Sharer, float]:
     """Return the cores of each job: equal, but no more than it can use."""
     shares: dict[Sharer, float] = {}
