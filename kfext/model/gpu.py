@@ -12,9 +12,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 from kfext.errors import QuantityError
 from kfext.model.podspec import containers_of, limits_of, requests_of
@@ -233,10 +233,6 @@ class CardNeed:
         ]
         stated = ", ".join(filter(None, terms))
         return f"{COUNTS}{self.units / UNITS:g}" + (f" ({stated})" if stated else "")
-
-    def at(self, slot: int) -> Self:
-        """Return the same need, for one slot only."""
-        return replace(self, slot=slot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def test_a_job_goes_to_another_card_of_a_node_where_a_card_is_closed_to_it() -> 
     assert slots_for(wanted, found, on) == {FIRST: 0}, "the ledger is as it was"
     for fits, slot in ((True, 1), (False, 0)):
         (member,) = wanted
-        card = CardNeed(50).at(slot)
+        card = CardNeed(50, slot=slot)
         there = replace(member, card=card, requests={**uncounted(member.requests), card.name: 1})
         assert still_fits([there], on, limits(closed=closed), assignment=found) is fits
     both = [("a", 0), ("a", 1)]

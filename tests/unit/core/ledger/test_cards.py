@@ -123,8 +123,8 @@ COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
     "memory beside who has a part of all of it": ([(0, HALF)], 1, BIG, 0),
     "a part of the memory that others leave": ([(0, BIG)], 1, HALF, 0),
     "a small part of it": ([(0, BIG)], 1, GpuShare(10).need, 1),
-    "a slot that must be it": ([(0, HALF)], 0, HALF.at(0), 1),
-    "a slot that is full": ([(0, HALF), (0, HALF)], 0, HALF.at(0), 0),
+    "a slot that must be it": ([(0, HALF)], 0, replace(HALF, slot=0), 1),
+    "a slot that is full": ([(0, HALF), (0, HALF)], 0, replace(HALF, slot=0), 0),
 }
 
 
@@ -192,8 +192,8 @@ CHOICES: dict[str, tuple[Present, Sequence[CardNeed], int, list[int] | None]] = 
     "the first of equal ones": ([], [HALF], 0, [0]),
     "two of one job go apart": ([(1, HALF)], [HALF, HALF], 0, [1, 0]),
     "no more than there are GPUs left": ([(1, HALF)], [HALF, HALF], 1, None),
-    "who can go only there comes first": ([(0, HALF)], [HALF, HIGH.at(0)], 0, [1, 0]),
-    "the slot that a pod has": ([], [HALF.at(1)], 0, [1]),
+    "who can go only there comes first": ([(0, HALF)], [HALF, replace(HIGH, slot=0)], 0, [1, 0]),
+    "the slot that a pod has": ([], [replace(HALF, slot=1)], 0, [1]),
 }
 
 
@@ -310,7 +310,8 @@ def test_a_choice_is_found_exactly_if_enough_cards_will_do(
 
 def _can_be_done(on: Ledger, wanted: list[CardNeed]) -> bool:
     possible = [
-        {slot for slot in range(3) if on.free([need.at(slot).name])[0, 0]} for need in wanted
+        {slot for slot in range(3) if on.free([replace(need, slot=slot).name])[0, 0]}
+        for need in wanted
     ]
     unreserved = {
         slot
