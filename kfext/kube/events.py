@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -47,13 +46,11 @@ class EventRecorder:
         *,
         reporter: str,
         instance: str,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.dropped = 0
         self._client = client
         self._reporter = reporter
         self._instance = instance
-        self._wall = wall
         self._queue: asyncio.Queue[tuple[TrainingJob, Object]] = asyncio.Queue(_QUEUE)
         self._recorded: OrderedDict[str, _Recorded] = OrderedDict()
 
@@ -121,7 +118,7 @@ class EventRecorder:
                 "namespace": job.namespace,
                 "name": f"{job.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
             },
-            "eventTime": written_micro_time(self._wall()),
+            "eventTime": written_micro_time(time.time()),
             "reportingController": self._reporter,
             "reportingInstance": self._instance,
             "action": action,

@@ -69,7 +69,6 @@ class LeaseHolder:
         namespace: str = NAMESPACE,
         timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.held = asyncio.Event()
         self._client = client
@@ -79,7 +78,6 @@ class LeaseHolder:
         self._namespace = namespace
         self._timing = timing or Timing()
         self._monotonic = monotonic
-        self._wall = wall
         self._observed: Object = {}
         self._version = ""
         self._observed_at = float("-inf")
@@ -193,7 +191,7 @@ class LeaseHolder:
         return True
 
     def _spec(self, old: Object) -> Object:
-        now = written_micro_time(self._wall())
+        now = written_micro_time(time.time())
         transitions = old.get("leaseTransitions") or 0
         spec = {
             "holderIdentity": self._identity,

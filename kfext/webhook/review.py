@@ -33,13 +33,10 @@ _LONGEST_WARNING = 256  # the API server truncates longer warnings when there ar
 class Bodies:
     """The bodies under way; `held` is their size in bytes."""
 
-    def __init__(
-        self, *, longest: int, most: int = MOST_BYTES, seconds: float = LONGEST_SECONDS
-    ) -> None:
+    def __init__(self, *, longest: int, most: int = MOST_BYTES) -> None:
         self.held = 0
         self._longest = longest
         self._most = most
-        self._seconds = seconds
 
     @asynccontextmanager
     async def of(self, http: web.Request) -> AsyncIterator[bytes]:
@@ -59,10 +56,10 @@ class Bodies:
 
     async def _read(self, http: web.Request, body: bytearray) -> None:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(LONGEST_SECONDS):
                 await self._read_all(http, body)
         except TimeoutError as error:
-            text = f"the body did not arrive within {self._seconds:g} s"
+            text = f"the body did not arrive within {LONGEST_SECONDS:g} s"
             raise web.HTTPRequestTimeout(text=text) from error
         except web.RequestPayloadError as error:
             raise web.HTTPBadRequest(text=f"the body is broken: {error}") from error
