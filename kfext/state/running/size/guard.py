@@ -168,7 +168,7 @@ def _of(taken: Taken, uids: Sequence[str]) -> Taken:
 
 
 def _most(holds: Callable[[int], bool], limit: int) -> int:
-    """Return the largest number up to `most` that holds, or 0; each result was tried.
+    """Return the largest number up to `limit` that holds, or 0; each result was tried.
 
     Small numbers are tried first, since they are the usual answer.
     """
