@@ -108,13 +108,14 @@ def policies_schema() -> str:
 def policies_sample() -> str:
     """Every parameter of every policy with its default."""
     policies = {
-        policy.name: {
-            "mode": str(Mode.ACT),
-            "parameters": {name: _number(of.default) for name, of in policy.parameters.items()},
-        }
-        for policy in POLICIES
+        policy.name: {"mode": str(Mode.ACT), **_sample_parameters(policy)} for policy in POLICIES
     }
     return textwrap.indent(_yaml(policies), " " * 4)
+
+
+def _sample_parameters(policy: Policy) -> dict[str, object]:
+    values = {name: _number(of.default) for name, of in policy.parameters.items()}
+    return {"parameters": values} if values else {}
 
 
 def policies_docs() -> str:
@@ -165,17 +166,19 @@ def _policy(policy: Policy) -> dict[str, Any]:
         }
         for name, of in policy.parameters.items()
     }
+    properties: dict[str, Any] = {
+        "mode": {"description": mode, "type": "string", "enum": [str(mode) for mode in Mode]}
+    }
+    if parameters:
+        properties["parameters"] = {
+            "description": "Constants of the policy. Unset, the built-in ones.",
+            "type": "object",
+            "properties": parameters,
+        }
     return {
         "description": _sentence(policy.effect),
         "type": "object",
-        "properties": {
-            "mode": {"description": mode, "type": "string", "enum": [str(mode) for mode in Mode]},
-            "parameters": {
-                "description": "Constants of the policy. Unset, the built-in ones.",
-                "type": "object",
-                "properties": parameters,
-            },
-        },
+        "properties": properties,
     }
 
 

@@ -10,7 +10,7 @@ import yaml
 from kfext.model.policy import TrainingPolicy, parse_policy
 from kfext.state.running.cpu.cadence import RESIZED
 from kfext.state.running.move.migrate import MIGRATED
-from kfext.state.running.policy import Condition
+from kfext.state.running.policy import Condition, Policy
 from kfext.state.running.registry import CONDITIONS, POLICIES
 from kfext.state.running.size.scale import SCALED
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
@@ -112,3 +112,8 @@ def test_a_page_has_every_reason_of_a_condition(condition: Condition) -> None:
     rows = [only(row["reason"]) for row in table(PAGES[condition.type], "reason")]
     assert len(rows) == len(set(rows))
     assert set(rows) == condition.reasons
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_each_policy_names_a_figure_of_what_it_gains(policy: Policy) -> None:
+    assert policy.evidence in (REPOSITORY / "docs/performance.md").read_text()

@@ -66,7 +66,8 @@ class Policy:
     `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: what it does, in Markdown.
     `condition`: where its work is shown; the executor of this condition carries it out.
     `max_mode`: the highest mode that the settings of a job allow.
-    `parameters`: its constants by name.
+    `evidence`: a row or a heading of docs/performance.md on what it gains.
+    `parameters`: by name, the constants that an administrator may set.
     `without_act`: a sentence on what the other modes do, if they do anything.
     """
 
@@ -74,7 +75,8 @@ class Policy:
     effect: str
     condition: Condition
     max_mode: Callable[[Settings], Mode]
-    parameters: Mapping[str, Parameter]
+    evidence: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
     without_act: str = field(default="", kw_only=True)
 
     def effective(self, settings: Settings) -> PolicyChoice:
@@ -83,14 +85,7 @@ class Policy:
 
     def parameter(self, settings: Settings, name: str) -> float:
         """Return a parameter by the settings of a job."""
-        return self._parameter(settings.companion, name)
-
-    def parameter_for(self, job: JobSignal, name: str) -> float:
-        """Return a parameter that holds for a running job."""
-        return self._parameter(job.policies, name)
-
-    def _parameter(self, choices: Mapping[str, PolicyChoice], name: str) -> float:
-        chosen = choices.get(self.name, PolicyChoice()).parameters
+        chosen = settings.companion.get(self.name, PolicyChoice()).parameters
         return chosen.get(name, self.parameters[name].default)
 
     def applies_to(self, job: JobSignal) -> bool:
@@ -103,9 +98,11 @@ class SignalPolicy(Policy):
     """A policy that decides by signals alone.
 
     `propose`: what the policy would do now. It keeps no state: equal signals get equal advice.
+    `interval`: the seconds between two looks at a job.
     """
 
-    propose: Callable[[Signals], Advice]
+    propose: Callable[[Signals], Advice] = field(kw_only=True)
+    interval: float = field(kw_only=True)
 
     def eligible_jobs(
         self, signals: Signals, why_not: Callable[[JobSignal], str | None]

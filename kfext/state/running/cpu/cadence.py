@@ -4,7 +4,7 @@ A policy visits jobs that share nodes at its interval, and less often while no j
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kfext import names
@@ -13,7 +13,7 @@ from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Resize
 from kfext.model.backoff import exponential_backoff
 from kfext.model.policy import Mode
-from kfext.state.running.policy import Condition, Parameter
+from kfext.state.running.policy import Condition
 from kfext.state.running.signals import JobSignal
 
 RESIZED = Condition(
@@ -29,7 +29,6 @@ RESIZED = Condition(
     ),
 )
 """Whether pods have other CPU than the user wrote."""
-INTERVAL = Parameter(30.0, 10.0, 3600.0, "seconds between two looks at a job")
 
 _MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.ACT}
 
@@ -87,10 +86,8 @@ class Cadence:
     def __init__(self) -> None:
         self._turns: dict[Neighbours, _Turn] = {}
 
-    def due(
-        self, jobs: Iterable[JobSignal], *, interval: Callable[[JobSignal], float], now: float
-    ) -> list[JobSignal]:
-        """Return the jobs that are due now; the shortest interval of neighbours counts, in seconds.
+    def due(self, jobs: Iterable[JobSignal], *, interval: float, now: float) -> list[JobSignal]:
+        """Return the jobs that are due now; `interval`: the seconds between two looks at a job.
 
         While all neighbours are completing, the interval doubles each time, up to eightfold. It
         does not double if they show how far they are, since the order of their ends matters then.
@@ -107,8 +104,7 @@ class Cadence:
                 job.state is GrowthState.COMPLETING and job.left is None for job in group
             )
             idle = turn.idle if turn is not None and completing else 0
-            shortest = min(map(interval, group))
-            wait = exponential_backoff(idle + 1, first=shortest, longest=MOST_INTERVALS * shortest)
+            wait = exponential_backoff(idle + 1, first=interval, longest=MOST_INTERVALS * interval)
             if turn is None or now >= turn.at + wait:
                 turn = _Turn(
                     at=-math.inf if busy else now,
@@ -116,7 +112,7 @@ class Cadence:
                     first=turn is None,
                 )
                 due += group
-            elif turn.first and now < turn.at + shortest:
+            elif turn.first and now < turn.at + interval:
                 due += group
             turns[key] = turn
         self._turns = turns

@@ -201,9 +201,7 @@ class CpuExecutor(Executor):
     def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
         """Return the jobs that a policy visits now."""
         takers = [job for job in signals.jobs if policy.applies_to(job)]
-        due = self._cadences[policy.name].due(
-            takers, interval=lambda job: policy.parameter_for(job, "interval"), now=now
-        )
+        due = self._cadences[policy.name].due(takers, interval=policy.interval, now=now)
         return frozenset(job.uid for job in due)
 
     def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:

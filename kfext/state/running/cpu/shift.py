@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from kfext.core.words import listed
 from kfext.model.qos import QoS
-from kfext.state.running.cpu.cadence import INTERVAL, RESIZED, opted_in
+from kfext.state.running.cpu.cadence import RESIZED, opted_in
 from kfext.state.running.cpu.contest import Part, share_out
-from kfext.state.running.policy import Advice, Parameter, SignalPolicy
+from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import Measure, PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
 
@@ -19,6 +19,10 @@ _STOPPED = 0.95
 """A pod counts as stopped by its limit from this share of the limit."""
 _LEAST_LIMIT = 50
 """The lowest limit in millicores: below it the slices of a CFS period get too short."""
+_CHANGE = 0.1
+"""The part of a limit below which a change is not written."""
+_HEADROOM = 0.2
+"""The part of its use that a pod keeps beyond it, unless its limit stops the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +49,8 @@ SHIFT = SignalPolicy(
     effect="moves CPU between the components of a job",
     condition=RESIZED,
     max_mode=opted_in,
-    parameters={
-        "change": Parameter(
-            0.1, 0.0, 1.0, "the part of a limit below which a change is not written"
-        ),
-        "headroom": Parameter(
-            0.2,
-            0.0,
-            10.0,
-            "what a pod that its limit does not stop keeps beyond its use, as a part of it",
-        ),
-        "interval": INTERVAL,
-    },
+    evidence="`companion --part shift`",
+    interval=30.0,
     propose=_propose,
 )
 
@@ -129,12 +123,12 @@ def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
         return now
     if len({pod.pod.component for pod in shared}) < 2:
         return now if total == sum(now) else [pod.asked for pod in shared]
-    return _divided(job, shared, total)
+    return _divided(shared, total)
 
 
-def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]:
+def _divided(shared: Sequence[_Shared], total: int) -> list[int]:
     """Return the limits by use; a limit that would hardly change stays."""
-    floors = [_floor(pod, SHIFT.parameter_for(job, "headroom")) for pod in shared]
+    floors = [_floor(pod) for pod in shared]
     if sum(floors) > total:
         floors = [min(least_limit(pod.pod), pod.limit) for pod in shared]
     parts = [Part(float(pod.use), floor, total) for pod, floor in zip(shared, floors, strict=True)]
@@ -143,7 +137,7 @@ def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]
         hardly = [
             index
             for index, pod in enumerate(shared)
-            if 0 < abs(limits[index] - pod.limit) < SHIFT.parameter_for(job, "change") * pod.limit
+            if 0 < abs(limits[index] - pod.limit) < _CHANGE * pod.limit
         ]
         if not hardly:
             return limits
@@ -151,9 +145,9 @@ def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]
             parts[index] = Part(parts[index].weight, shared[index].limit, shared[index].limit)
 
 
-def _floor(pod: _Shared, headroom: float) -> int:
+def _floor(pod: _Shared) -> int:
     """Return the least that a pod keeps: its use plus the headroom, or its present limit."""
-    used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + headroom))
+    used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + _HEADROOM))
     return min(max(least_limit(pod.pod), used), pod.limit)
 
 

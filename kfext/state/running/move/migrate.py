@@ -51,6 +51,7 @@ MIGRATE = Policy(
     "there is room that no job waits for",
     condition=MIGRATED,
     max_mode=_opted,
+    evidence="| `spread-0.8`: jobs that fit no single node, `migrate` |",
     parameters={
         "spreadSpeed": Parameter(
             SPREAD_SPEED,

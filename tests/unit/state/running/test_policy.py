@@ -2,14 +2,15 @@
 
 import pytest
 
-from kfext.model.policy import Mode
+from kfext.core.settings.table import Settings
+from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.running.policy import Condition, Parameter, Policy
 from kfext.state.running.signals import JobSignal
 from tests.unit.state.running.jobs import job
 
 DEPTH = Parameter(2.0, 0.0, 9.0, "how deep it is")
 DREAMING = Condition("Dreaming", "Dream", "DreamRefused", frozenset({"DreamRefused"}))
-DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, {"depth": DEPTH})
+DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, "none", {"depth": DEPTH})
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,7 @@ def test_which_jobs_a_policy_looks_at(of: JobSignal, *, want: bool) -> None:
     assert DREAM.applies_to(of) is want
 
 
-def test_a_parameter_is_that_of_the_job_else_the_default() -> None:
-    assert DREAM.parameter_for(job(policy="dream"), "depth") == 2.0
-    assert DREAM.parameter_for(job(policy="dream", parameters={"depth": 3.0}), "depth") == 3.0
+def test_a_parameter_is_of_the_settings_else_the_default() -> None:
+    chosen = Settings(companion={"dream": PolicyChoice(parameters={"depth": 3.0})})
+    assert DREAM.parameter(Settings(), "depth") == 2.0
+    assert DREAM.parameter(chosen, "depth") == 3.0

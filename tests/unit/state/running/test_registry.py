@@ -75,13 +75,13 @@ def test_which_policies_hold_for_a_job(found: dict[str, str], want: dict[str, st
 
 @pytest.mark.parametrize("resize", ["observe", "cpu"])
 def test_the_parameters_of_the_administrator_are_kept(resize: str) -> None:
-    spec = {"companion": {"resize": {"parameters": {"change": 0.05}}}}
+    spec = {"companion": {"resize": {"parameters": {"depth": 0.05}}}}
     settings = settings_of(
         job().annotated(names.RESIZE, resize).build(),
         Namespace("team", MANAGED),
         [parse_policy({"spec": spec})],
     )
-    assert chosen_policies(POLICIES, settings)["resize"].parameters == {"change": 0.05}
+    assert chosen_policies(POLICIES, settings)["resize"].parameters == {"depth": 0.05}
 
 
 SOME = Range(1, 4)

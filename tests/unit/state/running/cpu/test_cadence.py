@@ -4,11 +4,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kfext.core.progress.reported import GrowthState
-from kfext.state.running.cpu.cadence import Cadence, neighbourhoods
+from kfext.state.running.cpu.cadence import Cadence
 from kfext.state.running.signals import JobSignal
 from tests.unit.state.running.jobs import job, pod
 
@@ -30,7 +28,7 @@ def run(cadence: Cadence, jobs: list[JobSignal], *, begin: float, end: float) ->
     due = []
     now = begin
     while now < end:
-        if cadence.due(jobs, interval=lambda _: 30.0, now=now):
+        if cadence.due(jobs, interval=30.0, now=now):
             due.append(now)
         now += TICK
     return due
@@ -86,40 +84,8 @@ def test_F4_one_that_grows_again_ends_the_back_off() -> None:
 def test_a_job_elsewhere_wakes_nobody() -> None:
     cadence, far = Cadence(), on("far", "n2")
     run(cadence, [on("a", "n1", state=COMPLETING)], begin=0, end=40)
-    due = cadence.due([on("a", "n1", state=COMPLETING), far], interval=lambda _: 30.0, now=40)
+    due = cadence.due([on("a", "n1", state=COMPLETING), far], interval=30.0, now=40)
     assert due == [far]
-
-
-def test_the_shortest_interval_of_neighbours_counts() -> None:
-    jobs = [on("a", "n1"), on("b", "n1")]
-    cadence = Cadence()
-
-    def interval(signal: JobSignal) -> float:
-        return {"a": 30.0, "b": 90.0}[signal.uid]
-
-    assert cadence.due(jobs, interval=interval, now=0) == jobs
-    assert cadence.due(jobs, interval=interval, now=30) == jobs
-
-
-JOBS = st.lists(st.frozensets(st.sampled_from(["n1", "n2", "n3", "n4"]), min_size=1), max_size=7)
-
-
-@given(JOBS, st.randoms(use_true_random=False))
-def test_neighbours_are_the_jobs_that_share_nodes(
-    nodes: list[frozenset[str]], random: object
-) -> None:
-    jobs = [on(f"j{at}", *sorted(of)) for at, of in enumerate(nodes)]
-    groups = neighbourhoods(jobs)
-    assert sorted(signal.uid for group in groups for signal in group) == [
-        signal.uid for signal in jobs
-    ]
-    where = [{node for signal in group for node in signal.nodes} for group in groups]
-    assert sum(map(len, where)) == len(set().union(*where))
-    for group in groups:  # none could be divided further
-        assert len(_reached(group)) == len(group)
-    shuffled = list(jobs)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert {frozenset(g) for g in map(_uids, neighbourhoods(shuffled))} == set(map(_uids, groups))
 
 
 def _uids(group: tuple[JobSignal, ...]) -> frozenset[str]:
