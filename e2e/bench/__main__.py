@@ -8,18 +8,14 @@ import click
 
 from e2e.bench import (
     first_bind,
-    fits,
     gang,
     plan,
-    polling,
-    quality,
     review,
     scale_idle,
     scale_live,
     scale_queue,
     tick,
     train_job,
-    worst,
 )
 from e2e.bench import network as network_bench
 from e2e.bench.bed import kfext_cluster
@@ -40,14 +36,12 @@ from e2e.testbed.progress import say, step
 _PURE: dict[str, Callable[..., str]] = {
     "plan": plan.measure,
     "tick": tick.measure,
-    "quality": quality.measure,
     "simulate": simulate.measure,
 }
 _ON_A_CLUSTER: dict[str, Callable[..., str]] = {
     "review": review.measure,
     "first-bind": first_bind.measure,
     "gang": gang.measure,
-    "fits": fits.measure,
 }
 _SCALE: dict[str, Callable[..., str]] = {
     "scale-queue": scale_queue.measure,
@@ -55,10 +49,8 @@ _SCALE: dict[str, Callable[..., str]] = {
     "scale-idle": scale_idle.measure,
 }
 """Each on a cluster of its own; `scale` is all three."""
-_ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": polling.measure}
-"""Each on a cluster of its own too."""
-_COMPANION = ("polling", "companion", "overhead", "rescale", "stream")
-"""All of them are the companion's; its name alone is all five."""
+_COMPANION = ("companion", "overhead", "rescale", "stream")
+"""All of them are the companion's; its name alone is all four."""
 _LINK = "1gbit"
 
 
@@ -70,7 +62,7 @@ _LINK = "1gbit"
             *("all", *_PURE, "cluster", "companion", "overhead", "rescale", "stream"),
             *("network", "peers", "trainjob", "gpu-share"),
             *_ON_A_CLUSTER,
-            *("scale", *_SCALE, *_ALONE),
+            *("scale", *_SCALE),
         ]
     ),
     default="all",
@@ -160,8 +152,6 @@ def main(
     for name in [name for name in _SCALE if what in ("all", "scale", name)]:
         run(name, partial(_SCALE[name], quick=quick))
     of_companion = _COMPANION if what == "companion" and not (part or calibrate) else ()
-    for name in [name for name in _ALONE if what in ("all", name) or name in of_companion]:
-        run(name, partial(_ALONE[name], quick=quick))
 
     def stored(measure: Callable[..., str], *, usually: int = 3) -> Callable[..., str]:
         often = 1 if quick else repeats or usually

@@ -119,10 +119,10 @@ def with_client(bench: Bench, measure: Callable[[Client], Awaitable[T]]) -> T:
 
 
 @contextmanager
-def scale_cluster(name: str, *, hooks: bool = False) -> Iterator["ScaleBench"]:
+def scale_cluster(name: str) -> Iterator["ScaleBench"]:
     """Run such a cluster for the time of a `with` block; nothing of it remains.
 
-    Without `hooks` the driver does what the webhooks do, so that they do not share the processor.
+    The driver does what the webhooks do, so that they do not share the processor.
     """
     with lifecycle.running(f"bench-{name}", fast=True) as bed:
         bench = ScaleBench(bed)
@@ -131,8 +131,7 @@ def scale_cluster(name: str, *, hooks: bool = False) -> Iterator["ScaleBench"]:
         with_client(bench, _create_policy)
         for process in _STOPPED:
             bed.stop_process(process)
-        if not hooks:
-            bench.remove_hooks()
+        bench.remove_hooks()
         yield bench
 
 

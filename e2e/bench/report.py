@@ -161,15 +161,6 @@ GANGS_TO_KUEUE = {50: Target(">=", 1.2), 200: Target(">=", 1.1)}
 CPU_TO_KUEUE = Target("<", 1.0)
 """CPU seconds of the whole testbed: kfext divided by Kueue."""
 
-WORST_REVIEW = Target("<=", 250.0, "ms")
-"""Of the most expensive object that the API server accepts."""
-WORST_CONTROLLER = Target("<=", 100.0, "ms")
-"""From its JSON to the decision."""
-WORST_KEPT = Target("<=", 20.0, "MiB")
-"""Of it, in the controller."""
-WORST_MEMORY = Target("<=", 512.0, "MiB")
-"""The memory limit of the controller."""
-
 NETWORK_GAIN = Target(">=", 20.1, "%")
 """Training time saved by one node and the host network, against two nodes and the overlay: the
 most that CMS-DL has published for one job."""

@@ -1,10 +1,10 @@
-"""Reviews over TLS: latency and throughput of kfext's webhooks and of kopf's webhook server.
+"""Reviews over TLS: latency and throughput of kfext's webhooks.
 
-Both are processes of their own with certificates of a real authority, and answer the same
-AdmissionReviews (a PyTorchJob of 11 KB, a pod of 5 KB) with patches that come to the same object,
-which is checked first. Latency is at 200 reviews a second, open loop; throughput is the closed loop
-of 32 connections. The load comes from a third process, so on two cores the throughput of a fast
-server is as much the generator's. Repeats alternate between the servers.
+The webhook is a process of its own with the certificate of a real authority, and answers
+AdmissionReviews (a PyTorchJob of 11 KB, a pod of 5 KB) with patches. Latency is at 200 reviews a
+second, open loop; throughput is the closed loop of 32 connections. The load comes from another
+process, so on two cores the throughput of a fast server is as much the generator's. Repeats
+alternate between the kinds.
 
 The reviews are made of what the API server answers to a dry run, so defaults, managed fields and
 the service account's volume are in them; environment variables pad them to their size.
@@ -17,14 +17,11 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import jsonpatch
 import orjson
 import urllib3
 
@@ -32,7 +29,6 @@ from e2e.bench import report
 from e2e.bench.bed import Bench
 from e2e.bench.crowd import job_body, pod_body
 from e2e.bench.report import quantile, spread, table
-from e2e.harness.wait import until
 from kfext.names import MANAGED
 
 _SIZES = {"job": 11_000, "pod": 5_000}
@@ -47,12 +43,7 @@ Object = dict[str, Any]
 _NAMESPACE = "bench-review"
 _RATE = 200
 _CONNECTIONS = 32
-_PATHS = {
-    ("kopf", "job"): "/job",
-    ("kopf", "pod"): "/pod",
-    ("kfext", "job"): "/mutate-job",
-    ("kfext", "pod"): "/mutate-pod",
-}
+_PATHS = {"job": "/mutate-job", "pod": "/mutate-pod"}
 
 
 def write_bodies(bench: Bench, namespace: str, folder: Path) -> dict[str, Path]:
@@ -159,42 +150,37 @@ def measure(bench: Bench, *, quick: bool) -> str:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": labels}
     bench.testbed.api.create("/api/v1/namespaces", body)
     bodies = write_bodies(bench, _NAMESPACE, bench.testbed.folder / "reviews")
-    runs: dict[tuple[str, str], list[Run]] = {}
-    with _kopf(bench) as kopf:
-        servers = {"kopf": kopf, "kfext": _ours(bench)}
-        for kind, file in bodies.items():
-            _same(kind, servers, file.read_bytes().splitlines()[0])
-        for _ in range(repeats):
-            for (who, kind), path in _PATHS.items():
-                server = Server(servers[who].url + path, servers[who].authority)
-                run = _run(server, bodies[kind], open_seconds, closed_seconds)
-                runs.setdefault((kind, who), []).append(run)
+    url, authority = bench.reviews_url, _authority(bench)
+    servers = {kind: Server(url + path, authority) for kind, path in _PATHS.items()}
+    for kind, server in servers.items():
+        _check(server, kind, bodies[kind].read_bytes().splitlines()[0])
+    runs: dict[str, list[Run]] = {}
+    for _ in range(repeats):
+        for kind, server in servers.items():
+            run = _run(server, bodies[kind], open_seconds, closed_seconds)
+            runs.setdefault(kind, []).append(run)
     return table(
         f"Reviews over TLS, {repeats} repeats of {open_seconds:.0f} s + {closed_seconds:.0f} s",
         (
-            *("review", "server", f"p50 ms at {_RATE}/s", f"p99 ms at {_RATE}/s"),
+            *("review", f"p50 ms at {_RATE}/s", f"p99 ms at {_RATE}/s"),
             *(f"reviews/s, {_CONNECTIONS} conn.", "errors", "generator late p99 ms"),
         ),
-        [_row(kind, who, of) for (kind, who), of in sorted(runs.items(), reverse=True)],
+        [_row(kind, of) for kind, of in sorted(runs.items(), reverse=True)],
     )
 
 
-def _row(kind: str, who: str, runs: list[Run]) -> tuple[str, ...]:
-    p50, p99 = [run.p50 for run in runs], [run.p99 for run in runs]
-    rates = [run.rate for run in runs]
+def _row(kind: str, runs: list[Run]) -> tuple[str, ...]:
     errors = sum(run.errors for run in runs)
 
     def judged(target: report.Target, values: list[float], digits: int) -> str:
-        verdict = target.judge(median(values)) if who == "kfext" else ""
-        return f"{spread(values, digits=digits)} {verdict}".strip()
+        return f"{spread(values, digits=digits)} {target.judge(median(values))}"
 
     return (
         kind,
-        who,
-        judged(report.REVIEW_P50, p50, 2),
-        judged(report.REVIEW_P99, p99, 2),
-        judged(report.REVIEW_RATE, rates, 0),
-        f"{errors} {report.REVIEW_ERRORS.judge(errors) if who == 'kfext' else ''}".strip(),
+        judged(report.REVIEW_P50, [run.p50 for run in runs], 2),
+        judged(report.REVIEW_P99, [run.p99 for run in runs], 2),
+        judged(report.REVIEW_RATE, [run.rate for run in runs], 0),
+        f"{errors} {report.REVIEW_ERRORS.judge(errors)}",
         spread([run.late for run in runs]),
     )
 
@@ -227,59 +213,22 @@ def _load(server: Server, bodies: Path, seconds: float, *options: str) -> dict[s
     return figures
 
 
-def _ours(bench: Bench) -> Server:
+def _authority(bench: Bench) -> Path:
+    """Return a file with the authority of the webhook's certificate."""
     hooks = bench.kube.get(
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kfext"
     )
     bundle = bench.testbed.folder / "reviews" / "kfext-ca.crt"
     bench.wait_hooks()  # until then the bundle may not be there
     bundle.write_bytes(base64.b64decode(hooks["webhooks"][0]["clientConfig"]["caBundle"]))
-    return Server(bench.reviews_url, bundle)
+    return bundle
 
 
-@contextmanager
-def _kopf(bench: Bench) -> Iterator[Server]:
-    bed = bench.testbed
-    pair = bed.pki.server("kopf", hosts=["localhost", "127.0.0.1"])
-    port = bed.new_port()
-    process = bed.start_process(
-        [
-            *(sys.executable, "-m", "e2e.bench.kopf_server", f"--kubeconfig={bed.kubeconfig}"),
-            *(f"--port={port}", f"--certificate={pair.certificate}", f"--key={pair.key}"),
-        ],
-        name="kopf",
-    )
-    server = Server(f"https://127.0.0.1:{port}", bed.pki.authority.certificate)
-    try:
-        until(lambda: process.poll() is not None or _listens(server), what="kopf serves")
-        yield server
-    finally:
-        bed.stop_process("kopf")
-
-
-def _listens(server: Server) -> bool:
-    try:
-        return bool(_post(server, "/job", b"{}").status)
-    except urllib3.exceptions.HTTPError:
-        return False
-
-
-def _same(kind: str, servers: dict[str, Server], review: bytes) -> None:
-    """Check that both servers come to the same object. Raises RuntimeError."""
-    before = json.loads(review)["request"]["object"]
-    after = []
-    for who, server in servers.items():
-        answer = _post(server, _PATHS[who, kind], review)
-        response = answer.json()["response"] if answer.status == 200 else {}
-        if not response.get("patch"):
-            raise RuntimeError(f"{who} answers a {kind} with {answer.status}: {answer.data!r}")
-        after.append(jsonpatch.apply_patch(before, json.loads(base64.b64decode(response["patch"]))))
-    if after[0] != after[1]:
-        raise RuntimeError(f"the {kind} differs: {jsonpatch.make_patch(*after)}")
-
-
-def _post(server: Server, path: str, body: bytes) -> Any:
+def _check(server: Server, kind: str, review: bytes) -> None:
+    """Check that a review is answered with a patch. Raises RuntimeError."""
     with urllib3.PoolManager(ca_certs=str(server.authority), retries=False) as pool:
-        return pool.request(
-            "POST", server.url + path, body=body, headers={"Content-Type": "application/json"}
+        answer = pool.request(
+            "POST", server.url, body=review, headers={"Content-Type": "application/json"}
         )
+    if answer.status != 200 or not answer.json()["response"].get("patch"):
+        raise RuntimeError(f"a {kind} is answered with {answer.status}: {answer.data!r}")

@@ -3,6 +3,13 @@
 Rounds: every node gets one pod that is pinned to it, or every group of nodes one free pod; both
 sides judge; what was bound stays and takes its room from the next round. A few pods end in
 between, which gives their room back.
+
+Verdicts may differ in documented classes only:
+- host address: a port on one address of a node counts as taken on all, so kfext is the stricter;
+- pod affinity, topology spread, unbound volumes: not modelled, so kfext does not place jobs that
+  have them; the verdict here is on the rest of the pod;
+- set at admission: overhead and node selector of a RuntimeClass are in the pod and not in the
+  template; kfext sees them when the pods exist, and plans anew before it releases them.
 """
 
 import re
@@ -14,7 +21,14 @@ from typing import Any
 from urllib.parse import quote
 
 from e2e.harness.kube import Kube, Object
-from e2e.harness.odd_objects import ODD, Odd, OddPod, runtime_classes
+from e2e.harness.odd_objects import (
+    AT_ADMISSION,
+    HOST_ADDRESS,
+    ODD,
+    Odd,
+    OddPod,
+    runtime_classes,
+)
 from e2e.harness.wait import until
 from e2e.testbed.api import is_ready
 from e2e.testbed.cluster import Testbed
@@ -63,6 +77,15 @@ class Compared:
     def template_agreed(self) -> bool:
         """The same for what kfext knows before there is a pod."""
         return self.bound in self.fits_template if self.bound else not self.fits_template
+
+    @property
+    def explained(self) -> bool:
+        """Whether a disagreement is of a documented class, in the direction that the class says."""
+        if self.pod.known == AT_ADMISSION:
+            return self.agreed
+        if self.pod.known == HOST_ADDRESS:
+            return bool(self.bound)
+        return bool(self.pod.known) and not self.bound
 
     @property
     def causes(self) -> frozenset[str]:

@@ -5,11 +5,11 @@ import json
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
-from e2e.bench.worst_objects import Object
 from e2e.testbed.cluster import Testbed
 from kfext import errors
 from kfext.kube import client as module
@@ -284,7 +284,7 @@ async def test_who_may_not_write_any_more_reads_only(
 # --- pages: a page that is too large is asked for again with fewer objects -----------------------
 
 
-def padded(name: str, size: int) -> Object:
+def padded(name: str, size: int) -> dict[str, Any]:
     return {**item(name, 1), "spec": "x" * size}
 
 

@@ -13,9 +13,9 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from e2e.bench import worst_objects
 from kfext import names
 from kfext.webhook.review import LIMIT, MOST_VALUES, Bodies
+from tests import largest_objects
 from tests.unit.objects import job, json_values, odd_jobs, odd_pods, pod
 
 from .conftest import Service, review
@@ -143,9 +143,9 @@ async def test_an_object_with_too_many_values_is_admitted_unchanged_with_a_warni
     assert f"more than the {MOST_VALUES} that kfext handles" in response["warnings"][0]
 
 
-@pytest.mark.parametrize("what", worst_objects.jobs())
+@pytest.mark.parametrize("what", largest_objects.jobs())
 async def test_the_largest_jobs_are_admitted_with_little_work(service: Service, what: str) -> None:
-    response = await service.review(JOB, worst_objects.jobs()[what]())
+    response = await service.review(JOB, largest_objects.jobs()[what]())
     assert response["allowed"] is True
     assert len(orjson.dumps(response.get("patch", []))) < 20_000
 

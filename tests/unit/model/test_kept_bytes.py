@@ -8,11 +8,11 @@ from copy import deepcopy
 import msgspec
 import pytest
 
-from e2e.bench import worst_objects
-from e2e.bench.worst_objects import Object
 from kfext import names
 from kfext.kube.wire import decode_pod, decode_rendered
 from kfext.state.mirror.cluster import Cluster
+from tests import largest_objects
+from tests.largest_objects import Object
 
 JOB_BYTES = 100_000
 """Of one job in the mirror; an ordinary one has a tenth."""
@@ -47,9 +47,9 @@ def as_stored(raw: Object, uid: str = "uid-1") -> bytes:
     return msgspec.json.encode(stored)
 
 
-@pytest.mark.parametrize("what", worst_objects.jobs())
+@pytest.mark.parametrize("what", largest_objects.jobs())
 def test_of_a_large_job_little_is_kept(what: str) -> None:
-    written = as_stored(worst_objects.jobs()[what]())
+    written = as_stored(largest_objects.jobs()[what]())
 
     def take() -> Cluster:
         cluster = Cluster()
@@ -59,16 +59,16 @@ def test_of_a_large_job_little_is_kept(what: str) -> None:
     assert keeps_less_than(JOB_BYTES, take)
 
 
-@pytest.mark.parametrize("what", worst_objects.jobsets())
+@pytest.mark.parametrize("what", largest_objects.jobsets())
 def test_of_a_large_jobset_little_is_kept(what: str) -> None:
-    written = as_stored(worst_objects.jobsets()[what]())
+    written = as_stored(largest_objects.jobsets()[what]())
     assert keeps_less_than(JOB_BYTES, lambda: decode_rendered(written))
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["running", "gated"])
-@pytest.mark.parametrize("what", worst_objects.pods())
+@pytest.mark.parametrize("what", largest_objects.pods())
 def test_of_a_large_pod_little_is_kept(what: str, *, gated: bool) -> None:
-    raw = worst_objects.pods()[what]()
+    raw = largest_objects.pods()[what]()
     if gated:
         raw["spec"]["schedulingGates"] = [{"name": names.GATE}]
     written = as_stored(raw)
@@ -81,7 +81,7 @@ def test_many_different_pods_share_one_bounded_cache() -> None:
 
     stored = [
         as_stored(
-            worst_objects.pod("p", affinity=affinity, nodeSelector={"k": str(number)}),
+            largest_objects.pod("p", affinity=affinity, nodeSelector={"k": str(number)}),
             uid=f"uid-{number}",
         )
         for number in range(2000)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench import worst_objects
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import ReviewContext
@@ -18,6 +17,7 @@ from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from tests import largest_objects
 from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
 
@@ -266,7 +266,7 @@ def test_a_job_beyond_a_bound_stays_as_it_is_though_it_is_held() -> None:
 
 
 def test_the_largest_job_is_made_elastic_like_any_other() -> None:
-    raw = worst_objects.jobs()["what makes it elastic"]()
+    raw = largest_objects.jobs()["what makes it elastic"]()
     assert verdict(raw)
 
 

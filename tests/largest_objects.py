@@ -1,8 +1,7 @@
-"""The most expensive jobs, JobSets and pods that the API server accepts, one for each dimension.
+"""The largest jobs, JobSets and pods that a webhook is sent, one for each dimension.
 
 etcd takes 1.5 MiB an object, annotations have 256 KiB. Each object is one large part, and nothing
-else. A webhook gets all of them; some the API server cannot store then, because its defaults and
-the owners of list elements, which it notes, make them larger, or because it takes too long itself.
+else.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from kfext.names import ELASTIC, HELD, METRICS, NETWORK
+from kfext.names import ELASTIC, METRICS, NETWORK
 
 Object = dict[str, Any]
 
@@ -74,14 +73,6 @@ def _one(**fields: Any) -> list[Object]:
     return [{"name": "pytorch", "image": "trainer", **fields}]
 
 
-def _containers(*, each: int) -> Object:
-    return {"containers": _many(_container, each=each)}
-
-
-def _sidecars(*, each: int) -> Object:
-    return {"initContainers": _many(_sidecar, each=each)}
-
-
 def _made_elastic() -> Object:
     """Return the job that costs most: its templates are compared, its script is parsed."""
     env = _many(lambda at: {"name": f"V{at}", "value": "v"}, each=32, of=ETCD_BYTES // 2 - 70_000)
@@ -93,14 +84,9 @@ def _made_elastic() -> Object:
     return raw
 
 
-def _host_ports(*, each: int) -> Object:
-    ports = _many(lambda at: {"containerPort": 1 + at, "hostPort": 1 + at}, each=each)
-    return {"containers": _one(ports=ports)}
-
-
 SPECS: Mapping[str, Callable[[], Object]] = {
-    "containers": lambda: _containers(each=26),
-    "init containers with resources": lambda: _sidecars(each=100),
+    "containers": lambda: {"containers": _many(_container, each=26)},
+    "init containers with resources": lambda: {"initContainers": _many(_sidecar, each=100)},
     "empty tolerations": lambda: {"tolerations": _many(lambda _: {}, each=3)},
     "tolerations": lambda: {
         "tolerations": _many(lambda at: {"key": f"k{at}", "operator": "Exists"}, each=38)
@@ -132,7 +118,11 @@ SPECS: Mapping[str, Callable[[], Object]] = {
     "node selector": lambda: {
         "nodeSelector": dict.fromkeys(_many(lambda at: f"k{at}", each=13), "v")
     },
-    "host ports": lambda: _host_ports(each=40),
+    "host ports": lambda: {
+        "containers": _one(
+            ports=_many(lambda at: {"containerPort": 1 + at, "hostPort": 1 + at}, each=40)
+        )
+    },
     "environment": lambda: {
         "containers": _one(env=_many(lambda at: {"name": f"V{at}", "value": "v"}, each=32))
     },
@@ -140,15 +130,6 @@ SPECS: Mapping[str, Callable[[], Object]] = {
     "volumes": lambda: {"volumes": _many(lambda at: {"name": f"v{at}", "emptyDir": {}}, each=34)},
 }
 """What is large -> the fields of a pod spec."""
-_STORABLE: Mapping[str, Callable[[], Object]] = {
-    **SPECS,
-    "containers": lambda: _containers(each=150),
-    "init containers with resources": lambda: _sidecars(each=260),
-    "host ports": lambda: _host_ports(each=150),
-}
-"""The same, as large as the API server stores them."""
-_IN_TEMPLATES_ALONE = "empty tolerations"
-"""The API server judges the tolerations of a pod, not of a template; these are invalid."""
 
 _REGEX = "stdout:(?P<value>x)(?i:" + "[ -~]" * 45 + ")"
 ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
@@ -167,16 +148,10 @@ ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
 """What is large -> the annotations of a job."""
 
 
-def jobs(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
-    """Return what makes each job, by what is large in it.
-
-    `storable`: only what the API server stores.
-    """
+def jobs() -> Mapping[str, Callable[[], Object]]:
+    """Return what makes each job, by what is large in it."""
     return {
-        **{
-            what: partial(_job_of, make)
-            for what, make in (_STORABLE if storable else SPECS).items()
-        },
+        **{what: partial(_job_of, make) for what, make in SPECS.items()},
         **{what: partial(_annotated, make) for what, make in ANNOTATIONS.items()},
         "annotations of a template": lambda: _in_template("", each=11),
         "annotations of kfext in a template": lambda: _in_template("kfext.dev/", each=21),
@@ -186,10 +161,9 @@ def jobs(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
     }
 
 
-def pods(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
-    """Return what makes each pod; see `jobs`."""
-    specs = {what: make for what, make in _STORABLE.items() if what != _IN_TEMPLATES_ALONE}
-    return {what: partial(_pod_of, make) for what, make in (specs if storable else SPECS).items()}
+def pods() -> Mapping[str, Callable[[], Object]]:
+    """Return what makes each pod, by what is large in it."""
+    return {what: partial(_pod_of, make) for what, make in SPECS.items()}
 
 
 def jobsets() -> Mapping[str, Callable[[], Object]]:
@@ -208,13 +182,6 @@ def jobsets() -> Mapping[str, Callable[[], Object]]:
         ),
         **{what: partial(_jobset_of, make) for what, make in SPECS.items()},
     }
-
-
-def train_job(namespace: str) -> Object:
-    """Return the held TrainJob that the JobSets name as their owner."""
-    metadata = {"namespace": namespace, "uid": _OWNER["uid"], "annotations": {HELD: "true"}}
-    made = {key: _OWNER[key] for key in ("apiVersion", "kind")}
-    return {**made, "metadata": {**metadata, "name": _OWNER["name"]}, "spec": {"suspend": True}}
 
 
 _OWNER: Object = {
