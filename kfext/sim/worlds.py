@@ -44,7 +44,7 @@ def random_world(seed: int) -> World:
 def stream(seed: int) -> World:
     """Return nine jobs that come within five minutes to eight slots, as in e2e/bench/stream."""
     random = Random(seed)
-    jobs = random.sample(_STREAM, len(_STREAM))
+    jobs = random.sample(STREAM, len(STREAM))
     times = [0.0, *sorted(random.uniform(0, 300) for _ in jobs[1:])]
     nodes = {f"node-{number}": 2000 for number in range(4)}
     return World(nodes, tuple(map(arriving, jobs, times)))
@@ -70,7 +70,7 @@ def _rigid(name: str, pods: int, steps: int, seconds: float) -> JobSpec:
     return replace(spec, starts=6.0, meets=7.0)
 
 
-_STREAM = (
+STREAM = (
     _torch("elastic-wide", 2, 4, 8, 600),
     _torch("elastic-pair", 1, 2, 6, 450),
     _torch("elastic-late", 1, 4, 8, 520),
@@ -81,6 +81,7 @@ _STREAM = (
     _rigid("rigid-pair-three", 2, 4200, 0.0148),
     _rigid("rigid-four", 4, 4000, 0.0255),
 )
+"""The jobs of `stream`, which e2e/bench/stream runs on real nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from e2e.bench.companion.arms import DECIDES
 from e2e.bench.companion.tables import percent
 from e2e.bench.report import SENDING, Target, spread, table
 from e2e.bench.store import Interleaved, Store
-from e2e.bench.stream.arms import QUICK_PARAMETERS
+from e2e.bench.stream.run import QUICK_PARAMETERS
 from e2e.testbed import lifecycle, paths
 from e2e.testbed.progress import say, step
 from e2e.testbed.realnodes import nodes

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from e2e.bench.companion.arms import DEAD, ONCE, OURS, Arm, arms, killed, plain_and, resizing
+from e2e.bench.companion.arms import DEAD, OURS, Arm, killed, plain_and, resizing
 from e2e.bench.companion.run import Bench, run
 from e2e.bench.companion.site import MILLICORES, REQUEST, Pod, Pods, Site, one_cpu, running
 from e2e.bench.companion.tables import arms_table, jobs_table, raised, shift_table
@@ -223,14 +223,10 @@ def measure(
 def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: int) -> list[Bench]:
     """Return the benches of jobs that share a node."""
     few, many = few_and_many(step_cpu, quick=quick)
+    arms = plain_and(OURS, resizing)
     found = {
-        "three": Bench(
-            few,
-            {**arms(few.interval), DEAD: partial(killed, len(few.arrivals))},
-            repeats=repeats,
-            once=ONCE,
-        ),
-        "ten": Bench(many, arms(many.interval), repeats=repeats, once=ONCE),
+        "three": Bench(few, {**arms, DEAD: partial(killed, len(few.arrivals))}, repeats=repeats),
+        "ten": Bench(many, arms, repeats=repeats),
     }
     return [bench for part, bench in found.items() if part in parts]
 

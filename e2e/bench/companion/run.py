@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -65,7 +65,6 @@ class Outcome:
 
     jobs: dict[str, Job]
     resizes: int
-    refused: int
     beside: float
 
     @property
@@ -118,7 +117,7 @@ class _Run:
             self._arm.stop()
         elapsed = time.time() - self._began
         others = _busy_seconds() - busy - (self._pods.node.cpu_seconds() - own)
-        return Outcome(self._jobs, self._arm.resizes, self._arm.refused, others / elapsed)
+        return Outcome(self._jobs, self._arm.resizes, others / elapsed)
 
     def _submit_due(self, elapsed: float) -> None:
         while self._coming and self._coming[0].seconds <= elapsed:
@@ -168,18 +167,16 @@ Runs = Mapping[str, Sequence[Outcome]]
 
 
 class Bench:
-    """A schedule under `arms`, each of them `repeats` times; the arms in `once` run once."""
+    """A schedule under `arms`, each of them `repeats` times."""
 
-    def __init__(
-        self, schedule: Schedule, arms: Makers, *, repeats: int, once: Collection[str] = ()
-    ) -> None:
+    def __init__(self, schedule: Schedule, arms: Makers, *, repeats: int) -> None:
         self.schedule = schedule
         self._makers = dict(arms)
         stores = {
             name: Store(f"{schedule.name} {name}", [repr(schedule)], [*_FRAME, *make().sources])
             for name, make in self._makers.items()
         }
-        self._runs = Interleaved(stores, repeats=repeats, once=once)
+        self._runs = Interleaved(stores, repeats=repeats)
 
     def missing(self) -> list[tuple[int, str]]:
         """Return repeat and arm of each run that is not stored, the arms in turn."""

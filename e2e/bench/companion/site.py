@@ -26,8 +26,6 @@ Object = dict[str, Any]
 MILLICORES = 20
 REQUEST = f"{MILLICORES}m"
 """The CPU request of every pod: all have the same weight, and next to none is reserved."""
-SMALLEST_CAP = 50
-"""In millicores: below, a pod gets less than one slice of the kernel's scheduler in a period."""
 _STRATEGIC = "application/strategic-merge-patch+json"
 _COMPONENTS = ("pod-resize",)
 """Beside the components of the default overlay."""
@@ -73,16 +71,9 @@ class Pods:
         text: str = self.bed.api.get(f"{self.path}/{pod}/log?timestamps=true")
         return lines_of(text.encode())
 
-    def cap(self, pod: Pod, millicores: int) -> bool:
-        """Set the CPU limit of a pod that runs; return whether the API server took it."""
-        return self._resize(pod, "limits", max(SMALLEST_CAP, millicores))
-
     def request(self, pod: Pod, millicores: int) -> bool:
         """Set the CPU request of a pod that runs; return whether the API server took it."""
-        return self._resize(pod, "requests", millicores)
-
-    def _resize(self, pod: Pod, of: str, millicores: int) -> bool:
-        resources = {of: {"cpu": f"{millicores}m"}}
+        resources = {"requests": {"cpu": f"{millicores}m"}}
         patch = {"spec": {"containers": [{"name": pod.container, "resources": resources}]}}
         try:
             self.bed.api.request("PATCH", f"{self.path}/{pod.name}/resize", patch, kind=_STRATEGIC)

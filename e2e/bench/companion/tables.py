@@ -63,7 +63,7 @@ def arms_table(schedule: Schedule, runs: Runs) -> str:
     head = (
         "arm", "mean job", "best job", "worst job", "makespan",
         f"jobs improved by over {most:.1f} %", "jobs worse by over that",
-        "resizes", "refused", "cores in use beside the node",
+        "resizes", "cores in use beside the node",
     )  # fmt: skip
     rows = [_plain_row(runs), *(_row(runs, arm, most) for arm in runs if arm != PLAIN)]
     count = len(schedule.arrivals)
@@ -82,7 +82,7 @@ def _plain_row(runs: Runs) -> tuple[str, ...]:
         f"{spread([min(sample) for sample in seconds], digits=0)} s",
         f"{spread([max(sample) for sample in seconds], digits=0)} s",
         f"{spread([run.makespan for run in found], digits=0)} s",
-        "", "", "", "",
+        "", "", "",
         spread([run.beside for run in found]),
     )  # fmt: skip
 
@@ -99,7 +99,6 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
         percent(changes(*([run.makespan for run in some] for some in (plain, found)))),
         *beyond(jobs, most),
         spread([run.resizes for run in found], digits=0),
-        spread([run.refused for run in found], digits=0),
         spread([run.beside for run in found]),
     )
 

@@ -123,11 +123,10 @@ class Arriving(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Jobs as they come. `interval`: of whoever acts on them; `lasts`: about how long; seconds."""
+    """Jobs as they come. `lasts`: about how many seconds they take."""
 
     name: str
     arrivals: tuple[Arriving, ...]
-    interval: float
     lasts: float = field(repr=False)
 
     @property
@@ -135,7 +134,7 @@ class Schedule:
         """How a table names it."""
         last = max(arrival.seconds for arrival in self.arrivals)
         count = len(self.arrivals)
-        return f"{count} jobs within {last:.0f} s, interval {self.interval:g} s"
+        return f"{count} jobs within {last:.0f} s"
 
 
 PROGRAMS = (
@@ -153,7 +152,6 @@ def schedule(
     *,
     works: Sequence[float],
     within: float,
-    interval: float,
     step_cpu: StepCpu,
     seed: int = SEED,
 ) -> Schedule:
@@ -177,33 +175,33 @@ def schedule(
         )
         for number, (seconds, program, work) in enumerate(zip(times, chosen, each, strict=True))
     )
-    return Schedule(name, arrivals, interval, lasts=sum(each) + count * _START_CPU)
+    return Schedule(name, arrivals, lasts=sum(each) + count * _START_CPU)
 
 
 def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
     """Return one job that has the node for itself."""
     program = PROGRAMS[0]
     only = Arrival(0.0, program.name, program, round(work / step_cpu[program.name]))
-    return Schedule("alone", (only,), interval=30.0, lasts=work + _START_CPU)
+    return Schedule("alone", (only,), lasts=work + _START_CPU)
 
 
 def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
     """Return three jobs of equal work, where the last to come is the last to end, and ten."""
     if quick:
         return (
-            schedule("three", 3, works=[36], within=25, interval=10, step_cpu=step_cpu),
-            schedule("ten", 10, works=[5, 8, 16], within=25, interval=10, step_cpu=step_cpu),
+            schedule("three", 3, works=[36], within=25, step_cpu=step_cpu),
+            schedule("ten", 10, works=[5, 8, 16], within=25, step_cpu=step_cpu),
         )
     return (
-        schedule("three", 3, works=[110], within=80, interval=30, step_cpu=step_cpu),
-        schedule("ten", 10, works=[25, 40, 80], within=100, interval=30, step_cpu=step_cpu),
+        schedule("three", 3, works=[110], within=80, step_cpu=step_cpu),
+        schedule("ten", 10, works=[25, 40, 80], within=100, step_cpu=step_cpu),
     )
 
 
 def one_of_each(steps: int) -> Schedule:
     """Return a job of each program, for so many steps."""
     arrivals = tuple(Arrival(0.0, program.name, program, steps) for program in PROGRAMS)
-    return Schedule("one-of-each", arrivals, interval=1.0, lasts=15.0)
+    return Schedule("one-of-each", arrivals, lasts=15.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +250,7 @@ class Split:
 
 def _split_schedule(name: str, *, steps: int, server: int) -> Schedule:
     split = Split(name, steps, server)
-    return Schedule(name, (split,), interval=30, lasts=split.lasts)
+    return Schedule(name, (split,), lasts=split.lasts)
 
 
 def split_schedules(part: float = 1.0) -> tuple[Schedule, ...]:

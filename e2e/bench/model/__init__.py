@@ -1,4 +1,5 @@
 """kfext beside published schedulers in the model cluster of `kfext simulate`.
 
-`dragon` and `shares` are rules of whole jobs, which `carrier` carries out in place of kfext.
+`dragon` decides on whole jobs, and `carrier` does what it says. `flowcon` and `specon` act on jobs
+of one thread, on nodes that `mapped` draws.
 """

@@ -1,9 +1,20 @@
-"""A rule of whole jobs in place of kfext: the model cluster does what the rule says."""
+"""DRAGON in place of kfext: the model cluster does what DRAGON says."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, assert_never
+from typing import assert_never
 
-from e2e.bench.model.dragon import Action, Free, Grow, Job, Passes, Running, Shrink, Start, plus
+from e2e.bench.model.dragon import (
+    Action,
+    Dragon,
+    Free,
+    Grow,
+    Job,
+    Passes,
+    Running,
+    Shrink,
+    Start,
+    plus,
+)
 from kfext.core.patches.json_patch import Operation, operations, patched, pointer
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.kinds.registered import KINDS
@@ -12,27 +23,15 @@ from kfext.sim.jobs import Style
 from kfext.sim.objects import LiveJob, LivePod, Raw
 
 
-class Rule(Protocol):
-    """A rule of whole jobs, with the arguments of `Dragon.run`."""
-
-    def run(
-        self, free: Free, *, waiting: Sequence[Job], running: Sequence[Running], now: float
-    ) -> list[Action]:
-        """Return what is to be done."""
-        ...
-
-
 class Carrier:
-    """Starts, resizes and places jobs as a rule says; it is a `Scheduler` of the cluster.
-
-    `saves`: whether a job saves its work at once before it changes its size.
+    """Starts, resizes and places jobs as DRAGON says; it is a `Scheduler` of the cluster.
 
     What is planned counts as done: a pod that is to go leaves its room at once, and a pod that is
-    to come waits for the room. The operator removes the last workers, whichever a rule chose.
+    to come waits for the room. The operator removes the last workers, whichever DRAGON chose.
     """
 
-    def __init__(self, cluster: Cluster, rule: Rule, *, saves: bool) -> None:
-        self._cluster, self._rule, self._saves = cluster, rule, saves
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._dragon = cluster, Dragon(began=0.0)
         self._waiting: dict[str, Job] = {}
         self._running: dict[str, Job] = {}
         self._servers: dict[str, list[str]] = {}
@@ -61,7 +60,7 @@ class Carrier:
             for uid, job in self._running.items()
         ]
         waiting = list(self._waiting.values())
-        for action in self._rule.run(free, waiting=waiting, running=running, now=now):
+        for action in self._dragon.run(free, waiting=waiting, running=running, now=now):
             self._carry_out(action)
 
     def _observe(self, live: LiveJob) -> None:
@@ -99,8 +98,6 @@ class Carrier:
 
     def _resize(self, uid: str, others: Iterable[Operation] = ()) -> None:
         live = self._cluster.api.jobs[uid]
-        if self._saves:
-            live.training.save()
         number = len(self._workers[uid]) - live.spec.leaders
         sized: list[Operation] = []
         if number and not live.job.kind.rendered:
@@ -119,7 +116,7 @@ def _indexed(nodes: Sequence[str]) -> dict[int, str]:
 
 
 def _job(live: LiveJob, *, now: float) -> Job:
-    """Return a job as rules see it; its name is its uid."""
+    """Return a job as DRAGON sees it; its name is its uid."""
     spec = live.spec
     asked = spec.workers + spec.leaders
     elastic = spec.bounds is not None and spec.style is not Style.GANG

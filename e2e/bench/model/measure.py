@@ -3,12 +3,12 @@
 The figures are of the model, so they depend on no machine.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from e2e.bench.model.carrier import Carrier, Rule
-from e2e.bench.model.dragon import Dragon
-from e2e.bench.model.shares import EqualShare, Shortest
-from e2e.bench.model.threads import FlowCon, FlowCon2, Mapped, SpeCon
+from e2e.bench.model.carrier import Carrier
+from e2e.bench.model.flowcon import FlowCon, FlowCon2
+from e2e.bench.model.mapped import Mapped
+from e2e.bench.model.specon import SpeCon
 from e2e.bench.model.worlds import DRAGONS, THREADS, WORLDS
 from e2e.bench.report import table
 from e2e.testbed.progress import say
@@ -18,7 +18,6 @@ from kfext.sim.arms import ARMS as SHIPPED
 from kfext.sim.arms import GANG, KFEXT, PLAIN, Arm, companion
 from kfext.sim.cluster import Cluster, Scheduler
 from kfext.sim.compare import compare
-from kfext.sim.objects import LiveJob
 
 _FIRST = 5000
 """The first seed: no seed from here on was used to choose a rule of kfext."""
@@ -35,23 +34,11 @@ _SEEDS = {
 _QUICK = ("small", "stream", "dragon-0.7", "threads-20")
 
 
-def _carried(rule: Callable[[Mapping[str, LiveJob]], Rule], *, saves: bool = True) -> Arm:
-    """Return a rule in place of kfext, made of the jobs by uid."""
-    return lambda world, luck: Cluster(
-        world,
-        luck,
-        scheduler=lambda cluster: Carrier(cluster, rule(cluster.api.jobs), saves=saves),
-    )
-
-
 ARMS: dict[str, Arm] = {
     **SHIPPED,
     "gang-shortest": companion(order=QueueOrder.SHORTEST),
-    "dragon": _carried(lambda _jobs: Dragon(began=0.0), saves=False),
-    "equal-share": _carried(EqualShare),
-    "srpt": _carried(Shortest),
+    "dragon": lambda world, luck: Cluster(world, luck, scheduler=Carrier),
 }
-"""`srpt`: the shortest remaining processing time first."""
 
 
 def _alone(scheduler: Callable[[Cluster], Scheduler]) -> Arm:

@@ -1,23 +1,26 @@
 """The shipped worlds, and worlds of the shapes of DRAGON's, SpeCon's and FlowCon's workloads.
 
-In the last world jobs often fit no single node.
+In the last world jobs often fit no single node. Jobs of one thread come to four nodes of one CPU.
 """
 
 from dataclasses import replace
 from functools import partial
 from random import Random
 
-from e2e.bench.model.threads import threads
 from kfext.sim.cluster import World
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
 from kfext.sim.worlds import WORLDS as SHIPPED
-from kfext.sim.worlds import Draw, cluster, lognormal, spread_over
+from kfext.sim.worlds import Draw, arriving, cluster, lognormal, spread_over, thread
 
 _LOADS = (0.5, 0.7, 0.8, 0.9)
 _SPREAD_JOBS, _SPREAD_CLASSES = 250, 24
 _SPREAD_PODS = (1, 1, 2, 2, 4, 4, 8, 8)
 _SPREAD_SECONDS = 900.0
 """The mean length of a class."""
+_THREAD_MEAN, _THREAD_SHORTEST, _THREAD_LONGEST = 100.0, 15.0, 800.0
+"""Core-seconds of a job of one thread."""
+_THREAD_CV = 0.8
+"""The deviation of these lengths as a part of their mean."""
 
 
 def server_jobs(seed: int, *, load: float) -> World:
@@ -56,6 +59,19 @@ def spread(seed: int, *, load: float, speed: float) -> World:
         named = replace(base, name=f"job-{number}", trains=f"program-{kind}")
         specs.append(replace(named, workers=classes[kind][1] - 1, steps=max(20, round(seconds))))
     return spread_over(specs, random, load=load, nodes=8, per_node=8)
+
+
+def threads(seed: int, *, jobs: int, within: float) -> World:
+    """Return jobs that come within so many seconds; their losses converge early or late."""
+    random = Random(seed)
+    specs = []
+    for number in range(jobs):
+        drawn = lognormal(random, _THREAD_MEAN, cv=_THREAD_CV)
+        spec = thread(f"job-{number}", min(max(drawn, _THREAD_SHORTEST), _THREAD_LONGEST))
+        specs.append(replace(spec, halves=spec.steps * random.uniform(0.05, 0.4)))
+    times = sorted(random.uniform(0, within) for _ in specs)
+    nodes = {f"node-{number}": 1000 for number in range(4)}
+    return World(nodes, tuple(map(arriving, specs, times)))
 
 
 DRAGONS: dict[str, Draw] = {f"dragon-{load}": partial(server_jobs, load=load) for load in _LOADS}

@@ -14,8 +14,7 @@ from e2e.bench.companion.site import COUNT, Site, four_nodes
 from e2e.bench.companion.tables import beyond, changes, noise, percent
 from e2e.bench.report import spread, table
 from e2e.bench.store import Interleaved, Store
-from e2e.bench.stream.arms import QUICK_PARAMETERS, Arm, Makers, arms
-from e2e.bench.stream.run import Outcome, Story, run
+from e2e.bench.stream.run import QUICK_PARAMETERS, Arm, Arms, Outcome, Story, arms, run
 from e2e.bench.stream.workload import (
     FEW,
     JOBS,
@@ -37,7 +36,7 @@ _PUBLISHED = {"CPU used %": "+20 to +30 %", "elapsed s, mean": "-65 %"}
 Object = dict[str, Any]
 _HERE = Path(__file__).parent
 _SOURCES = (
-    *(_HERE / f"{name}.py" for name in ("workload", "arms", "run")),
+    *(_HERE / f"{name}.py" for name in ("workload", "run")),
     paths.REPOSITORY / "e2e/harness/elastic_jobs.py",
     _HERE.parent / "companion" / "site.py",
     paths.REPOSITORY / "e2e/jobs",
@@ -155,8 +154,8 @@ def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool
         coming, load = with_servers(minutes=minutes), f", load {SERVER_LOAD:g}"
     else:
         coming, load = arrivals(FEW if quick else JOBS, minutes=minutes), ""
-    makers = arms(QUICK_PARAMETERS if quick else {})
-    bench = of_arms(makers, coming, minutes=minutes, repeats=repeats)
+    chosen = arms(QUICK_PARAMETERS if quick else {})
+    bench = of_arms(chosen, coming, minutes=minutes, repeats=repeats)
     if anew:
         bench.forget()
     missing = len(bench.missing())
@@ -164,9 +163,9 @@ def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool
     if missing:
         with four_nodes("bench-stream") as site:
             with step("warm up: what training reads from disk"):
-                _one(site, makers[PLAIN](), _warm_up(), minutes=0.1)
+                _one(site, chosen[PLAIN], _warm_up(), minutes=0.1)
             bench.measure(
-                lambda repeat, name: _named(site, makers, name, coming, minutes, repeat=repeat)
+                lambda repeat, name: _named(site, chosen, name, coming, minutes, repeat=repeat)
             )
     runs = {name: list(map(Outcome.of, found)) for name, found in bench.runs().items()}
     title = (
@@ -177,20 +176,20 @@ def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool
 
 
 def of_arms(
-    makers: Makers, coming: Sequence[Arrival], *, minutes: float, repeats: int
+    chosen: Arms, coming: Sequence[Arrival], *, minutes: float, repeats: int
 ) -> Interleaved:
     """Return the runs of some arms."""
     inputs = repr((coming, minutes))
     stores = {
-        name: Store(f"stream {name}", [inputs, repr(make().scale)], [*_SOURCES, *make().sources])
-        for name, make in makers.items()
+        name: Store(f"stream {name}", [inputs, repr(arm.scale)], [*_SOURCES, *arm.sources])
+        for name, arm in chosen.items()
     }
     return Interleaved(stores, repeats=repeats)
 
 
 def _named(
     site: Site,
-    makers: Makers,
+    chosen: Arms,
     name: str,
     coming: Sequence[Arrival],
     minutes: float,
@@ -198,7 +197,7 @@ def _named(
     repeat: int,
 ) -> Object:
     with step(f"{len(coming)} jobs, {name}, repeat {repeat + 1}"):
-        return _one(site, makers[name](), coming, minutes=minutes).stored()
+        return _one(site, chosen[name], coming, minutes=minutes).stored()
 
 
 def _one(site: Site, arm: Arm, coming: Sequence[Arrival], *, minutes: float) -> Outcome:

@@ -2,16 +2,16 @@
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import urllib3
 
+from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
 from e2e.bench.companion.site import Pods
-from e2e.bench.stream.arms import Arm
 from e2e.bench.stream.workload import MILLICORES, Arrival
 from e2e.harness.elastic_jobs import delete_left, journal, made_elastic
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
@@ -19,6 +19,7 @@ from e2e.harness.journal import redone
 from e2e.harness.training import policy
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
+from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.progress import say
 from e2e.testbed.realnodes import Node
 from kfext.names import JOB_NAME
@@ -29,6 +30,47 @@ _PATIENCE_SECONDS = 600.0
 """After twice the time of a stream, when jobs that have not ended are given up: two gangs that each
 hold what the other lacks never end."""
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+
+
+OFF, OURS = "kfext, scale off", "kfext"
+QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
+"""Of the policy of scaling, in a run of a few minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Who starts and scales the jobs; as it stands, plain Kubernetes.
+
+    `managed`: whether kfext handles the namespace; `mode` and `parameters`: of its policy of
+    scaling there.
+    """
+
+    managed: bool = False
+    mode: str = "off"
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> Sequence[Path]:
+        """The packages on which the runs depend."""
+        return [REPOSITORY / "kfext" / package for package in DECIDES] if self.managed else []
+
+    @property
+    def scale(self) -> Object:
+        """The policy of scaling as a TrainingPolicy states it."""
+        return {"mode": self.mode, "parameters": dict(self.parameters)}
+
+
+Arms = Mapping[str, Arm]
+
+
+def arms(parameters: Mapping[str, float]) -> Arms:
+    """Return plain Kubernetes twice, and kfext without its policy and with it."""
+    return {
+        PLAIN: Arm(),
+        AGAIN: Arm(),
+        OFF: Arm(managed=True),
+        OURS: Arm(managed=True, mode="act", parameters=parameters),
+    }
 
 
 @dataclass(slots=True)
@@ -111,17 +153,17 @@ class Outcome:
 def run(
     pods: Pods, arm: Arm, coming: Sequence[Arrival], members: Sequence[Node], *, minutes: float
 ) -> Outcome:
-    """Submit the jobs as they come, have the arm act, and wait for the last one."""
+    """Submit the jobs as they come, and wait for the last one."""
     folder = pods.bed.folder / "checkpoints" / pods.namespace
     try:
-        with policy(pods.bed, pods.namespace, companion={"scale": dict(arm.scale)}):
+        with policy(pods.bed, pods.namespace, companion={"scale": arm.scale}):
             if arm.managed:
-                acts = arm.scale["mode"] == "act"
+                acts = arm.mode == "act"
                 until(
                     lambda: made_elastic(pods.bed, pods.namespace) == acts,
                     what="the webhook knows the policy",
                 )
-            return _Run(pods, arm, list(coming), members, minutes=minutes, folder=folder).follow()
+            return _Run(pods, list(coming), members, minutes=minutes, folder=folder).follow()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -132,14 +174,13 @@ class _Run:
     def __init__(
         self,
         pods: Pods,
-        arm: Arm,
         coming: list[Arrival],
         members: Sequence[Node],
         *,
         minutes: float,
         folder: Path,
     ) -> None:
-        self._pods, self._arm, self._coming = pods, arm, coming
+        self._pods, self._coming = pods, coming
         self._members, self._minutes, self._folder = members, minutes, folder
         self._stories: dict[str, Story] = {}
         self._used = self._reserved = self._capacity = 0.0
@@ -147,7 +188,6 @@ class _Run:
 
     def follow(self) -> Outcome:
         """Look once a second until every job has ended."""
-        self._arm.start(self._pods, self._members, now=self._now())
         deadline = 120 * self._minutes + _PATIENCE_SECONDS
         seen, cpu = self._now(), self._cpu()
         while (now := self._now()) < deadline and (self._coming or self._open()):
@@ -175,13 +215,12 @@ class _Run:
         while self._coming and self._coming[0].seconds <= now:
             job = self._coming.pop(0).job
             body = job.manifest(minutes=self._minutes, folder=self._folder)
-            body = self._arm.submitted(job, body, now=self._now())
             self._pods.bed.api.create(jobs_path(self._pods.namespace, job.kind), body)
             self._stories[job.name] = Story(self._now())
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
     def _look(self) -> int:
-        """Register what is there, and have the arm act; return how many pods run."""
+        """Register what is there; return how many pods run."""
         jobs = {
             body["metadata"]["name"]: body
             for kind in PLURAL
@@ -196,7 +235,6 @@ class _Run:
                     say(f"    {story.ended:4.0f} s: {name} {story.outcome}")
             if story.ended is not None:
                 delete_left(self._pods.bed, self._pods.namespace, name, own)
-        self._arm.look(jobs, bodies, now=self._now())
         return sum(pod["status"].get("phase") == "Running" for pod in bodies)
 
     def _open(self) -> list[str]:

@@ -12,18 +12,16 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from e2e.bench.model import dragon
 from e2e.harness.elastic_jobs import tf_body, torch_body
 from e2e.harness.training import pytorch_job
-from kfext.sim.worlds import lognormal
+from kfext.sim.jobs import TENSORFLOW, JobSpec
+from kfext.sim.worlds import STREAM, lognormal
 
 Object = dict[str, Any]
 SEED = 1
 MILLICORES = 170
 """Of a pod; a node of 350m holds two."""
 _CPU = f"{MILLICORES}m"
-MEMORY = 700 * 2**20
-NEED = (MILLICORES, MEMORY)
 _ARRIVING = 0.5
 """Of the time that the stream takes, the part in which jobs come."""
 _FEWEST_STEPS = 20
@@ -74,37 +72,19 @@ class StreamJob:
         body["metadata"].setdefault("annotations", {})
         return body
 
-    def for_dragon(self, submitted: float) -> dragon.Job:
-        """Return it as DRAGON sees it."""
-        least, asked, most = self.least, self.asked, self.most
-        return dragon.Job(
-            self.name, submitted, self.servers, NEED, NEED, least=least, asked=asked, most=most
-        )
+
+def _of(spec: JobSpec) -> StreamJob:
+    """Return a job of the model as a real one."""
+    asked = spec.workers + spec.leaders
+    least, most = spec.bounds or (asked, asked)
+    return StreamJob(spec.name, spec.kind, least, asked, most, spec.steps)
 
 
-def _torch(name: str, sizes: tuple[int, int, int], steps: int) -> StreamJob:
-    return StreamJob(name, "PyTorchJob", *sizes, steps)
-
-
-def _tf(name: str, sizes: tuple[int, int, int], steps: int) -> StreamJob:
-    return StreamJob(name, "TFJob", *sizes, steps)
-
-
-JOBS = (
-    _torch("elastic-wide", (2, 4, 8), 600),
-    _torch("elastic-pair", (1, 2, 6), 450),
-    _torch("elastic-late", (1, 4, 8), 520),
-    _tf("server-wide", (1, 3, 6), 4200),
-    _tf("server-small", (1, 2, 4), 2800),
-    _torch("rigid-pair-1", (2, 2, 2), 5200),
-    _torch("rigid-pair-2", (2, 2, 2), 3000),
-    _torch("rigid-pair-3", (2, 2, 2), 4200),
-    _torch("rigid-four", (4, 4, 4), 4000),
-)
+JOBS = tuple(map(_of, STREAM))
 FEW = tuple(
     job
     for job in JOBS
-    if job.name in {"elastic-wide", "elastic-pair", "server-small", "rigid-pair-1", "rigid-four"}
+    if job.name in {"elastic-wide", "elastic-pair", "server-small", "rigid-pair-one", "rigid-four"}
 )
 SERVER_LOAD = 0.85
 """Of the stream of jobs with servers: the work that comes / what all nodes can do."""
@@ -152,7 +132,8 @@ def with_servers(*, minutes: float, seed: int = SEED) -> list[Arrival]:
         drawn = lognormal(chance, _MEAN_SECONDS, cv=1.0)
         seconds = min(max(drawn, _SHORTEST), _LONGEST)
         sizes = (max(1, asked // 4), asked, min(2 * asked, _SLOTS - 1))
-        jobs.append(_tf(f"server-{number}", sizes, round(seconds * asked / _STEP_SECONDS)))
+        steps = round(seconds * asked / _STEP_SECONDS)
+        jobs.append(StreamJob(f"server-{number}", TENSORFLOW, *sizes, steps))
         work += (asked + 1) * (seconds * scale + _START_SECONDS)
     within = work / (_SLOTS * SERVER_LOAD)
     times = [0.0, *sorted(round(chance.uniform(0, within), 1) for _ in jobs[1:])]

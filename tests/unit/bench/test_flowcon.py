@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from e2e.bench.companion.flowcon import Algorithm, Timer, growth, progress
+from e2e.bench.model.flowcon import Algorithm, Timer, growth, progress
 
 ALL = frozenset({"a", "b"})
 

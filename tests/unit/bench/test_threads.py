@@ -6,8 +6,11 @@ from functools import partial
 
 import pytest
 
+from e2e.bench.model.flowcon import FlowCon, FlowCon2
+from e2e.bench.model.mapped import Mapped
 from e2e.bench.model.measure import THREAD_ARMS
-from e2e.bench.model.threads import FlowCon, FlowCon2, Mapped, SpeCon, threads
+from e2e.bench.model.specon import SpeCon
+from e2e.bench.model.worlds import threads
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.worlds import thread
 

@@ -1,4 +1,4 @@
-"""FlowCon as its authors published it, faults included.
+"""FlowCon as its authors published it, faults included: who gets how much of the CPU of a node.
 
 Source: Zheng et al., FlowCon, ICPP 2019, and its code of March 2019 (yingmao/FlowCon2018).
 
@@ -14,17 +14,26 @@ later progress small; R has no floor, so that a starved container seems to grow;
 converged is noticed a round late; and after a back-off the interval stays long until a container
 comes or goes. One thing differs: the published setter cuts limits down to whole cores. On the
 machines of its authors that is a few percent; on a node of 1.4 cores every limit would become 0,
-which Docker takes for "no change", and nothing would be compared.
+which Docker takes for "no change", and nothing would be compared. How FlowCon's second version
+compares nodes is not published, so it is reconstructed.
 
 Times are in seconds of any clock.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from e2e.bench.model.mapped import Mapped, loss_of
+from kfext.sim.cluster import Cluster
+from kfext.sim.objects import LiveJob, LivePod
+
 ALPHA = 0.03
 LISTEN_SECONDS = 10.0
+_INTERVAL = 30.0
+_WHOLE = 1000
+"""The millicores of a node."""
 
 
 def progress(losses: Sequence[tuple[float, float]], *, now: float, interval: float) -> float:
@@ -123,3 +132,70 @@ class Timer:
         self._next = now + self._interval
         if all_completing and self._listen is None:
             self._listen, self._known = now + LISTEN_SECONDS, running
+
+
+class FlowCon(Mapped):
+    """Caps jobs that have converged, on each node for itself.
+
+    With the published alpha, a change of the loss a second, few jobs grow for two intervals.
+    """
+
+    def __init__(self, cluster: Cluster, *, alpha: float = ALPHA) -> None:
+        super().__init__(cluster)
+        self._algorithms = {node: Algorithm(alpha) for node in cluster.world.nodes}
+        self._timers = {node: Timer(_INTERVAL, now=0.0) for node in cluster.world.nodes}
+        self._used: dict[str, deque[tuple[float, float]]] = {}
+        self.caps: dict[str, float] = {}
+
+    def turn(self) -> None:
+        """Run the algorithm on each node where a round is due."""
+        now = self.cluster.clock.now
+        for job in self.running():
+            job.training.advance()
+            used = self._used.setdefault(job.uid, deque())
+            used.append((now, job.training.busy))
+            while now - used[0][0] > _INTERVAL:
+                used.popleft()
+        for node in self.cluster.world.nodes:
+            found = {job.uid: job for job in self.here(node)}
+            timer, algorithm = self._timers[node], self._algorithms[node]
+            if not found or not timer.due(frozenset(found), now=now):
+                continue
+            self._cap(found, algorithm.run({uid: self._growth(found[uid]) for uid in found}))
+            timer.ran(frozenset(found), now=now, all_completing=algorithm.all_completing)
+
+    def _growth(self, job: LiveJob) -> float:
+        samples = self._used[job.uid]
+        (began, before), (until, after) = samples[0], samples[-1]
+        share = (after - before) / (until - began) if until > began else None
+        change = progress(
+            [(line.at, loss_of(line)) for line in job.training.lines],
+            now=self.cluster.clock.wall,
+            interval=_INTERVAL,
+        )
+        return growth(change, share)
+
+    def _cap(self, found: Mapping[str, LiveJob], shares: Mapping[str, float]) -> None:
+        for uid, share in shares.items():
+            if self.caps.get(uid, 1.0) == min(1.0, share):
+                continue
+            self.caps[uid] = min(1.0, share)
+            (pod,) = found[uid].pods.values()
+            limit = {"cpu": f"{max(1, round(self.caps[uid] * _WHOLE))}m"}
+            container = {"name": found[uid].job.kind.container, "resources": {"limits": limit}}
+            self.cluster.api.resize_pod(pod.pod, {"spec": {"containers": [container]}})
+
+
+class FlowCon2(FlowCon):
+    """Caps in the same way, and sends a new job where most CPU is left beside growing jobs."""
+
+    def place(self, _live: LivePod) -> str:
+        """Return the node with the smallest sum of the caps of its jobs, then with fewest jobs."""
+        return min(self.cluster.world.nodes, key=self._contention)
+
+    def _contention(self, node: str) -> tuple[float, int, str]:
+        jobs = [uid for uid, home in self.homes.items() if home == node and self._trains(uid)]
+        return sum(self.caps.get(uid, 1.0) for uid in jobs), len(jobs), node
+
+    def _trains(self, uid: str) -> bool:
+        return not self.cluster.api.jobs[uid].job.finished
