@@ -15,7 +15,6 @@ from e2e.bench import (
     scale_live,
     scale_queue,
     tick,
-    train_job,
 )
 from e2e.bench import network as network_bench
 from e2e.bench.bed import kfext_cluster
@@ -60,7 +59,7 @@ _LINK = "1gbit"
     type=click.Choice(
         [
             *("all", *_PURE, "cluster", "companion", "overhead", "rescale", "stream"),
-            *("network", "peers", "trainjob", "gpu-share"),
+            *("network", "peers", "gpu-share"),
             *_ON_A_CLUSTER,
             *("scale", *_SCALE),
         ]
@@ -85,7 +84,7 @@ _LINK = "1gbit"
 @click.option(
     "--repeats",
     type=int,
-    help="network, trainjob: of every job and place (3); cluster as a wait, companion, gpu-share, "
+    help="network: of every job and place (3); cluster as a wait, companion, gpu-share, "
     "rescale, stream (3), overhead (10): of every arm.",
 )
 @click.option(
@@ -177,7 +176,6 @@ def main(
             network_bench.measure, links=link or (_LINK,), repeats=1 if quick else repeats or 3
         ),
         "peers": partial(peers.measure, quick=quick),
-        "trainjob": partial(train_job.measure, quick=quick, repeats=1 if quick else repeats or 3),
     }
     for name in [name for name in real if what in ("all", name) or name in of_companion]:
         run(name, real[name])

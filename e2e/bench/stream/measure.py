@@ -43,7 +43,7 @@ _SOURCES = (
 )
 NINE, SERVERS = "nine", "servers"
 SHAPES = (NINE, SERVERS)
-MINUTES, QUICK_MINUTES = 10.0, 2.0
+QUICK_MINUTES = 2.0
 _AROUND_MINUTES = 1.5
 """Of a run: the last jobs end, and the namespace is deleted."""
 
