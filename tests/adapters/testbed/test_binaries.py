@@ -39,20 +39,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("places", "chosen"),
-    [
-        (["assets", "cache", "path"], "assets"),
-        (["cache", "path"], "cache"),
-        (["path"], "path"),
-        ([], None),
-    ],
-)
-def test_order_of_places(machine: Machine, places: list[str], chosen: str | None) -> None:
-    put = {place: machine.put(place, "kube-apiserver", "Kubernetes v1.35.4") for place in places}
-    assert binaries.find("kube-apiserver") == (put[chosen] if chosen else None)
-
-
-@pytest.mark.parametrize(
     ("name", "says", "accepted"),
     [
         ("kube-apiserver", "Kubernetes v1.32.0", True),
@@ -72,11 +58,6 @@ def test_program_on_path_must_be_new_enough(
 ) -> None:
     program = machine.put("path", name, says)
     assert binaries.find(name) == (program if accepted else None)
-
-
-def test_program_that_is_not_executable_is_passed_over(machine: Machine) -> None:
-    machine.put("cache", "etcd", "etcd Version: 3.6.16").chmod(0o644)
-    assert binaries.find("etcd") is None
 
 
 def test_failed_build_leaves_no_program_and_says_why(
@@ -121,14 +102,3 @@ def test_what_several_programs_are_made_of_has_one_version_and_is_compiled_once(
             versions.setdefault(module, set()).add(version)
     assert {module: found for module, found in versions.items() if len(found) > 1} == {}
     assert len(versions) > 100
-
-
-@pytest.mark.parametrize(
-    ("says", "version"),
-    [("go1.26.8", (1, 26)), ("go1.9", (1, 9)), ("go1.27rc1", (1, 27)), ("", (0, 0))],
-)
-def test_version_of_go(machine: Machine, says: str, version: tuple[int, int]) -> None:
-    compiler = machine.path / "go"
-    compiler.write_text(f"#!/bin/sh\necho {says}\n")
-    compiler.chmod(0o755)
-    assert binaries.go_version(compiler) == version

@@ -16,10 +16,6 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"test-{uuid.uuid4().hex[:8]}"
 
 
-def test_down_of_nothing_says_so(name: str) -> None:
-    assert lifecycle.down(name) is False
-
-
 def test_down_needs_only_what_is_on_disk(name: str, tmp_path: Path) -> None:
     made = Testbed.create(name)
     started = process.start(["sleep", "60"], testbed=name, log=made.log("sleep"))
@@ -51,66 +47,6 @@ def test_what_resists_is_named_and_the_folder_stays_for_the_next_attempt(
             lifecycle.down(name)
         assert (tmp_path / name).exists()
     assert lifecycle.down(name) is True
-
-
-def test_name_in_use_is_refused(name: str) -> None:
-    Testbed.create(name)
-    with pytest.raises(FileExistsError, match="testbed down"):
-        Testbed.create(name)
-
-
-@pytest.mark.parametrize("bad", ["", "..", "a/b", "A", "-a", "a" * 41])
-def test_name_that_is_no_plain_folder_name_is_refused(name: str, bad: str) -> None:
-    with pytest.raises(ValueError, match="name"):
-        lifecycle.down(bad)
-
-
-def test_another_process_finds_the_same_testbed(name: str) -> None:
-    made = Testbed.create(name, real_nodes=2, fast=True)
-    found = Testbed.load(name)
-    for field in ("apiserver_port", "addresses", "real_nodes", "fast", "kubeconfig", "server"):
-        assert getattr(found, field) == getattr(made, field)
-
-
-def test_another_process_restarts_what_it_did_not_start(name: str) -> None:
-    made = Testbed.create(name)
-    first = made.start_process(["sh", "-c", 'echo "$WORD $0"; exec sleep 60'], name="x",
-                               environment={"WORD": "word"})  # fmt: skip
-    found = Testbed.load(name)
-
-    def has_written(log: str) -> None:
-        # A process that is ended before its first word would leave none.
-        made.wait_for(lambda: made.log("x").read_text() == log, what=repr(log), seconds=20)
-
-    has_written("word sh\n")
-    found.restart_process("x", more=["once"])
-    assert first.wait(5) != 0
-    has_written("word sh\nword once\n")
-    found.restart_process("x")
-    has_written("word sh\nword once\nword sh\n")
-    assert len(list(process.marked(name))) == 1
-    found.stop_process("x")
-    assert list(process.marked(name)) == []
-
-
-def test_load_of_nothing_says_how_to_make_one(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match="testbed up"):
-        Testbed.load(name)
-
-
-def test_process_that_ends_early_is_named_with_its_last_words(name: str) -> None:
-    made = Testbed.create(name)
-    made.start_process([sys.executable, "-c", "raise SystemExit('no disk')"], name="etcd")
-    with pytest.raises(
-        NotReadyError, match=r"etcd ended with code 1 while waiting for x(.|\n)*no disk"
-    ):
-        made.wait_for(lambda: None, what="x", seconds=20, needs=("etcd",))
-
-
-def test_waiting_ends_with_the_last_refusal(name: str) -> None:
-    made = Testbed.create(name)
-    with pytest.raises(NotReadyError, match=r"for the server; at last: .*refused"):
-        made.wait_for(lambda: made.api.get("/readyz"), what="the server", seconds=0)
 
 
 def test_killed_up_leaves_nothing_that_down_does_not_find(name: str, tmp_path: Path) -> None:

@@ -50,20 +50,6 @@ def test_one_process_ends_whoever_started_it(tmp_path: Path, name: str, code: st
     process.stop_marked(name, started.pid)  # it has ended, which is what is wanted
 
 
-def test_process_of_another_testbed_is_not_stopped(tmp_path: Path, name: str) -> None:
-    started = _start(_PARENT, name, tmp_path / "x.log")
-    process.stop_marked(f"{name}-other", started.pid)
-    assert started.poll() is None
-
-
-def test_children_bear_the_mark_too(tmp_path: Path, name: str) -> None:
-    _start(_PARENT, name, tmp_path / "x.log")
-    deadline = time.monotonic() + 10
-    while len(list(process.marked(name))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(list(process.marked(name))) == 2
-
-
 def test_process_of_another_testbed_is_left_alone(tmp_path: Path, name: str) -> None:
     other = f"{name}-other"  # both names begin alike
     started = _start(_STUBBORN, other, tmp_path / "x.log")

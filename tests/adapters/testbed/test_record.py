@@ -1,11 +1,9 @@
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from e2e.testbed import record as module
-from e2e.testbed import training_operator
 from e2e.testbed.record import Record, remove_empty_file
 
 
@@ -43,15 +41,6 @@ def test_undo_is_newest_first_and_passes_over_a_line_cut_off(
     assert not path.exists()
 
 
-def test_entry_after_a_line_cut_off_is_not_lost(
-    tmp_path: Path, undone: list[tuple[str, ...]]
-) -> None:
-    path = tmp_path / "record"
-    path.write_text('["link", "a')
-    Record(path).add("link", "b")
-    assert Record(path).entries() == [["link", "b"]]
-
-
 def test_entry_is_on_disk_before_the_thing_is_made(tmp_path: Path) -> None:
     path = tmp_path / "record"
     Record(path).add("link", "a")
@@ -67,11 +56,6 @@ def test_what_resists_is_named_and_stays_on_record(
     assert record.undo() == ["link stuck: busy"]
     assert undone == [("b",), ("a",)]
     assert ["link", "stuck"] in record.entries()
-
-
-def test_unknown_kind_is_refused_when_added_not_when_undone(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot undo 'satellite'"):
-        Record(tmp_path / "record").add("satellite", "x")
 
 
 @pytest.mark.parametrize(
@@ -95,19 +79,3 @@ def test_empty_file_goes_with_its_empty_folders_only(
         file.with_name("other").touch()
     remove_empty_file(str(file))
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == left
-
-
-def test_two_testbeds_may_make_and_remove_the_gate_of_the_operator_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate = tmp_path / "a" / "b" / "gate"
-    monkeypatch.setattr(training_operator, "_GATE", gate)
-
-    def make_and_remove(_: int) -> None:
-        for _ in range(300):
-            training_operator._open_gate()
-            remove_empty_file(str(gate))
-
-    with ThreadPoolExecutor(4) as testbeds:
-        list(testbeds.map(make_and_remove, range(4)))
-    assert not (tmp_path / "a").exists()

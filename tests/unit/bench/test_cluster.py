@@ -5,24 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from e2e.bench.cluster.compare import arms_table, change, gains_table, jobs_table
-from e2e.bench.cluster.run import Outcome, Story
+from e2e.bench.cluster.run import Story
 from e2e.bench.cluster.workload import (
-    FEW,
-    GREEDILY,
     JOBS,
-    KFEXT,
-    PLAIN,
     TrainingJob,
     arrivals,
 )
 from e2e.testbed.realnodes import cpu_budget
-
-
-def test_half_of_the_jobs_are_of_each_kind() -> None:
-    for jobs in (JOBS, FEW):
-        kinds = [job.kind for job in jobs]
-        assert kinds.count("PyTorchJob") == kinds.count("TFJob") == len(jobs) / 2
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
@@ -48,19 +37,6 @@ def test_arrivals_are_the_same_each_time_and_within_the_time() -> None:
     assert times[0] == 0
     assert times == sorted(times)
     assert times[-1] <= 600
-
-
-def test_steps_shrink_with_the_minutes() -> None:
-    job = JOBS[0]
-
-    def steps(minutes: float) -> int:
-        body = job.manifest(minutes=minutes, scheduler="any", folder=Path("/any"))
-        pod = body["spec"]["pytorchReplicaSpecs"]
-        command = pod["Master"]["template"]["spec"]["containers"][0]["command"]
-        return int(command[command.index("--steps") + 1])
-
-    assert steps(10) == job.steps
-    assert steps(5) == job.steps // 2
 
 
 def _pod(name: str, phase: str, node: str = "") -> dict[str, Any]:
@@ -133,29 +109,3 @@ def test_the_cpu_of_sending_is_that_of_the_busiest_pod_from_its_first_step_on() 
     node.used = {"a": 5.3, "b": 8.6, "c": 4.0}
     look(30.0, "a", "b", "c", steps=True)  # the third has begun only now
     assert story.busiest() == pytest.approx(0.6 / 20 / 0.150)
-
-
-def _outcome(arm: Any, seconds: float) -> Outcome:
-    story = Story(JOBS[0], 0.0, started=10.0, whole=10.0, ended=10.0 + seconds, outcome="Succeeded")
-    story.homes = {"a": "n1", "b": "n1"}
-    return Outcome(arm, [story], until=story.ended or 0.0, cpu_seconds=30.0, capacity=60.0)
-
-
-def test_the_tables_set_kfext_against_both_others() -> None:
-    outcomes = [_outcome(PLAIN, 100.0), _outcome(GREEDILY, 80.0), _outcome(KFEXT, 60.0)]
-    gains = gains_table(outcomes)
-    (row,) = [line for line in gains.splitlines() if "training s, mean" in line]
-    assert "-40.0 %" in row
-    assert "-42.3 % (CMS-DL)" in row
-    assert "-25.0 %" in row
-    assert "-12.3 % (CMS-DL)" in row
-    figures = arms_table(outcomes, title="t")
-    assert "50.0" in next(line for line in figures.splitlines() if "utilisation" in line)
-    assert JOBS[0].name in jobs_table(outcomes)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"), [(100, 60, "-40.0 %"), (50, 60, "+20.0 %"), (7, 7, "+0.0 %")]
-)
-def test_a_change_is_relative_to_what_was_before(before: float, after: float, said: str) -> None:
-    assert change(before, after) == said

@@ -1,10 +1,7 @@
 """The benchmark of GPU sharing: what is read of its jobs, what that comes to, and its runs."""
 
-import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench.gpu_share import measure, tables
-from e2e.bench.gpu_share.cards import CpuCard, Cuda, Python
-from e2e.bench.gpu_share.group import EXCLUSIVE, MEMBERS, WAYS, GroupOutcome, Pace
-from e2e.bench.gpu_share.processes import Agent, Hooking, bench
+from e2e.bench.gpu_share.group import EXCLUSIVE, MEMBERS, WAYS, GroupOutcome
+from e2e.bench.gpu_share.processes import Agent
 from e2e.bench.gpu_share.run import (
-    BUDGET,
     DEFAULT,
     EVERY,
     LOW_ALONE,
     Arm,
     Outcome,
     digests,
-    figures,
-    hooked_alone,
     latencies,
     rates,
     shared,
-    smoke,
     work,
 )
 from e2e.bench.gpu_share.run import EXCLUSIVE as ALONE_ON_CARD
 from e2e.bench.gpu_share.tables import (
     agreed,
-    all_of,
     bound,
     group_table,
     losses_table,
@@ -43,10 +33,7 @@ from e2e.bench.gpu_share.tables import (
     ratio,
     shares_table,
 )
-from e2e.bench.store import SpoiledError
-from e2e.testbed.preflight import Unavailable
 from kfext.gpu.hook import words
-from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import Job, until
 
 MS = 10**6
@@ -132,32 +119,6 @@ def test_low_can_have_what_high_leaves_and_no_more_than_it_had_alone(
     assert bound(high, low) == pytest.approx(expected)
 
 
-def test_every_arm_is_stored_under_a_name_of_its_own() -> None:
-    for thorough in (True, False):
-        found = figures(thorough=thorough)
-        assert len({arm.title for arm in found}) == len({*found}) == len(found)
-    assert {*figures(thorough=False)} < {*figures(thorough=True)}
-    assert {*smoke()} < {*figures(thorough=True)}
-
-
-def test_one_arm_has_what_kfext_promises_by_default_and_others_have_nothing_but_the_gate() -> None:
-    default = GpuShare(30)
-    gated = {arm.name: arm for arm in shared(0.5) if arm.sharing is not None}
-    for name, arm in gated.items():
-        assert arm.sharing is not None
-        assert (arm.sharing.terms(high=False) == default) == (name == BUDGET)
-    micro_steps = [arm.sharing.micro_step for arm in gated.values() if arm.sharing]
-    assert micro_steps == [0.01, 0.005, 0.002, 0.005]
-
-
-def test_how_long_a_step_loads_data_for_the_card_to_be_busy_for_a_part_of_the_time() -> None:
-    pace = Pace(step=0.06, busy=0.05)
-    assert pace.load(0.5) == pytest.approx(0.04)
-    assert pace.load(0.9) == 0.0  # it has gaps of its own
-    assert pace.steps(0.5, 20.0) == 200
-    assert pace.steps(0.5, 0.0) == 1
-
-
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_each_job_of_the_group_runs_once_and_one_of_high_priority_at_a_time(way: Any) -> None:
     assert sorted(member.name for line in way.lines for member in line) == sorted(
@@ -200,14 +161,6 @@ def test_a_row_has_what_high_loses_and_what_low_gets_of_what_is_left() -> None:
     assert missed[9] == "<= 2 %: MISS; >= 0.9: MISS"
 
 
-def test_tables_show_what_was_measured_so_far() -> None:
-    assert "not measured" in all_of("card", {}, 4.0)
-    assert "bound" not in all_of("card", {LOW_ALONE: ALONE[LOW_ALONE]}, 4.0)
-    runs = {**ALONE, hooked_alone()[0]: [outcome(None, 9.9)]}
-    slower = next(row for row in cells(all_of("card", runs, 4.0)) if row[:1] == ["low"])
-    assert slower[2:] == ["1.0 (1.0 to 1.0)", "10 (10-10)", "< 2 %: PASS"]
-
-
 def test_a_loss_that_differs_in_any_run_is_shown() -> None:
     same = {**ALONE, NATIVE: [outcome(3.0, 4.0)]}
     assert [row[3] for row in cells(losses_table("card", same))] == ["equal", "equal"]
@@ -226,105 +179,6 @@ def test_a_group_is_compared_with_one_job_at_a_time() -> None:
         "<= -20 %: PASS; >= 10 points: PASS",
     ]  # fmt: skip
     assert group_table("card", {}, 20.0)
-
-
-def measurement(**changes: Any) -> measure.Measurement:
-    given: dict[str, Any] = {"seconds": 4.0, "repeats": 2, "minutes": 600.0, "anew": False}
-    return measure.Measurement(CpuCard(), Python(("none",)), **{**given, **changes})
-
-
-def test_what_is_stored_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_DRAWS", 50)
-    ran: list[Arm] = []
-
-    def run(_: Any, __: Any, arm: Arm, *, load: float, seconds: float) -> Outcome:
-        ran.append(arm)
-        assert (load > 0) == (arm.u is not None)
-        return outcome(5.0 if arm.u else None, 10.0 if arm.low else None, busy=0.9)
-
-    monkeypatch.setattr(measure, "run", run)
-    measurement(minutes=0.0).figures(thorough=True)
-    assert ran == [LOW_ALONE]  # how long a step takes, whatever time there is
-    ran.clear()
-    wanted = figures(thorough=True)
-    shown = measurement().figures(thorough=True)
-    assert sorted(arm.title for arm in ran) == sorted(arm.title for arm in wanted * 2)
-    assert [arm.title for arm in ran[:17]] != [arm.title for arm in ran[17:]]
-    ran.clear()
-    assert measurement().figures(thorough=True) == shown
-    assert not ran
-    measurement(anew=True, repeats=1).figures(thorough=True)
-    assert len(ran) == 1 + len(wanted)
-
-
-def test_without_a_gpu_there_is_a_message_and_no_traceback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(Unavailable, match="nvidia-ml-py"):
-        Cuda()
-
-
-class FakeNvml:
-    """NVML of a machine with one GPU, or of one without a driver."""
-
-    class NVMLError(Exception):
-        """What NVML raises."""
-
-    def __init__(self, *, driver: bool) -> None:
-        self.driver = driver
-
-    def nvmlInit(self) -> None:
-        if not self.driver:
-            raise self.NVMLError("no driver")
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> bytes:
-        return b"NVIDIA H200"
-
-    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
-        return type("Rates", (), {"gpu": 50})
-
-
-def test_how_busy_a_gpu_is_comes_from_its_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(driver=False))
-    with pytest.raises(Unavailable, match="--card cpu"):
-        Cuda()
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(driver=True))
-    card = Cuda()
-    assert card.title == "NVIDIA H200"
-
-    async def sampled() -> None:
-        with card.opened(tmp_path) as busy:
-            await until(lambda: busy() > 0)
-
-    asyncio.run(sampled())
-
-
-class NoCard(CpuCard):
-    """A card on which nothing runs."""
-
-    @contextmanager
-    def opened(self, folder: Path) -> Iterator[Any]:
-        yield lambda: 0.0
-
-
-def script(folder: Path, text: str) -> None:
-    (folder / "jobs/share.py").write_text(text)
-
-
-def test_a_job_that_fails_spoils_the_run_and_says_why() -> None:
-    with bench(NoCard(), Python((sys.executable,))) as place:
-        script(place.folder, "raise ValueError('no memory left')")
-        job = place.start("low", load=0.0, hooking=Hooking(Path("/h"), Path("/d"), high=False))
-        with pytest.raises(SpoiledError, match=r"low ended: .*no memory left"):
-            asyncio.run(job.ready())
-        with pytest.raises(SpoiledError, match="no memory left"):
-            job.wait()
 
 
 async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its_places(

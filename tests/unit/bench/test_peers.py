@@ -37,14 +37,6 @@ def test_the_runtime_of_a_train_job_is_patched_as_the_templates_of_other_jobs_ar
     assert list(metadata["annotations"].values()) == ["kubernetes.io/hostname"]
 
 
-def test_a_pod_of_a_wide_gang_asks_for_all_of_a_node() -> None:
-    for template in _without_metadata(gang("wide", 3, gpus=8)).values():
-        (container,) = template["containers"]
-        assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
-        assert container["resources"]["requests"]["nvidia.com/gpu"] == "8"
-        assert container["resources"]["requests"]["cpu"] == "2"
-
-
 def test_fillers_take_about_half_and_leave_few_nodes_empty_and_room_for_200_gangs() -> None:
     pods = list(fillers(_NODES, gpus=_GPUS, seed=7))
     assert pods == list(fillers(_NODES, gpus=_GPUS, seed=7))
@@ -75,20 +67,6 @@ def _printed(**of_kfext: Any) -> str:
     answers = {name: [Answer(0.5, "no room", 0)] for name in ("plain", "affinity", "kueue")}
     answers["kfext"] = [Answer(of_kfext.get("said", 0.5), "no room", 0)]
     return of([workload(1), workload(50), workload(200)], answers)
-
-
-def test_programs_that_use_next_to_nothing_have_no_line() -> None:
-    lines = _printed().splitlines()
-    assert "| etcd    | 2.0   | 2.0      | 2.0   | 2.0   |" in lines
-    assert not [line for line in lines if line.startswith("| kwok")]
-
-
-def test_plain_kubernetes_has_no_figures_of_gates() -> None:
-    row = next(line for line in _printed().splitlines() if "| plain Kubernetes" in line)
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[1] == "5.00 (5.00-5.00)"
-    assert [cells[2], cells[4], cells[5], cells[8]] == ["-"] * 4
-    assert cells[6] == "5.00 (5.00-5.00)"  # 50 gangs in 10 s
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.report import spread
-from e2e.bench.rescale import cases
-from e2e.bench.rescale.cases import CASES, PACE, QUICK_CASES, QUICK_PACE, Case, gang
-from e2e.bench.rescale.parts import NotSeenError, Rescale, Story, is_bound, is_whole, story
-from e2e.bench.rescale.run import bench
-from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
-from e2e.bench.rescale.watch import Pod, Sample, sample
-from e2e.harness.jobs import ended, specs
+from e2e.bench.rescale.cases import CASES, PACE, Case, gang
+from e2e.bench.rescale.parts import NotSeenError, Rescale, Story, story
+from e2e.bench.rescale.tables import bought_table, pause_table, work_table
+from e2e.bench.rescale.watch import Pod, Sample
+from e2e.harness.jobs import specs
 from e2e.testbed.realnodes import cpu_budget
-from kfext import names
-from kfext.model.kinds.torchrun import why_not_torchrun
 
 Object = dict[str, Any]
 GANG = (Pod(None, True, False, False), Pod(0, True, False, False))
@@ -42,84 +37,6 @@ def test_the_job_fills_the_nodes_and_can_give_what_the_gang_needs(case: Case) ->
     assert len(own) == 4
     assert case.pods - case.least == len(others) == 2
     assert {pod["terminationGracePeriodSeconds"] for pod in own} == {case.grace}
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
-def test_kfext_may_scale_the_job(case: Case) -> None:
-    body = case.manifest(PACE, Path("/any"))
-    assert body["metadata"]["annotations"][names.ELASTIC] == f"{case.least}-{case.pods}"
-    if case.kind == "TFJob":
-        assert body["spec"]["enableDynamicWorker"] is True
-        return
-    (container,) = specs(body)["Worker"]["template"]["spec"]["containers"]
-    assert why_not_torchrun(container) == ""
-    assert ("elasticPolicy" in body["spec"]) == (case.last_call is not None)
-
-
-def test_a_job_with_torchruns_own_settings_has_workers_alone() -> None:
-    body = cases.OWN_SETTINGS.manifest(PACE, Path("/any"))
-    assert {name: spec["replicas"] for name, spec in specs(body).items()} == {"Worker": 4}
-    policy = body["spec"]["elasticPolicy"]
-    assert (policy["minReplicas"], policy["maxReplicas"]) == (2, 4)
-    assert policy["rdzvConf"] == [{"key": "last_call_timeout", "value": "30"}]
-
-
-def test_only_the_deaf_job_ignores_requests() -> None:
-    deaf = [
-        case
-        for case in CASES
-        if "--deaf" in pods_of(case.manifest(PACE, Path("/any")))[-1]["containers"][0]["command"]
-    ]
-    assert deaf == [cases.DEAF]
-
-
-def pod_body(job: str, type_: str, index: int, **status: Any) -> Object:
-    labels = {
-        names.JOB_NAME: job,
-        names.REPLICA_TYPE: type_,
-        names.REPLICA_INDEX: str(index),
-    }
-    body: Object = {"metadata": {"labels": labels}, "spec": {}, "status": {"phase": "Pending"}}
-    body["metadata"] |= status.pop("metadata", {})
-    body["status"] |= status
-    return body
-
-
-def test_a_look_has_what_concerns_the_job_and_the_gang() -> None:
-    request = {"annotations": {names.CHECKPOINT_REQUEST: "3"}, "deletionTimestamp": "now"}
-    bodies = [
-        pod_body("train", "ps", 0, phase="Running"),
-        pod_body("train", "worker", 1, phase="Running", metadata=request),
-        pod_body("gang", "master", 0),
-        pod_body("other", "worker", 0),
-    ]
-    bodies[2]["spec"]["nodeName"] = "node-1"
-    job = {"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}}
-    view = {
-        "status": {
-            "conditions": [{"type": "Resized", "reason": "A"}, {"type": "Scaled", "reason": "B"}]
-        }
-    }
-    found = sample(7.0, job=job, view=view, pods=bodies, lines=["step 1/9 loss=1"])
-    assert (found.size, found.asked, found.reason, found.steps) == (3, 3, "B", True)
-    assert found.own == (
-        Pod(None, bound=False, runs=True, ends=False),
-        Pod(1, bound=False, runs=True, ends=True),
-    )
-    assert found.gang == (Pod(None, bound=True, runs=False, ends=False),)
-    job["spec"]["pytorchReplicaSpecs"]["Master"] = {"replicas": 1}  # type: ignore[index]
-    assert sample(0, job=job, view={}, pods=[], lines=[]).size == 4
-    assert sample(0, job=None, view={}, pods=[], lines=[]).size is None
-
-
-@pytest.mark.parametrize(
-    ("type_", "status", "expected"),
-    [("Succeeded", "True", "Succeeded"), ("Failed", "True", "Failed"), ("Running", "True", ""),
-     ("Succeeded", "False", "")],
-)  # fmt: skip
-def test_a_job_has_ended_once_a_condition_says_so(type_: str, status: str, expected: str) -> None:
-    assert ended({"status": {"conditions": [{"type": type_, "status": status}]}}) == expected
-    assert ended({}) == ""
 
 
 def pods(runs: int, *, comes: int = 0, ends: int = 0) -> tuple[Pod, ...]:
@@ -217,16 +134,6 @@ def test_a_run_in_which_a_part_is_missing_does_not_count(until: int, unseen: str
         story(run_of(TORCH, until=until), came=10, went=80)
 
 
-def test_the_job_is_whole_when_all_of_the_workers_that_are_written_in_it_run() -> None:
-    whole = Sample(0.0, size=4, own=(*pods(4), Pod(None, True, True, False)))
-    assert is_whole(whole)
-    assert not is_whole(replace(whole, size=3))
-    assert not is_whole(replace(whole, own=pods(3, comes=1)))
-    assert not is_whole(replace(whole, own=pods(3, ends=1)))
-    assert is_bound(replace(whole, gang=GANG))
-    assert not any(is_bound(replace(whole, gang=some)) for some in ((), GANG[:1], UNBOUND))
-
-
 def stored(
     *, still: float = 5.0, checkpoint: float = 2.0, loss: float = 0.5, **more: Any
 ) -> Object:
@@ -256,22 +163,6 @@ def column(rows: Sequence[Sequence[str]], name: str) -> Sequence[str]:
     return found[1:]
 
 
-def test_the_gangs_wait_is_reported_by_part_and_the_last_part_is_judged() -> None:
-    rows = cells(guard_table(RUNS))
-    assert len(rows) == 4
-    assert column(rows, "torchrun") == [
-        spread([30, 30], digits=1), "<= 35 s: PASS",
-        spread([2, 2], digits=1), spread([2, 2], digits=1),
-        spread([1.5, 1.5], digits=1), "<= 15 s: PASS", spread([35.5, 35.5], digits=1), "3",
-    ]  # fmt: skip
-
-
-def test_a_pause_has_a_row_for_each_way() -> None:
-    rows = cells(pause_table(RUNS))
-    assert [row[1] for row in rows[:2]] == ["in, 4 to 2", "out, 2 to 4"]
-    assert [row[-3] for row in rows[:2]] == ["14.0 (13.0-15.0)", "6.0 (5.0-7.0)"]
-
-
 def test_a_pause_is_judged_by_what_torchrun_takes_by_itself() -> None:
     judged = {(row[0], row[1].split(",")[0]): row[-1] for row in cells(pause_table(RUNS))}
     assert judged["torchrun", "in"] == "< 19 s: PASS"
@@ -289,22 +180,7 @@ def test_work_that_is_lost_and_a_loss_that_is_off_are_misses() -> None:
     assert column(rows, "torchrun, undisturbed")[5:7] == ["", ""]
 
 
-def test_runs_that_did_not_count_are_counted_also_beside_runs_that_were_stored_before() -> None:
-    runs = {**RUNS, "torchrun": [stored(), stored(spoiled=2), stored(spoiled=1)]}
-    rows = cells(work_table(runs))
-    assert column(rows, "torchrun")[-1] == "3"
-    assert column(rows, "TFJob, dynamic workers")[-1] == "0"
-
-
 def test_what_an_improvement_bought_is_the_median_of_pairs() -> None:
     rows = cells(bought_table(RUNS))
     assert [(row[1], row[-1]) for row in rows] == [("in", "26.0"), ("in", "5.0"), ("out", "5.0")]
     assert bought_table({"torchrun": RUNS["torchrun"]}).count("\n") == 3
-
-
-def test_quick_is_another_set_up_and_undisturbed_runs_come_once() -> None:
-    full = bench(CASES, PACE, repeats=3)
-    assert len(full.missing()) == 3 * 7 + 2
-    full.measure(lambda repeat, name: stored())
-    assert full.missing() == []
-    assert len(bench(QUICK_CASES, QUICK_PACE, repeats=1).missing()) == 4

@@ -2,18 +2,13 @@
 
 import pytest
 
-from e2e.demo.__main__ import conclude
 from e2e.demo.claims import (
     TOO_BUSY,
-    Claim,
     PodRun,
     Round,
     change,
-    half_gangs,
     off_the_link,
-    on_one_node,
     one_after_the_other,
-    speed,
     together,
 )
 
@@ -86,23 +81,6 @@ def test_a_speed_is_told_where_it_is_more_than_noise(
     assert change(plain, kfext) == said
 
 
-def _times(*milliseconds: float) -> list[Round]:
-    return [a_round(step_ms={"ddp": time}) for time in milliseconds]
-
-
-def test_a_speed_is_told_with_its_figures_and_is_no_claim() -> None:
-    assert speed("ddp", plain=_times(56, 90), kfext=_times(40, 44)) == (
-        "ddp, kfext: 40 and 44 ms a step against 56 and 90 under plain Kubernetes: "
-        f"{TOO_BUSY} (A/A 47% and 10%)"
-    )
-    assert conclude([Claim("places", holds=True)], ["speed: too busy to tell"]) == 0
-    assert "-29% (A/A 12%)" in speed("ddp", plain=_times(60, 53), kfext=_times(40))
-
-
-def test_a_claim_that_does_not_hold_ends_the_demo_with_1() -> None:
-    assert conclude([Claim("places", holds=True), Claim("link", holds=False)], []) == 1
-
-
 @pytest.mark.parametrize(("second", "ended", "holds"), PLACES.values(), ids=PLACES.keys())
 def test_jobs_are_together_where_each_is_on_one_node_and_has_ended(
     second: str, ended: tuple[str, ...], *, holds: bool
@@ -120,28 +98,6 @@ def test_the_link_is_spared_where_a_tenth_of_the_bytes_is_left(
     assert off_the_link(plain=[plain], kfext=[kfext]).holds is holds
 
 
-@pytest.mark.parametrize(
-    ("nodes", "holds"), [(["node-0", "node-0"], True), (["node-0", "node-1"], False), ([], False)]
-)
-def test_a_train_job_is_on_one_node_where_it_is_and_has_succeeded(
-    nodes: list[str], *, holds: bool
-) -> None:
-    assert on_one_node("ddp", {"plain": ["node-0", "node-1"], "kfext": nodes}).holds is holds
-
-
-def test_half_gangs_are_told_by_what_of_each_gang_has_a_node() -> None:
-    pods = [
-        pod(job, f"worker-{index}", node="node-0" if index < held else "")
-        for job, held in (("a", 1), ("b", 2))
-        for index in range(2)
-    ]
-    plain = a_round(*pods, placed_by="plain Kubernetes", steps={"a": 0, "b": 5})
-    assert half_gangs(plain, pods=2, seconds=30) == (
-        "plain Kubernetes, after 30 s: 1 of 2 pods of a have a node, 0 steps are done; "
-        "2 of 2 pods of b have a node, 5 steps are done"
-    )
-
-
 @pytest.mark.parametrize(("first", "second", "over", "holds"), TURNS.values(), ids=TURNS.keys())
 def test_gangs_run_one_after_the_other_where_they_do(
     first: tuple[int, int], second: tuple[int, int], over: tuple[str, ...], *, holds: bool
@@ -152,15 +108,3 @@ def test_gangs_run_one_after_the_other_where_they_do(
     ]
     kfext = a_round(*pods, steps={"a": 40, "b": 40}, ended=over)
     assert one_after_the_other(kfext, pods=1).holds is holds
-
-
-def test_a_gang_whose_pods_never_ran_is_no_turn() -> None:
-    pods = (pod("a", "master-0"), pod("b", "master-0", node="", started=None, ended=30))
-    kfext = a_round(*pods, steps={"a": 40, "b": 0}, ended=("a",))
-    assert not one_after_the_other(kfext, pods=1).holds
-
-
-def test_a_gang_that_ran_without_one_of_its_pods_is_no_gang() -> None:
-    pods = (pod("a", "master-0"), pod("a", "worker-0", node="", started=None))
-    kfext = a_round(*pods, steps={"a": 40}, ended=("a",))
-    assert not one_after_the_other(kfext, pods=2).holds

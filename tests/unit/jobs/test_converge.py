@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from e2e.jobs.converge import CLASSES, FRAMEWORKS, MODELS, Array, Batch, images, parse, train
+from e2e.jobs.converge import CLASSES, MODELS, Array, Batch, images, train
 from kfext.core.progress.lines import read_line
 
 
@@ -62,18 +62,6 @@ def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: P
     assert totals["steps"] == 4
 
 
-def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
-    train(Counting(), feed, steps=10, keep=tmp_path, every=3)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000009"]
-
-
-def test_a_checkpoint_that_was_never_finished_is_not_loaded(tmp_path: Path) -> None:
-    (tmp_path / "unfinished").write_text("[1, 2")
-    whole = Counting()
-    train(whole, feed, steps=2, keep=tmp_path)
-    assert whole.seen == [1, 2]
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_the_batch_of_a_step_depends_on_the_step_alone(model: str) -> None:
     (first, targets), (again, _), (other, _) = (MODELS[model](step, 8) for step in (5, 5, 6))
@@ -88,27 +76,3 @@ def test_the_class_of_an_image_can_be_learned() -> None:
     fresh, expected = images(2, 400)
     nearest = ((fresh[:, None] - shapes) ** 2).sum(axis=(2, 3, 4)).argmin(axis=1)
     assert (nearest == expected).mean() > 0.9
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        pytest.param(["--framework", "tf", "--model", "gru"], "tf has cnn, vae", id="no such one"),
-        pytest.param(["--steps", "0"], "--steps", id="no steps"),
-        pytest.param(["--batch", "-1"], "--batch", id="a negative batch"),
-        pytest.param(["--model", "mlp"], "--model", id="an unknown model"),
-    ],
-)
-def test_arguments_that_cannot_be_are_refused(
-    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        parse(words)
-    assert reason in capsys.readouterr().err
-
-
-def test_every_framework_has_models_that_are_fed() -> None:
-    for framework, models in FRAMEWORKS.items():
-        for model in models:
-            assert parse(["--framework", framework, "--model", model]).steps > 0
-    assert {model for models in FRAMEWORKS.values() for model in models} == MODELS.keys()

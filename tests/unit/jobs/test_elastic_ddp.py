@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 
 from e2e.harness.journal import answers, resumes
 from e2e.jobs.elastic_ddp import (
-    CLASSES,
     SAMPLES,
     Array,
-    NoRequests,
     Requests,
-    data,
     newest,
     samples,
     share,
@@ -82,21 +79,6 @@ def test_a_step_has_the_same_samples_whenever_it_is_done(step: int, batch: int) 
     assert np.array_equal(found, samples(step, batch))
 
 
-@pytest.mark.parametrize("batch", [64, 100, 256, 1000, SAMPLES])
-def test_each_sample_comes_once_before_any_comes_again(batch: int) -> None:
-    steps = -(-2 * SAMPLES // batch)
-    order = np.concatenate([samples(step, batch) for step in range(1, steps + 1)])
-    first, second = order[:SAMPLES], order[SAMPLES : 2 * SAMPLES]
-    assert sorted(first) == sorted(second) == list(range(SAMPLES))
-    assert not np.array_equal(first, second)
-
-
-def test_every_class_is_there_to_be_learned() -> None:
-    inputs, targets = data()
-    assert len(inputs) == SAMPLES
-    assert set(targets.tolist()) == set(range(CLASSES))
-
-
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_all_ranks_together_train_on_the_samples_of_each_step(tmp_path: Path, world: int) -> None:
     ranks = [Counting(rank, world) for rank in range(world)]
@@ -128,82 +110,12 @@ def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: P
     ]
 
 
-def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
-    run(Counting(), tmp_path)
-    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000008"]
-    assert newest(tmp_path) == 8
-
-
-def test_a_checkpoint_that_was_never_finished_is_not_loaded(tmp_path: Path) -> None:
-    (tmp_path / "unfinished-worker-1").write_text("[0, 1")
-    again = Counting()
-    run(again, tmp_path, steps=2)
-    assert again.seen == [0, 1]
-
-
 def test_a_request_is_answered_once_after_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "control").write_text("5")
     lines = run(Counting(), tmp_path, every=100)
     assert answers(lines) == [5]
     assert lines.index("kfext.checkpoint 5") == lines.index("saved checkpoint at step 1") + 1
     assert newest(tmp_path) == 1
-
-
-def test_a_program_that_knows_nothing_of_requests_saves_at_regular_steps_only(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "control").write_text("5")
-    requests = NoRequests(tmp_path / "control")
-    train(Counting(), steps=9, batch=8, folder=tmp_path, requests=requests, every=4)
-    lines = (tmp_path / "journal").read_text().splitlines()
-    assert [line for line in lines if "checkpoint" in line] == [
-        "saved checkpoint at step 4",
-        "saved checkpoint at step 8",
-    ]
-
-
-CONTROL = {
-    "nothing yet": ("", 0),
-    "a number": ("12", 12),
-    "a number in a line": ("12\n", 12),
-    "a word": ("soon", 0),
-    "a negative number": ("-3", 0),
-}
-
-
-@pytest.mark.parametrize(("text", "asked"), CONTROL.values(), ids=CONTROL)
-def test_the_control_file_has_the_number_of_the_last_request(
-    tmp_path: Path, text: str, asked: int
-) -> None:
-    (tmp_path / "control").write_text(text)
-    assert Requests(tmp_path / "control").asked() == asked
-
-
-def test_without_a_control_file_nothing_is_asked(tmp_path: Path) -> None:
-    assert Requests(tmp_path / "control").asked() == 0
-
-
-@pytest.fixture
-def minutes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The clock."""
-    now = [1000.0]
-    monkeypatch.setattr("e2e.jobs.elastic_ddp.time.monotonic", lambda: now[0])
-    return now
-
-
-def test_that_requests_are_answered_is_said_once_a_minute(minutes: list[float]) -> None:
-    said: list[str] = []
-    requests = Requests()
-    for seconds in (0, 30, 59, 60, 90, 121):
-        minutes[0] = 1000.0 + seconds
-        requests.announce(said.append)
-    assert said == ["kfext.checkpoint 0"] * 3
-
-
-def test_only_rank_0_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(Counting(rank=1, world=2), tmp_path)
-    assert capsys.readouterr().out == ""
-    assert newest(tmp_path) == 0
 
 
 def test_every_step_is_printed_in_a_form_that_is_recognised(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.soak.facts import amount, excess, granted, requests
+from e2e.soak.facts import amount, granted, requests
 
 QUANTITIES = {
     "2": Fraction(2),
@@ -61,14 +61,6 @@ def test_requests_of_a_pod(spec: dict[str, Any], cpus: int) -> None:
     assert requests(spec) == {"cpu": cpus, "pods": 1}
 
 
-def test_excess_names_what_is_too_much_only() -> None:
-    unit = Fraction(1)
-    assert excess({"cpu": 3 * unit, "gpu": unit, "pods": unit}, {"cpu": unit, "pods": unit}) == {
-        "cpu": 2,
-        "gpu": 1,
-    }
-
-
 RESIZED = {
     "larger, and not carried out yet": ("4", "2", 4),
     "smaller, and not carried out yet": ("1", "2", 2),
@@ -82,9 +74,3 @@ def test_a_pod_that_is_resized_occupies_the_larger_amount(asks: str, has: str, c
     told = {"name": "main", "resources": {"requests": {"cpu": has}}}
     assert requests(spec, {"containerStatuses": [told]})["cpu"] == cpus
     assert granted(spec, {"containerStatuses": [told]})["cpu"] == int(has)
-
-
-def test_a_pod_of_which_a_kubelet_says_nothing_has_what_it_asks_for() -> None:
-    spec = {"containers": [container("4", name="main")]}
-    for status in (None, {}, {"containerStatuses": [{"name": "main"}]}):
-        assert requests(spec, status) == granted(spec, status) == {"cpu": 4, "pods": 1}

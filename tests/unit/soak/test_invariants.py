@@ -8,11 +8,10 @@ import pytest
 from e2e.soak import facts
 from e2e.soak.invariants import Checker, Limits, Tally
 from e2e.soak.memory import Memory
-from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pin, pod, view
+from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pod, view
 from tests.unit.soak.test_scaling import RULES as OF_SIZES
 
 OURS = (facts.GATE,)
-BOTH = (facts.GATE, "example.com/gate")
 LONG = 1000.0
 GRANTED = {
     "it is not granted": ("1", []),
@@ -44,40 +43,11 @@ def queued(**options: Any) -> dict[str, tuple[Raw, ...]]:
     return {**whole, **options}
 
 
-def loose(index: int, node: str = "") -> Raw:
-    """A worker that kube-scheduler places without kfext."""
-    made = pod(index)
-    return {**made, "spec": {**made["spec"], **({"nodeName": node} if node else {})}}
-
-
-def elastic(fewest: int) -> dict[str, tuple[Raw, ...]]:
-    """A required job; one worker of two trains, and the other has no room."""
-    made = job(plan=["n1", "n1"], colocation="required")
-    return gang(
-        nodes=(node("n1", gpus=1),),
-        jobs=({**made, "spec": {**made["spec"], "elasticPolicy": {"minReplicas": fewest}}},),
-        pods=(pod(0, node="n1"), pod(1, gates=OURS)),
-        views=(view("job", "Placed", "n1", reason="NoRoom"),),
-    )
-
-
 HEALTHY = {
     "a gang on one node": gang(),
-    "an elastic job that trains with its fewest workers": elastic(1),
     "a job that waits because the nodes are full": queued(),
     "a job that waits while there is room that its namespace's quota denies it": queued(
         pods=(), quotas=({"metadata": {"namespace": "team"}},)
-    ),
-    "a job that waits while another system's gate holds its pods": gang(
-        pods=(pod(0, gates=BOTH), pod(1, gates=BOTH)),
-        views=(view("job", "Gated", reason="ForeignGate"),),
-    ),
-    "a gang with one pod that escaped kfext to kube-scheduler": gang(
-        pods=(
-            {**pod(0, node="n1"), "spec": {**pod(0)["spec"], "nodeName": "n1"}},
-            pod(1, gates=OURS),
-        ),
-        views=(view("job", "Gated", reason="NoRoom"),),
     ),
     "a job that its own deadline ended": gang(
         jobs=(job(conditions={"Failed": "it was active longer than specified deadline"}),),
@@ -88,37 +58,6 @@ HEALTHY = {
     )
     | {"jobs": ({**job(suspend=True), "metadata": {
         **job()["metadata"], "annotations": {facts.BY_PERSON: facts.SUSPENDED}}},)},
-    "a job that a tenant suspended, with marks of kfext that are forged": gang(
-        jobs=({**job(suspend=True), "metadata": {
-            **job()["metadata"], "annotations": {facts.FORGED: "paused"}}},),
-        pods=(),
-        views=(),
-    ),
-    "a pod that a user pinned to a node that can never take it": gang(
-        pods=(
-            pod(0, node="n1"), pod(1, node="n1"), pod(9, job="", pinned="n1", gpus=1000),
-        )
-    ),
-    "a job that another operator runs, whatever plan a user wrote on it": gang(
-        jobs=(job(plan=["n1"], size=1, gpus=1000, policy={"managedBy": "another"}),), pods=(),
-        views=(),
-    ),
-    "a job that another operator runs, and a user says kfext holds": gang(
-        jobs=(job(suspend=True, held=True, policy={"managedBy": "another"}),),
-        pods=(),
-        views=(),
-    ),
-    "a job of Kueue that waits behind kfext's gate for room": gang(
-        jobs=(job(plan=["n1", "n1"], labels={"kueue.x-k8s.io/queue-name": "q"}),),
-        pods=(pod(0, gates=OURS),),
-        views=(view("job", "Gated", reason="NoRoom"),),
-    ),
-    "a job by half on plain Kubernetes": gang(
-        namespaces=(namespace(managed=False),),
-        jobs=(job(plan=["n2", "n2"]),),
-        pods=(loose(0, "n1"), loose(1)),
-        views=(),
-    ),
     "pods that have ended take no room": gang(
         pods=(
             pod(0, node="n1"),
@@ -141,20 +80,6 @@ BROKEN = {
         "overcommitted",
         gang(nodes=(node("n1", gpus=1),)),
     ),
-    "more pods are bound to a node than it takes": (
-        "overcommitted",
-        gang(nodes=(node("n1", pods=1),)),
-    ),
-    "a pod that is being deleted still takes its room": (
-        "overcommitted",
-        gang(
-            pods=(
-                pod(0, node="n1"),
-                pod(1, node="n1"),
-                pod(2, job="", node="n1", gpus=7, ending=True),
-            )
-        ),
-    ),
     "a pod is pinned to a node that is full": (
         "overpromised",
         gang(pods=(pod(0, node="n1"), pod(1, pinned="n1"), pod(5, job="", node="n1", gpus=7))),
@@ -167,14 +92,6 @@ BROKEN = {
         ),
     ),
     "a job waits though a node could take all of it": ("idle_room", queued(pods=())),
-    "a job waits for room that a pod has which can never run": (
-        "idle_room",
-        queued(pods=(pod(9, job="", pinned="n1", gpus=1000),)),
-    ),
-    "a job waits for room of a pod that waits for another scheduler": (
-        "idle_room",
-        queued(pods=(pod(9, job="", pinned="n1", gpus=8),)),
-    ),
     "a job waits for room that a forged plan claims for another operator's job": (
         "idle_room",
         queued(
@@ -184,20 +101,6 @@ BROKEN = {
                 job("forged", plan=["n1"], size=1, gpus=8, policy={"managedBy": "another"}),
             ),
         ),
-    ),
-    "a job waits for room that a forged plan claims through Kueue's label": (
-        "idle_room",
-        queued(
-            pods=(),
-            jobs=(
-                job(held=True, suspend=True),
-                job("forged", plan=["n1"], gpus=8, labels={"kueue.x-k8s.io/queue-name": "q"}),
-            ),
-        ),
-    ),
-    "a job waits for room that a pod gave back when it was resized": (
-        "idle_room",
-        queued(pods=(pod(9, job="other", node="n1", gpus=2),)),
     ),
     "a pod runs elsewhere than where it is pinned": (
         "elsewhere",
@@ -225,14 +128,6 @@ BROKEN = {
             views=(view("job", "Gated", reason="NoRoom"),),
         ),
     ),
-    "fewer workers of an elastic job than it trains with": ("half_held", elastic(2)),
-    "a gang is bound but for one pod that the scheduler does not take": (
-        "half_held",
-        gang(
-            pods=(pod(0, node="n1"), pod(1, pinned="n1")),
-            views=(view("job", "Binding", reason="WaitingForBind"),),
-        ),
-    ),
     "a pod is pinned to a node that is gone": (
         "unbound",
         gang(
@@ -241,28 +136,13 @@ BROKEN = {
             views=(view("job", "Binding", reason="WaitingForBind"),),
         ),
     ),
-    "a pod is pinned to two nodes, one of them by a stranger": (
-        "unbound",
-        gang(
-            pods=(pod(0, node="n1"), {**pod(1), "spec": {**pod(1)["spec"], **pin("n1", "n2")}}),
-            views=(view("job", "Binding", reason="WaitingForBind"),),
-        ),
-    ),
     "a job is pinned in a namespace that is not managed": (
         "placed_unasked",
         gang(namespaces=(namespace(managed=False),)),
     ),
-    "pods are gated in a namespace that is not managed": (
-        "placed_unasked",
-        gang(namespaces=(namespace(managed=False),), pods=(pod(0, gates=OURS),)),
-    ),
     "a job stays held in a namespace that is not managed": (
         "held_unasked",
         queued(namespaces=(namespace(managed=False),)),
-    ),
-    "a pod that names a job of another namespace is gated without end": (
-        "gated_in_silence",
-        gang(pods=(pod(0, gates=OURS, namespace="elsewhere"),)),
     ),
     "the operator creates no more pods, and the room stays reserved": (
         "never_created",
@@ -272,37 +152,14 @@ BROKEN = {
         "gated_in_silence",
         gang(pods=(pod(0, gates=OURS), pod(1, gates=OURS)), views=()),
     ),
-    "pods are gated and only a job of the same name earlier was explained": (
-        "gated_in_silence",
-        gang(
-            pods=(pod(0, gates=OURS), pod(1, gates=OURS)),
-            views=({**view("job", "Gated"), "spec": {"job": {"uid": "earlier"}}},),
-        ),
-    ),
     "a pod is gated and its job is gone": (
         "gated_in_silence",
         gang(pods=(pod(0, job="gone", gates=OURS),), jobs=(), views=()),
     ),
-    "a pod is gated and its job is released": (
-        "gated_in_silence",
-        gang(pods=(pod(0, gates=OURS),), jobs=(job(released="NoRoom"),), views=()),
-    ),
     "a job is held without a reason": ("queued_in_silence", queued(views=())),
-    "a job is held, may not be written, and nothing says so": (
-        "queued_in_silence",
-        queued(views=(), namespaces=(namespace(refuses="jobs"),)),
-    ),
-    "a job may not be written, and is told for long to be where it is not": (
-        "misreported",
-        gang(views=(view("job", "Placed", "n2"),), namespaces=(namespace(refuses="jobs"),)),
-    ),
     "a job is told to be placed on a node where it is not": (
         "misreported",
         gang(views=(view("job", "Placed", "n2"),)),
-    ),
-    "a job is told to be queued and runs": (
-        "misreported",
-        gang(views=(view("job", "Queued", reason="NoRoom"),)),
     ),
     "a job failed for no reason of its own": (
         "failed",
@@ -311,11 +168,6 @@ BROKEN = {
     "a job is suspended, and no client has done it": (
         "suspended_by_nobody",
         gang(jobs=(job(suspend=True),), pods=(), views=()),
-    ),
-    "a job runs again though a person suspended it": (
-        "suspended_by_nobody",
-        gang(jobs=({**job(), "metadata": {
-            **job()["metadata"], "annotations": {facts.BY_PERSON: facts.SUSPENDED}}},), views=()),
     ),
 }  # fmt: skip
 
@@ -330,33 +182,6 @@ def test_a_broken_rule_is_found_once_it_lasts(rule: str, objects: dict[str, Any]
     assert len({(violation.rule, violation.key) for violation in checker.violations}) == len(
         checker.violations
     )
-
-
-@pytest.mark.parametrize("reason", ["WaitingForPods", "WriteRefused"])
-def test_a_plan_that_kfext_is_kept_from_carrying_out_promises_nothing(reason: str) -> None:
-    objects = gang(
-        jobs=(job(plan=["n1", "n1"]), job("late", plan=["n1"], size=1, gpus=7)),
-        views=(view("job", "Placed", "n1"), view("late", "Planned", reason=reason)),
-    )
-    checker = Checker(Limits(bind=5, create=5))
-    for at in (0.0, LONG):
-        checker.look(cluster(at=at, **objects))
-    broken = "double_booked" in {violation.rule for violation in checker.violations}
-    assert broken is (reason != "WriteRefused")
-
-
-def test_a_pod_that_somebody_let_go_elsewhere_may_draw_others_of_its_gang() -> None:
-    let_go = pod(1, node="n2")
-    del let_go["spec"]["affinity"]
-    objects = gang(
-        jobs=(job(size=3, plan=["n1", "n1", "n2"], colocation="required"),),
-        pods=(pod(0, node="n1"), let_go, pod(2, node="n2")),
-        views=(view("job", "Placed", "n1", "n2"),),
-    )
-    checker = Checker(Limits(bind=5, create=5))
-    for at in (0.0, LONG, 2 * LONG):
-        checker.look(cluster(at=at, **objects))
-    assert "torn_apart" not in {violation.rule for violation in checker.violations}
 
 
 def test_every_rule_has_a_case() -> None:
@@ -387,40 +212,6 @@ def test_a_gang_that_ran_whole_and_lost_a_member_waits_only_while_there_is_no_ro
     for at in (LONG, 2 * LONG):
         checker.look(cluster(at=at, **survivors))
     assert {violation.rule for violation in checker.violations} == {"survivors_alone"}
-
-
-def test_a_member_that_a_person_pins_elsewhere_is_not_waited_for() -> None:
-    checker = Checker(Limits(bind=5, create=5))
-    checker.look(cluster(at=0.0, **gang()))
-    survivors = gang(
-        pods=(pod(0, node="n1"), pod(1, gates=OURS, pinned="n9")),
-        views=(view("job", "Placed", "n1"),),
-    )
-    for at in (0.0, LONG):
-        assert not checker.look(cluster(at=at, **survivors))
-
-
-def test_a_job_may_fail_once_a_node_took_a_pod_from_it() -> None:
-    checker = Checker(Limits(bind=5, create=5))
-    lost = pod(0, node="n1", ending=True)
-    reason = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
-    checker.pod({**lost, "status": {"conditions": [reason]}})
-    objects = gang(jobs=(job(conditions={"Failed": "1 Worker replica(s) failed"}),), pods=())
-    for at in (0.0, LONG):
-        assert not checker.look(cluster(at=at, **objects))
-
-
-@pytest.mark.parametrize("seen", [True, False], ids=["pods seen", "no pods"])
-def test_a_job_waits_for_what_its_pods_asked_for_although_no_look_met_them(*, seen: bool) -> None:
-    checker = Checker(Limits(bind=5, create=5))
-    if seen:
-        checker.pod(pod(0, gpus=99))
-    waits = queued(pods=())
-    for at in (0.0, LONG):
-        checker.look(cluster(at=at, **waits))
-    assert {violation.rule for violation in checker.violations} == (
-        set() if seen else {"idle_room"}
-    )
 
 
 @pytest.mark.parametrize(("has", "rules"), GRANTED.values(), ids=GRANTED.keys())

@@ -33,13 +33,6 @@ def test_a_job_that_is_started_and_stopped_again_and_again(seconds: float, found
     assert ("restarted_endlessly" in rules(checker)) is found
 
 
-def test_a_job_that_runs_on_was_started_once_however_often_it_is_looked_at() -> None:
-    checker = Checker(LIMITS)
-    for at in range(100):
-        checker.look(cluster(at=at, nodes=NODES, jobs=(job(suspend=at == 0),)))
-    assert {uid: len(starts) for uid, starts in checker.memory.starts.items()} == {"job": 1}
-
-
 OTHERS = {"that began later": (1, 100), "that was whole before": (0, 1)}
 
 
@@ -54,16 +47,6 @@ def test_a_gang_does_not_wait_for_pods_of_another(began: int, size: int) -> None
     assert "never_created" in rules(checker)
 
 
-def test_a_gang_waits_for_the_pods_of_one_that_began_before_it() -> None:
-    checker = Checker(LIMITS)
-    for at in range(200):
-        pods = tuple(pod(number, job="first", gates=(facts.GATE,)) for number in range(at))
-        later = (job(plan=["n1", "n1"]),) if at else ()
-        jobs = (job("first", size=1000), *later)
-        checker.look(cluster(at=at, nodes=NODES, jobs=jobs, pods=pods))
-    assert "never_created" not in rules(checker)
-
-
 def judged(*looks: tuple[float, tuple[Raw, ...], tuple[Raw, ...]]) -> set[str]:
     """Look at half a gang at times, in namespaces and with TrainingPlans; return broken rules."""
     checker = Checker(LIMITS)
@@ -75,21 +58,10 @@ def judged(*looks: tuple[float, tuple[Raw, ...], tuple[Raw, ...]]) -> set[str]:
 MANAGED = (namespace(),)
 
 
-def test_half_a_gang_is_no_fault_of_kfext_while_its_writes_are_refused() -> None:
-    assert "half_held" not in judged((0, REFUSING, WAITS), (1000, REFUSING, WAITS))
-
-
 def test_once_they_are_not_refused_its_time_begins() -> None:
     looks = ((0.0, REFUSING, WAITS), (100.0, REFUSING, WAITS), (101.0, MANAGED, WAITS))
     assert "half_held" not in judged(*looks, (101 + LIMITS.gang - 1, MANAGED, WAITS))
     assert "half_held" in judged(*looks, (101 + LIMITS.gang, MANAGED, WAITS))
-
-
-def test_it_may_say_for_a_while_that_they_were_refused_and_not_for_ever() -> None:
-    looks = ((0.0, REFUSING, REFUSED), (100.0, MANAGED, REFUSED))
-    assert "half_held" not in judged(*looks, (340.0, MANAGED, REFUSED))
-    later = ((350.0, MANAGED, REFUSED), (350 + LIMITS.gang, MANAGED, REFUSED))
-    assert "half_held" in judged(*looks, *later)
 
 
 def test_it_may_not_say_so_where_nothing_was_refused() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from e2e.soak.facts import GATE
 from e2e.soak.rooms import Reserved, unbalanced, unsettled
-from tests.unit.soak.raw import Raw, cluster, job, namespace, pod, view
+from tests.unit.soak.raw import Raw, cluster, job, pod, view
 
 PLACED = (pod(0, node="n1"), pod(1, node="n1"))
 GATED = (pod(0, node="n1"), pod(1, gates=(GATE,)))
@@ -56,28 +56,3 @@ CLAIMS = {
 def test_claims_balance(claims: float, kept: float, balanced: bool) -> None:
     half = cluster(jobs=(job(plan=["n1", "n1"]),), pods=GATED)
     assert (unbalanced(half, Reserved(claims, kept)) == []) is balanced
-
-
-UNCLAIMED = {
-    "a stranger pinned it": ((*GATED, pod(9, job="", pinned="n1")), 2),
-    "it names a job of another namespace": (
-        (*GATED, pod(9, pinned="n1", namespace="elsewhere")),
-        2,
-    ),
-    "kfext does not hold it back, and its job has a plan": ((PLACED[0], pod(1)), 1),
-}
-
-
-@pytest.mark.parametrize(("pods", "claims"), UNCLAIMED.values(), ids=UNCLAIMED.keys())
-def test_a_pod_without_a_node_has_no_claim(pods: tuple[Raw, ...], claims: int) -> None:
-    seen = cluster(jobs=(job(plan=["n1", "n1"]),), pods=pods)
-    assert unbalanced(seen, Reserved(claims, 0)) == []
-    assert unbalanced(seen, Reserved(claims + 1, 0))
-
-
-@pytest.mark.parametrize("pods", [(), (pod(0, pinned="n1"),)], ids=["no pods", "its user's pin"])
-def test_a_job_in_a_namespace_that_is_not_managed_claims_nothing(pods: tuple[Raw, ...]) -> None:
-    unmanaged = (namespace(managed=False),)
-    seen = cluster(jobs=(job(plan=["n1", "n1"]),), pods=pods, namespaces=unmanaged)
-    assert unbalanced(seen, Reserved(0, 0)) == []
-    assert unbalanced(seen, Reserved(1, 0))

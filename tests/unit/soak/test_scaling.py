@@ -24,75 +24,26 @@ SAVED = {
 LATER = HEEDED_SECONDS + 1
 OUT: dict[str, dict[str, Any]] = {
     "it has opted out": {"elastic": "off"},
-    "it has not opted in": {"elastic": ""},
-    "Kueue manages it": {"queue": "team"},
     "a HorizontalPodAutoscaler scales it": {"autoscaled": True},
 }
 OFF: dict[str, Any] = {"elastic": "off"}
-AFTER_OFF = {
-    "it gets back what it was submitted with": ((4, {}), (2, {}), (2, OFF), (4, OFF)),
-    "it gets back a part of that": ((4, {}), (2, {}), (2, OFF), (3, OFF)),
-    "it gets back what a person wrote": (
-        (4, {}),
-        (6, {"by_hand": 6}),
-        (3, {"by_hand": 6}),
-        (3, {"by_hand": 6, **OFF}),
-        (6, {"by_hand": 6, **OFF}),
-    ),
-    "growth that found no place is taken back": ((4, {}), (2, {}), (4, {}), (4, OFF), (2, OFF)),
-    "a person gives it another size": ((4, {}), (4, OFF), (9, {"by_hand": 9, **OFF})),
-}
 EDITED: tuple[tuple[int, dict[str, Any]], ...] = ((4, {}), (2, {}), (3, {"by_hand": 3}))
 EDITS = {
     "kfext leaves it at that": (EDITED, set()),
     "kfext changes it again": ((*EDITED, (4, {"by_hand": 3})), {"wish_overruled"}),
-    "it opts out and in before that": (
-        (*EDITED, (3, {"by_hand": 3, **OFF}), (3, {"by_hand": 3}), (4, {"by_hand": 3})),
-        set(),
-    ),
-    "another person edits it": ((*EDITED, (4, {"by_hand": 4})), set()),
-    "it is started with fewer": (
-        (*EDITED, (3, {"by_hand": 3, "suspend": True}), (2, {"by_hand": 3})),
-        set(),
-    ),
-    "it was suspended then": (
-        (
-            (4, {}),
-            (2, {}),
-            (2, {"suspend": True}),
-            (3, {"by_hand": 3, "suspend": True}),
-            (3, {"by_hand": 3}),
-            (4, {"by_hand": 3}),
-        ),
-        set(),
-    ),
-    "kfext had not changed it": (((4, {}), (3, {"by_hand": 3}), (2, {"by_hand": 3})), set()),
-    "it was the size that kfext had given it": (
-        ((4, {}), (2, {}), (2, {"by_hand": 2}), (4, {"by_hand": 2})),
-        set(),
-    ),
-    "it had opted out": (
-        ((4, {}), (2, {}), (3, {"by_hand": 3, **OFF}), (3, {"by_hand": 3}), (4, {"by_hand": 3})),
-        set(),
-    ),
 }
 FAR: dict[str, Any] = {"elastic": "1-9"}
 GROWTH = {
     "to twice of what it had": ((3, FAR), (6, FAR), set()),
     "beyond that": ((3, FAR), (7, FAR), {"grown_too_far"}),
-    "beyond that, as people want it": ((2, {"by_hand": 8, **FAR}), (8, FAR), set()),
 }
 SERVERS = {
     "they stay as many": ((1, False), set()),
-    "one comes": ((2, False), {"servers_resized"}),
     "one goes": ((0, False), {"servers_resized"}),
-    "one comes while it is suspended": ((2, True), set()),
 }
 SAID = {
     "it is said why": ({"type": "Scaled", "reason": "Shrunk", "message": "so it is"}, False),
     "there is no sentence": ({"type": "Scaled", "reason": "Shrunk", "message": ""}, True),
-    "there is no reason": ({"type": "Scaled", "reason": "", "message": "so it is"}, True),
-    "something else is said": ({"type": "Resized", "reason": "So", "message": "it is"}, True),
 }
 
 
@@ -102,7 +53,6 @@ def sized(
     by_hand: int = 0,
     suspend: bool = False,
     elastic: str = "2-4",
-    queue: str = "",
     autoscaled: bool = False,
     servers: Raw | None = None,
 ) -> Raw:
@@ -115,7 +65,6 @@ def sized(
         plan=["n1"] * workers,
         suspend=suspend,
         held=suspend,
-        labels={"kueue.x-k8s.io/queue-name": queue} if queue else {},
         elastic=elastic,
     )
     made["metadata"]["annotations"] |= {BY_HAND: str(by_hand)} if by_hand else {}
@@ -163,36 +112,6 @@ SIZES = {
         ((0, sized(4), ()), (1, sized(1, by_hand=1), ())),
         set(),
     ),
-    "kfext takes some of many workers that a person gave it": (
-        ((0, sized(4), ()), (1, sized(9, by_hand=9), ()), (2, sized(6, by_hand=9), ())),
-        set(),
-    ),
-    "a person has taken back what another gave it": (
-        ((0, sized(4), ()), (1, sized(9, by_hand=9), ()), (2, sized(3, by_hand=3), ())),
-        set(),
-    ),
-    "kfext gives it what a person took back": (
-        (
-            (0, sized(4), ()),
-            (1, sized(9, by_hand=9), ()),
-            (2, sized(3, by_hand=3), ()),
-            (3, sized(6, by_hand=3), ()),
-        ),
-        {"out_of_range"},
-    ),
-    "kfext gives it back its own size, as nothing came of a person's edit": (
-        (
-            (0, sized(9, by_hand=9), ()),
-            (1, sized(3, by_hand=9), ()),
-            (2, sized(3, by_hand=3), ()),
-            (3, sized(9, by_hand=3), ()),
-        ),
-        set(),
-    ),
-    "it has opted out, and was submitted with another size": (
-        ((0, sized(9, elastic="off"), ()),),
-        set(),
-    ),
 }
 
 
@@ -207,10 +126,7 @@ def test_a_size_that_a_job_allows_or_a_person_wrote(
 STAYING = {
     "the workers that it keeps stay": (pods("a", "b"), sized(2), "", set()),
     "one of those is another pod now": (pods("a", "new"), sized(2), "", {"replaced"}),
-    "one of those is gone": (pods("a"), sized(2), "", {"replaced"}),
     "its node's end took one": (pods("a"), sized(2), "DeletionByTaintManager", set()),
-    "it was suspended then": (pods(), sized(2, suspend=True), "", set()),
-    "a person took one more": (pods("a"), sized(1, by_hand=1), "", set()),
 }
 
 
@@ -238,13 +154,6 @@ def test_a_size_that_changes_again_and_again(
     assert judged(*looks) == broken
 
 
-def test_a_job_that_is_started_with_fewer_workers_was_not_scaled() -> None:
-    checker = Checker(Limits(bind=5, create=5))
-    for at, body in enumerate([sized(4, suspend=True), sized(2)]):
-        checker.look(cluster(at=at, nodes=NODES, jobs=(body,)))
-    assert not checker.memory.sizes.done
-
-
 @pytest.mark.parametrize(("saved_at", "apart", "broken"), SAVED.values(), ids=SAVED)
 def test_a_job_is_interrupted_after_a_checkpoint_only(
     saved_at: float, apart: float, broken: set[str]
@@ -270,24 +179,9 @@ def test_a_size_in_a_namespace_that_is_not_opted_in() -> None:
     assert {violation.rule for violation in checker.violations} == {"scaled_unasked"}
 
 
-@pytest.mark.parametrize("sizes", AFTER_OFF.values(), ids=AFTER_OFF)
-def test_a_size_that_a_job_may_get_after_it_has_opted_out(
-    sizes: tuple[tuple[int, dict[str, Any]], ...],
-) -> None:
+def test_a_job_that_opts_out_gets_back_what_it_was_submitted_with() -> None:
+    sizes: tuple[tuple[int, dict[str, Any]], ...] = ((4, {}), (2, {}), (2, OFF), (4, OFF))
     looks = [(number * LATER, sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
-    assert judged(*looks) == set()
-
-
-def test_growth_before_a_persons_edit_excuses_nothing() -> None:
-    edited: dict[str, Any] = {"by_hand": 9, **OFF}
-    sizes: tuple[tuple[int, dict[str, Any]], ...]
-    sizes = ((4, {}), (2, {}), (4, {}), (9, edited), (9, edited), (3, edited))
-    looks = [(number * LATER, sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
-    assert judged(*looks) == {"scaled_unasked"}
-
-
-def test_a_change_that_was_under_way_when_a_job_opted_out() -> None:
-    looks = [(0.0, sized(4), ()), (1.0, sized(4, **OFF), ()), (2.0, sized(3, **OFF), ())]
     assert judged(*looks) == set()
 
 
@@ -336,10 +230,7 @@ def test_what_is_said_of_another_size_than_people_want(
 
 SILENCE = {
     "kfext has shrunk it": (sized(4), sized(2), True),
-    "it was started with fewer": (sized(4, suspend=True), sized(2), True),
     "a person has shrunk it": (sized(4), sized(2, by_hand=2), False),
-    "it has what it asked for": (sized(4), sized(4), False),
-    "it has opted out": (sized(4), sized(2, elastic="off"), False),
 }
 
 

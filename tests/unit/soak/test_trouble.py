@@ -42,20 +42,6 @@ def test_a_pause_long_ago_explains_nothing(leadership: Leadership) -> None:
     assert len(changed(leadership, at=41.0).unasked) == 1
 
 
-def test_while_it_is_paused_and_shortly_after_it_loses_it(leadership: Leadership) -> None:
-    leadership.befall(FIRST)
-    leadership.see(SECOND, at=500.0)
-    leadership.befall(SECOND)
-    leadership.resume(SECOND, at=600.0)
-    leadership.see(FIRST, at=625.0)
-    assert (leadership.changes, leadership.unasked) == (2, [])
-
-
-def test_what_befell_another_explains_nothing(leadership: Leadership) -> None:
-    leadership.befall(SECOND)
-    assert len(changed(leadership, at=1.0).unasked) == 1
-
-
 def test_the_memory_of_a_process() -> None:
     assert peak_bytes(os.getpid()) > 1 << 20
     assert peak_bytes(None) == 0
