@@ -1,14 +1,11 @@
-import json
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from e2e.gpu.cpu_card import KERNEL, MARKER, REPORT, CpuCard
-from e2e.gpu.cpu_inventory import LIST, CpuCards
+from e2e.gpu.cpu_card import KERNEL, MARKER, CpuCard
 
 
 class Played:
@@ -93,15 +90,6 @@ def test_kernels_take_their_time_however_late_the_card_gets_to_run(card: Played)
     assert card.counted("only", "seconds") == pytest.approx([2.0])
 
 
-def test_what_comes_to_a_free_card_begins_at_once(card: Played) -> None:
-    card.give("only", at=10.0, kernels=1)
-    card.until(20.0)
-    assert card.reached("only") == pytest.approx(10.1)
-    card.give("only", at=15.0, kernels=1)
-    card.until(20.0)
-    assert card.reached("only") == pytest.approx(15.1)
-
-
 def test_a_marker_is_not_reached_before_it_is_set(card: Played) -> None:
     card.give("only", at=10.0, kernels=1, marked=15.0)
     card.until(20.0)
@@ -174,41 +162,3 @@ def test_a_client_that_is_killed_within_a_kernel_costs_nobody_else_the_card(card
     card.kill("killed")
     card.until(now + 600)
     assert card.reached("other") is not None
-
-
-def test_its_utilisation_is_what_it_has_worked_between_two_looks(tmp_path: Path) -> None:
-    (tmp_path / LIST).write_text(json.dumps([{"uuid": name, "memory": 1} for name in "ab"]))
-    made = CpuCard(tmp_path / "a")
-    threading.Thread(target=made.serve, daemon=True).start()
-    cards = CpuCards(tmp_path)
-    assert [card.utilisation for card in cards.cards()] == [None, None]
-    assert [card.utilisation for card in cards.cards()] == [0.0, None], (
-        "no process serves the other card"
-    )
-    with client(tmp_path / "a", "busy") as busy:
-        busy.send(KERNEL.pack(b"k", 0.05, monotonic()))
-        busy.send(MARKER.pack(b"m", 1, monotonic()))
-        busy.recv(64)
-        first, _ = cards.cards()
-        assert first.utilisation is not None
-        assert 0 < first.utilisation <= 1
-
-
-def test_a_client_that_is_killed_before_the_card_hears_of_it_costs_nobody_else_anything(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "card"
-    made = CpuCard(path)
-    killed = client(path, "killed")
-    killed.send(KERNEL.pack(b"k", 3600.0, monotonic()))
-    killed.send(REPORT)
-    killed.close()
-    threading.Thread(target=made.serve, daemon=True).start()
-    with client(path, "other") as other:
-        other.send(KERNEL.pack(b"k", 0.001, monotonic()))
-        other.send(MARKER.pack(b"m", 7, monotonic()))
-        assert MARKER.unpack(other.recv(64))[1] == 7
-        other.send(REPORT)
-        clients = json.loads(other.recv(4096))["clients"]
-    counted = {entry["name"]: (entry["kernels"], entry["micro_steps"]) for entry in clients}
-    assert counted == {"killed": (0, 1), "other": (1, 0)}
