@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from kfext.core.ledger.capacity_hold import Hold, HoldKind
 from kfext.core.ledger.cards import kept_requests
@@ -34,11 +33,6 @@ class Holds:
         self._freed = freed
         self._plans: dict[str, Hold] = {}
         self._others: dict[str, Hold] = {}
-
-    def all(self) -> Iterator[Hold]:
-        """Yield every hold."""
-        reserved = [] if self.reservation is None else [self.reservation]
-        return chain(reserved, self._plans.values(), self._others.values())
 
     def _claim(self, before: Hold | None, hold: Hold | None) -> bool:
         """Put the claims of a hold in place of earlier ones; return whether some are dropped."""

@@ -81,7 +81,7 @@ class Rescue:
     """The workers that jobs give up together for a waiting job: all of them give, or no job.
 
     `waiting`: the uid of the waiting job, which then starts with `workers`.
-    `sizes`: by uid, how many workers each giver keeps.
+    `sizes`: by uid, how many workers each donor keeps.
     """
 
     waiting: str

@@ -169,7 +169,7 @@ class SizeExecutor(Executor):
         return steps or []
 
     def _begin(self, chosen: Sequence[Proposal], at: float) -> None:
-        """Begin proposals. All givers of a waiting job begin together, or none of them.
+        """Begin proposals. All donors of a waiting job begin together, or none of them.
 
         Growth that is not written yet gives way to them.
         """

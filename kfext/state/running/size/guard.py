@@ -1,6 +1,6 @@
 """The starvation guard: which running jobs give workers, so that a waiting job has a place.
 
-Jobs give what they have beyond their wish, and more only to a job that is expected to end long
+Jobs give workers beyond their requested size, and more only to a job that is expected to end long
 before them. No job gives unless the waiting job then fits. A job that did not save in time when it
 last had to give comes last: any number of such jobs delay the others by one attempt each. Jobs that
 have shown no save yet come before it, and after all others: they may never answer.
@@ -18,8 +18,9 @@ from kfext.model.bounds import MOST_PODS
 from kfext.state.running.size.scale import Sizes
 
 MUCH_SHORTER = 0.5
-"""A job gives below its wish only to a job that takes at most this part of the time it has left."""
-MOST_GIVERS = 16
+"""A job is scaled below its requested size only for a job with at most this part of its remaining
+time."""
+MOST_DONORS = 16
 """Jobs that give workers for one waiting job."""
 MOST_CONSIDERED = 128
 """The first jobs that are considered: a search makes room for all that they have."""
@@ -37,10 +38,10 @@ Taken: TypeAlias = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Donor:
-    """A running job that may give workers.
+    """A running job that may be scaled down.
 
-    `priority`: of its pods. `keeps`: the fewest workers that it keeps. `wish`: how many its user
-    asked for. `left`: the seconds that it has left. `doubts`: how many times in a row it missed a
+    `priority`: of its pods. `keeps`: the fewest workers that it keeps. `requested`: its requested
+    size. `left`: its remaining time, in seconds. `doubts`: how many times in a row it missed a
     checkpoint in time, and whether it needs one but has never shown one.
     """
 
@@ -48,7 +49,7 @@ class Donor:
     priority: int
     now: int
     keeps: int
-    wish: int
+    requested: int
     left: float
     doubts: tuple[int, bool] = (0, False)
 
@@ -56,57 +57,57 @@ class Donor:
 def kept(sizes: Sizes, *, left: float, length: float, rested: bool) -> int:
     """Return the fewest workers that a job keeps for a waiting job of so many seconds.
 
-    A job gives what it has beyond its wish to any job. It gives more only to a job that is expected
-    to take at most MUCH_SHORTER of the time that the giver has left, and only if it `rested`.
+    Workers beyond its requested size are for any job. It is scaled below that size only for a job
+    with at most MUCH_SHORTER of its remaining time, and only if it has `rested`.
     """
-    wish = min(sizes.now, sizes.asked)
-    return sizes.least if rested and length <= MUCH_SHORTER * left else wish
+    requested = min(sizes.now, sizes.asked)
+    return sizes.least if rested and length <= MUCH_SHORTER * left else requested
 
 
-def donors_for(givers: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
-    """Return by uid the number of workers that each giver keeps so that the waiting job fits.
+def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
+    """Return by uid the number of workers that each donor keeps so that the waiting job fits.
 
     Return None without such a choice: all or nothing. Only jobs with at most the `priority` of the
-    waiting job give. At most MOST_GIVERS of the first MOST_CONSIDERED jobs give.
+    waiting job give. At most MOST_DONORS of the first MOST_CONSIDERED jobs give.
 
     `fits`: called at most MOST_CALLS times. It must cover the waiting job as a whole, parameter
     servers and masters included, and stay true if a job is shrunk further.
     """
-    able = [giver for giver in givers if giver.priority <= priority and giver.now > giver.keeps]
-    able.sort(key=lambda giver: _rank(giver, giver.now))
+    able = [donor for donor in donors if donor.priority <= priority and donor.now > donor.keeps]
+    able.sort(key=lambda donor: _rank(donor, donor.now))
     search = _Search(able[:MOST_CONSIDERED], fits)
     taken = search.fewest()
     if taken is not None:
-        taken = search.without_idle_givers(taken)
+        taken = search.without_idle_donors(taken)
     return None if taken is None else search.sizes(search.trimmed(taken))
 
 
-def _steps(giver: Donor) -> Iterator[_Rank]:
+def _steps(donor: Donor) -> Iterator[_Rank]:
     """Yield the rank of a job at each size that can give a worker, the next first."""
-    for workers in range(giver.now, giver.keeps, -1):
-        yield _rank(giver, workers)
+    for workers in range(donor.now, donor.keeps, -1):
+        yield _rank(donor, workers)
 
 
-def _rank(giver: Donor, workers: int) -> _Rank:
-    """Return the sort key of a giver with a number of workers: the next to give comes first.
+def _rank(donor: Donor, workers: int) -> _Rank:
+    """Return the sort key of a donor with a number of workers: the next to give comes first.
 
-    What jobs have beyond their wish comes first, then the job that has most time left.
+    Workers beyond a requested size come first, then the job with the most remaining time.
     """
-    return (giver.doubts, workers <= giver.wish, -giver.left, -workers, giver.uid)
+    return (donor.doubts, workers <= donor.requested, -donor.left, -workers, donor.uid)
 
 
 class _Search:
     """Looks for the workers to take; every result was tried and fits."""
 
-    def __init__(self, givers: Sequence[Donor], fits: Fits) -> None:
-        self._now = {giver.uid: giver.now for giver in givers}
-        steps = merge(*map(_steps, givers))
+    def __init__(self, donors: Sequence[Donor], fits: Fits) -> None:
+        self._now = {donor.uid: donor.now for donor in donors}
+        steps = merge(*map(_steps, donors))
         self._order = [uid for *_, uid in islice(steps, MOST_PODS)]
         self._fits = fits
         self._calls = 0
 
     def sizes(self, taken: Mapping[str, int]) -> dict[str, int]:
-        """Return by uid how many workers each giver keeps."""
+        """Return by uid how many workers each donor keeps."""
         return {uid: self._now[uid] - count for uid, count in taken.items()}
 
     def fewest(self) -> Taken | None:
@@ -118,8 +119,8 @@ class _Search:
             bisect_left(range(every), True, key=lambda count: self._enough(self._first(count)))
         )
 
-    def without_idle_givers(self, taken: Taken) -> Taken | None:
-        """Return what is taken without the jobs that are not needed, or None with too many givers.
+    def without_idle_donors(self, taken: Taken) -> Taken | None:
+        """Return what is taken without the jobs that are not needed, or None with too many donors.
 
         The last jobs to begin are dropped first, as many at once as are not needed.
         """
@@ -128,7 +129,7 @@ class _Search:
             rest = rest[: len(rest) - self._idle(taken, rest, needed)]
             if rest:
                 needed.insert(0, rest.pop())
-            if len(needed) > MOST_GIVERS:
+            if len(needed) > MOST_DONORS:
                 return None
         return _of(taken, needed)
 

@@ -70,7 +70,7 @@ class ScaleSearch:
         An autoscaler would keep or add nodes for growth that no user asked for.
         """
         size, sizes = record_of(job), record_of(job).sizes
-        # Before the job was seen to train, its user's wish is the best guess.
+        # Before the job was seen to train, its requested size is the best guess.
         largest = max(size.largest or sizes.asked, sizes.now)
         up_to = SEEN_FACTOR * largest
         if limit is GrowthLimit.ASKED or self._queue.autoscaler:
@@ -142,36 +142,36 @@ class ScaleSearch:
         """Return the workers that `candidates` give up for the waiting job, all or nothing.
 
         The whole waiting job has to fit then, with the fewest workers that it may have.
-        `rested`: the uids of the candidates that may give below their wish.
+        `rested`: the uids of the candidates that may give below their requested size.
         """
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         length = self._length(waiting, workers, now)
-        givers = self._givers(waiting, length, candidates, rested, now)
+        donors = self._donors(waiting, length, candidates, rested, now)
         limits = self.room.limits(waiting, now=now)
-        offered = tuple((giver.uid, giver.now, giver.keeps) for giver in givers)
+        offered = tuple((donor.uid, donor.now, donor.keeps) for donor in donors)
         basis = (waiting.job, workers, limits, self.room.version, offered)
-        if not givers or basis in self._in_vain:
+        if not donors or basis in self._in_vain:
             return []
 
         def fits(sizes: Mapping[str, int]) -> bool:
             return self.places(waiting, workers, sizes, now=now) is not None
 
         priority = self._queue.priority(waiting)
-        sizes = None if fits({}) else donors_for(givers, fits, priority=priority)
+        sizes = None if fits({}) else donors_for(donors, fits, priority=priority)
         if not sizes:
             self._in_vain.append(basis)
             return []
         rescue = Rescue(waiting.job.uid, workers, sizes)
         return [
             workers_proposal(
-                giver.uid,
+                donor.uid,
                 Workers(Cause.GUARD, size, rescue),
-                f"{words.workers(giver.now - size)} make room for a job of about {length:.0f} s; "
-                f"this job has about {giver.left:.0f} s left",
+                f"{words.workers(donor.now - size)} make room for a job of about {length:.0f} s; "
+                f"this job has about {donor.left:.0f} s left",
             )
-            for giver in givers
-            if (size := sizes.get(giver.uid)) is not None
+            for donor in donors
+            if (size := sizes.get(donor.uid)) is not None
         ]
 
     def places(
@@ -198,7 +198,7 @@ class ScaleSearch:
         rest = self._queue.durations.remaining(waiting.job, now=now)
         return USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
 
-    def _givers(
+    def _donors(
         self,
         waiting: TrackedJob,
         length: float,
@@ -209,7 +209,7 @@ class ScaleSearch:
         """Return the jobs that may give workers to a waiting job, in the order of their uids."""
         durations = self._queue.durations
         across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
-        givers = []
+        donors = []
         for job in sorted(candidates, key=lambda job: job.uid):
             namespace, settings = job.tracked.job.namespace, self._settings_of(job.tracked)
             allowed = across and SCALE.parameter(settings, "acrossNamespaces")
@@ -221,5 +221,5 @@ class ScaleSearch:
                 priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved
                 doubts = missed, saved is None and interrupts(job.tracked.job)
-                givers.append(Donor(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
-        return givers
+                donors.append(Donor(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
+        return donors

@@ -1,10 +1,13 @@
 """Room that is about to come free is kept for the job that it is for."""
 
+import math
+
 import msgspec
 import pytest
 
 from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.ledger.cards import as_sharing
+from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import reserved_gpu
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
@@ -136,3 +139,22 @@ def test_another_planner_goes_on_with_what_was_recorded() -> None:
     counted = [HIGH.name, NATIVE_GPU]
     assert again.free(counted).tolist() == ledger.free(counted).tolist() == [[1], [1]]
     assert again.free(counted, ignoring=restored.claims_of("one")).tolist() == [[2], [2]]
+
+
+def test_a_hold_ends_at_its_time_and_wakes_the_others() -> None:
+    bed = Bed()
+    room = Places(bed.places, NO_SLOTS)
+    bed.holds.hold(HoldKind.START, "one", bed.members, room, until=10.0)
+    bed.holds.expire(9.0)
+    assert (bed.left, bed.holds.next_end()) == (2000, 10.0)
+    bed.holds.expire(10.0)
+    assert (bed.left, bed.freed, bed.holds.next_end()) == (4000, 1, math.inf)
+
+
+def test_a_pod_takes_over_the_capacity_of_its_plan() -> None:
+    bed = Bed()
+    bed.holds.hold_plan("one", {"planned": Claim("a", {"cpu": 500})})
+    bed.ledger.claim("pod", Claim("a", {"cpu": 500}))
+    gains = bed.ledger.gains
+    bed.holds.hand_over("one", "planned", to="pod")
+    assert (bed.holds.plan("one"), bed.left, bed.ledger.gains) == ({}, 3500, gains)

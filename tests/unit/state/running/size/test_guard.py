@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfext.state.running.size.guard import (
     MOST_CALLS,
     MOST_CONSIDERED,
-    MOST_GIVERS,
+    MOST_DONORS,
     Donor,
     Fits,
     donors_for,
@@ -19,18 +19,18 @@ from kfext.state.running.size.guard import (
 from kfext.state.running.size.scale import Sizes
 
 
-def giver(
+def donor(
     uid: str,
     now: int = 4,
     *,
     keeps: int = 1,
-    wish: int = 4,
+    requested: int = 4,
     left: float = 100.0,
     priority: int = 0,
     missed: int = 0,
     unproven: bool = False,
 ) -> Donor:
-    return Donor(uid, priority, now, keeps, wish, left, (missed, unproven))
+    return Donor(uid, priority, now, keeps, requested, left, (missed, unproven))
 
 
 class Room:
@@ -40,9 +40,9 @@ class Room:
     """
 
     def __init__(
-        self, givers: list[Donor], needed: int, workers: Mapping[str, int] | None = None
+        self, donors: list[Donor], needed: int, workers: Mapping[str, int] | None = None
     ) -> None:
-        self.now = {giver.uid: giver.now for giver in givers}
+        self.now = {donor.uid: donor.now for donor in donors}
         self.needed, self.workers, self.calls = needed, workers or {}, 0
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
@@ -54,61 +54,61 @@ class Room:
 
 
 CHOICES: dict[str, tuple[list[Donor], int, dict[str, int], dict[str, int] | None]] = {
-    "a job gives what is needed": ([giver("a")], 2, {}, {"a": 2}),
-    "no job gives if the job fits already": ([giver("a")], 0, {}, {}),
+    "a job gives what is needed": ([donor("a")], 2, {}, {"a": 2}),
+    "no job gives if the job fits already": ([donor("a")], 0, {}, {}),
     "the job with most time left gives first": (
-        [giver("a", 3), giver("b", 4, left=200.0)],
+        [donor("a", 3), donor("b", 4, left=200.0)],
         1,
         {},
         {"b": 3},
     ),
     "and all that it may give, before the next": (
-        [giver("a", 3), giver("b", 4, left=200.0)],
+        [donor("a", 3), donor("b", 4, left=200.0)],
         4,
         {},
         {"a": 2, "b": 1},
     ),
     "what a job has beyond its wish is given before anything below a wish": (
-        [giver("a", 4, left=900.0), giver("b", 6)],
+        [donor("a", 4, left=900.0), donor("b", 6)],
         2,
         {},
         {"b": 4},
     ),
     "of jobs with as much left the job with more workers": (
-        [giver("a", 2, wish=2), giver("b", 5, wish=5)],
+        [donor("a", 2, requested=2), donor("b", 5, requested=5)],
         1,
         {},
         {"b": 4},
     ),
-    "then the first by uid": ([giver("b"), giver("a")], 1, {}, {"a": 3}),
+    "then the first by uid": ([donor("b"), donor("a")], 1, {}, {"a": 3}),
     "a job that did not save in time gives after all others": (
-        [giver("a", missed=1, left=900.0), giver("b", 3)],
+        [donor("a", missed=1, left=900.0), donor("b", 3)],
         3,
         {},
         {"b": 1, "a": 3},
     ),
     "a job without a save gives after the jobs with one, and before a job that missed one": (
-        [giver("a", missed=1, left=900.0), giver("b", left=500.0, unproven=True), giver("c", 3)],
+        [donor("a", missed=1, left=900.0), donor("b", left=500.0, unproven=True), donor("c", 3)],
         6,
         {},
         {"c": 1, "b": 1, "a": 3},
     ),
-    "no job gives in vain": ([giver("a"), giver("b")], 7, {}, None),
-    "what each keeps is the end": ([giver("a"), giver("b")], 6, {}, {"a": 1, "b": 1}),
+    "no job gives in vain": ([donor("a"), donor("b")], 7, {}, None),
+    "what each keeps is the end": ([donor("a"), donor("b")], 6, {}, {"a": 1, "b": 1}),
     "jobs on other nodes give nothing": (
-        [giver("a"), giver("b"), giver("c", 3)],
+        [donor("a"), donor("b"), donor("c", 3)],
         2,
         {"a": 0, "b": 0},
         {"c": 1},
     ),
     "what is left over of a large worker is given back": (
-        [giver("a", left=200.0), giver("b", 3)],
+        [donor("a", left=200.0), donor("b", 3)],
         4,
         {"b": 4},
         {"b": 2},
     ),
     "no job is shrunk that has what it keeps": (
-        [giver("a", 2, keeps=2, wish=2), giver("b", 3, keeps=3)],
+        [donor("a", 2, keeps=2, requested=2), donor("b", 3, keeps=3)],
         1,
         {},
         None,
@@ -117,22 +117,22 @@ CHOICES: dict[str, tuple[list[Donor], int, dict[str, int], dict[str, int] | None
 }
 
 
-@pytest.mark.parametrize(("givers", "needed", "workers", "want"), CHOICES.values(), ids=CHOICES)
+@pytest.mark.parametrize(("donors", "needed", "workers", "want"), CHOICES.values(), ids=CHOICES)
 def test_D3_the_jobs_that_give(
-    givers: list[Donor], needed: int, workers: dict[str, int], want: dict[str, int] | None
+    donors: list[Donor], needed: int, workers: dict[str, int], want: dict[str, int] | None
 ) -> None:
-    assert donors_for(givers, Room(givers, needed, workers).fits, priority=0) == want
+    assert donors_for(donors, Room(donors, needed, workers).fits, priority=0) == want
 
 
 def test_D3_no_job_gives_for_one_of_a_lower_priority() -> None:
-    givers = [giver("high", 8, priority=2), giver("same", 3, priority=1), giver("low", 3)]
-    assert donors_for(givers, Room(givers, 4).fits, priority=1) == {"low": 1, "same": 1}
-    assert donors_for(givers, Room(givers, 5).fits, priority=1) is None
+    donors = [donor("high", 8, priority=2), donor("same", 3, priority=1), donor("low", 3)]
+    assert donors_for(donors, Room(donors, 4).fits, priority=1) == {"low": 1, "same": 1}
+    assert donors_for(donors, Room(donors, 5).fits, priority=1) is None
 
 
 def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
     """Two workers with 2 CPUs each and a parameter server with 1, on nodes of 4 CPUs."""
-    givers = [giver("a", 4), giver("b", 4)]
+    donors = [donor("a", 4), donor("b", 4)]
 
     def fits(sizes: Mapping[str, int], *, servers: int) -> bool:
         free = sorted(4 - sizes.get(uid, 4) for uid in ("a", "b"))
@@ -140,7 +140,7 @@ def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
         return workers >= 2 and sum(free) >= 4 + servers
 
     def with_servers(servers: int) -> Mapping[str, int] | None:
-        return donors_for(givers, lambda sizes: fits(sizes, servers=servers), priority=0)
+        return donors_for(donors, lambda sizes: fits(sizes, servers=servers), priority=0)
 
     assert with_servers(0) == {"a": 2, "b": 2}
     assert with_servers(1) == {"a": 1, "b": 2}
@@ -148,43 +148,43 @@ def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
 
 
 def test_the_jobs_that_give_are_found_among_many() -> None:
-    givers = [giver(f"{number:03}", 5, wish=5) for number in range(MOST_CONSIDERED)]
+    donors = [donor(f"{number:03}", 5, requested=5) for number in range(MOST_CONSIDERED)]
     useful = {"017": 1, "090": 1, "127": 1}
-    room = Room(givers, 9, dict.fromkeys((candidate.uid for candidate in givers), 0) | useful)
-    assert donors_for(givers, room.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
+    room = Room(donors, 9, dict.fromkeys((candidate.uid for candidate in donors), 0) | useful)
+    assert donors_for(donors, room.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
     assert room.calls <= MOST_CALLS
 
 
 def test_a_search_among_many_ends() -> None:
-    givers = [giver(f"{number:03}", 5, wish=5) for number in range(MOST_CONSIDERED)]
-    useful = dict.fromkeys((candidate.uid for candidate in givers[::8]), 1)
+    donors = [donor(f"{number:03}", 5, requested=5) for number in range(MOST_CONSIDERED)]
+    useful = dict.fromkeys((candidate.uid for candidate in donors[::8]), 1)
     room = Room(
-        givers, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in givers), 0) | useful
+        donors, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in donors), 0) | useful
     )
-    found = donors_for(givers, room.fits, priority=0)
+    found = donors_for(donors, room.fits, priority=0)
     assert room.calls == MOST_CALLS
     assert found is None or room.fits(found)
 
 
 def test_no_more_than_so_many_jobs_give() -> None:
     def of(number: int) -> Mapping[str, int] | None:
-        givers = [giver(f"{index:03}", 2, wish=2) for index in range(number)]
-        return donors_for(givers, Room(givers, number).fits, priority=0)
+        donors = [donor(f"{index:03}", 2, requested=2) for index in range(number)]
+        return donors_for(donors, Room(donors, number).fits, priority=0)
 
-    assert len(of(MOST_GIVERS) or {}) == MOST_GIVERS
-    assert of(MOST_GIVERS + 1) is None
+    assert len(of(MOST_DONORS) or {}) == MOST_DONORS
+    assert of(MOST_DONORS + 1) is None
 
 
 def test_the_jobs_with_most_time_left_are_looked_at_where_there_are_too_many() -> None:
-    givers = [giver(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
-    givers += [giver("long", left=200.0), giver("short", left=50.0)]
-    helps = dict.fromkeys((candidate.uid for candidate in givers), 0)
-    assert donors_for(givers, Room(givers, 1, helps | {"long": 1}).fits, priority=0) == {"long": 3}
-    assert donors_for(givers, Room(givers, 1, helps | {"short": 1}).fits, priority=0) is None
+    donors = [donor(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
+    donors += [donor("long", left=200.0), donor("short", left=50.0)]
+    helps = dict.fromkeys((candidate.uid for candidate in donors), 0)
+    assert donors_for(donors, Room(donors, 1, helps | {"long": 1}).fits, priority=0) == {"long": 3}
+    assert donors_for(donors, Room(donors, 1, helps | {"short": 1}).fits, priority=0) is None
 
 
 @st.composite
-def all_givers(draw: st.DrawFn, most: int = 12) -> list[Donor]:
+def all_donors(draw: st.DrawFn, most: int = 12) -> list[Donor]:
     found = []
     for number in range(draw(st.integers(0, most))):
         least = draw(st.integers(1, 4))
@@ -192,27 +192,27 @@ def all_givers(draw: st.DrawFn, most: int = 12) -> list[Donor]:
         now = draw(st.integers(1, asked + 4))
         priority, left = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
         found.append(
-            giver(f"u{number}", now, keeps=least, wish=asked, left=left, priority=priority)
+            donor(f"u{number}", now, keeps=least, requested=asked, left=left, priority=priority)
         )
     return found
 
 
 WORTH = st.lists(st.integers(0, 3), min_size=12, max_size=12)
-"""What a worker of each giver is worth on the nodes that matter."""
+"""What a worker of each donor is worth on the nodes that matter."""
 
 
-def of_worth(givers: list[Donor], needed: int, worth: list[int]) -> Room:
-    return Room(givers, needed, {f"u{number}": value for number, value in enumerate(worth)})
+def of_worth(donors: list[Donor], needed: int, worth: list[int]) -> Room:
+    return Room(donors, needed, {f"u{number}": value for number, value in enumerate(worth)})
 
 
-@given(all_givers(), st.integers(0, 60), WORTH)
+@given(all_donors(), st.integers(0, 60), WORTH)
 def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
-    givers: list[Donor], needed: int, worth: list[int]
+    donors: list[Donor], needed: int, worth: list[int]
 ) -> None:
-    room = of_worth(givers, needed, worth)
-    found = donors_for(givers, room.fits, priority=1)
-    calls, by_uid = room.calls, {giver.uid: giver for giver in givers}
-    every = {giver.uid: min(giver.now, giver.keeps) for giver in givers if giver.priority <= 1}
+    room = of_worth(donors, needed, worth)
+    found = donors_for(donors, room.fits, priority=1)
+    calls, by_uid = room.calls, {donor.uid: donor for donor in donors}
+    every = {donor.uid: min(donor.now, donor.keeps) for donor in donors if donor.priority <= 1}
     assert calls <= MOST_CALLS
     if found is None:
         assert not room.fits(every)
@@ -224,29 +224,29 @@ def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
         assert not room.fits({**found, uid: size + 1})
 
 
-@given(all_givers(), st.integers(0, 60), st.integers(1, 5), WORTH)
+@given(all_donors(), st.integers(0, 60), st.integers(1, 5), WORTH)
 def test_a_job_that_needs_more_never_fits_where_one_that_needs_less_does_not(
-    givers: list[Donor], needed: int, more: int, worth: list[int]
+    donors: list[Donor], needed: int, more: int, worth: list[int]
 ) -> None:
-    if donors_for(givers, of_worth(givers, needed, worth).fits, priority=1) is None:
-        assert donors_for(givers, of_worth(givers, needed + more, worth).fits, priority=1) is None
+    if donors_for(donors, of_worth(donors, needed, worth).fits, priority=1) is None:
+        assert donors_for(donors, of_worth(donors, needed + more, worth).fits, priority=1) is None
 
 
-@given(all_givers(), st.integers(1, 60))
+@given(all_donors(), st.integers(1, 60))
 def test_among_workers_alike_no_job_gives_below_its_wish_while_another_has_more_than_its_wish(
-    givers: list[Donor], needed: int
+    donors: list[Donor], needed: int
 ) -> None:
-    found = donors_for(givers, Room(givers, needed).fits, priority=2) or {}
-    by_uid = {giver.uid: giver for giver in givers}
-    if any(size < min(by_uid[uid].wish, by_uid[uid].now) for uid, size in found.items()):
-        for giver in givers:
-            kept = found.get(giver.uid, giver.now)
-            assert kept <= max(giver.wish, giver.keeps)
+    found = donors_for(donors, Room(donors, needed).fits, priority=2) or {}
+    by_uid = {donor.uid: donor for donor in donors}
+    if any(size < min(by_uid[uid].requested, by_uid[uid].now) for uid, size in found.items()):
+        for donor in donors:
+            kept = found.get(donor.uid, donor.now)
+            assert kept <= max(donor.requested, donor.keeps)
 
 
 SIZES = Sizes(now=6, least=1, most=8, asked=4)
 KEPT: dict[str, tuple[Sizes, float, float, bool, int]] = {
-    "what it has beyond its wish, to a longer job": (SIZES, 100.0, 500.0, True, 4),
+    "what it has beyond its requested, to a longer job": (SIZES, 100.0, 500.0, True, 4),
     "more to a job that takes half of its time": (SIZES, 100.0, 50.0, True, 1),
     "no more to a job that takes longer": (SIZES, 100.0, 51.0, True, 4),
     "no more soon after its last change": (SIZES, 100.0, 10.0, False, 4),
@@ -267,19 +267,19 @@ def test_what_a_job_gives(
     assert kept(sizes, left=left, length=length, rested=rested) == want
 
 
-@given(all_givers(), st.integers(0, 30), WORTH, st.randoms())
+@given(all_donors(), st.integers(0, 30), WORTH, st.randoms())
 def test_the_order_in_which_jobs_are_listed_does_not_matter(
-    givers: list[Donor], needed: int, worth: list[int], random: Any
+    donors: list[Donor], needed: int, worth: list[int], random: Any
 ) -> None:
-    shuffled = list(givers)
+    shuffled = list(donors)
     random.shuffle(shuffled)
-    fits: Fits = of_worth(givers, needed, worth).fits
-    assert donors_for(givers, fits, priority=1) == donors_for(shuffled, fits, priority=1)
+    fits: Fits = of_worth(donors, needed, worth).fits
+    assert donors_for(donors, fits, priority=1) == donors_for(shuffled, fits, priority=1)
 
 
-@given(all_givers(), st.randoms())
+@given(all_donors(), st.randoms())
 def test_searches_are_bounded_and_what_is_returned_has_fitted_whatever_they_answer(
-    givers: list[Donor], random: Any
+    donors: list[Donor], random: Any
 ) -> None:
     fitted: list[Mapping[str, int]] = []
     answers: list[bool] = []
@@ -290,6 +290,6 @@ def test_searches_are_bounded_and_what_is_returned_has_fitted_whatever_they_answ
             fitted.append(dict(sizes))
         return answers[-1]
 
-    found = donors_for(givers, fits, priority=2)
+    found = donors_for(donors, fits, priority=2)
     assert len(answers) <= MOST_CALLS
     assert found is None or found in fitted
