@@ -147,7 +147,7 @@ def reserve(
 
 
 def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Need]) -> bool:
-    """Return whether a gang fits once the jobs have ended that it waits for, and not before.
+    """Return whether the gang fits only after the jobs that it waits for have ended.
 
     A gang also waits for a GPU that is about to be given back, because no job has a part of it any
     more.

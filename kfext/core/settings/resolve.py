@@ -137,7 +137,7 @@ class _Found:
             self.values[key], self.sources[key] = value, source
 
     def place_sharers(self) -> None:
-        """Drop that a job is not to be placed which shares GPUs: nothing would account for them."""
+        """Ignore `colocation: off` on a job that shares GPUs: nothing could account for its GPUs."""
         if names.GPU_SHARE not in self.values or self.values.get(names.COLOCATION) != OFF:
             return
         if self.sources.pop(names.COLOCATION) in {_JOB, LAST_GOOD}:

@@ -190,7 +190,7 @@ class Settings:
         allowed="a decimal number x with 0 < x <= 1, in steps of 0.01",
         example="0.5",
         effect="each replica that requests exactly one GPU [shares it](gpu-sharing.md), and is "
-        "promised this part of its time",
+        "guaranteed this fraction of GPU time",
         since=_AT_NEXT_START,
     )
     gpu_memory: int | None = _row(
@@ -198,8 +198,8 @@ class Settings:
         parse=parse_memory,
         allowed="a quantity of memory above 0 and up to 100Ti",
         example="8Gi",
-        effect="the memory of the GPU that each replica needs; unset, the same part of it as of "
-        "the time. It decides which GPUs will do, and nothing stops a program from using more",
+        effect="the memory of the GPU that each replica needs; default: the same fraction as of "
+        "time. It decides which GPUs will do, and nothing stops a program from using more",
         since=_AT_NEXT_START,
     )
     gpu_priority: str = _words(

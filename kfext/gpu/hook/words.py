@@ -38,7 +38,7 @@ MEMORY = 14
 HOOKED = 15
 """What the hook does at the gate: 0 for nothing, else a number below."""
 UNHOOKED = 17
-"""Why the process is not heard, or no longer: 0 if it is heard, else a number below."""
+"""Why the agent ignores this process, a number below; 0: it does not."""
 RESTED_NS = 18
 """The part of WORKED_NS in which the card had nothing to do between a step and what follows."""
 

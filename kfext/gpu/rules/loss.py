@@ -4,10 +4,9 @@ For one second in thirty the other sharers are held back while the job's steps a
 such windows the steps are timed too. The meter compares means, because a median would hide losses
 in a minority of the steps; a checkpoint or an evaluation does not count. A window lasts for at
 least three steps, so it is longer for long steps, but never over `LONGEST_HELD` seconds: the loss
-of a job with steps of over 12 s stays unknown. Steps beside a job that still works, in a long
-micro-step, do not count. They extend the window by their time, up to
-`LONGEST_HELD`, or only briefly if the known loss is over the budget. Times are of one monotonic
-clock, in seconds.
+of a job with steps of over 12 s stays unknown. Steps that overlap a micro-step of another job
+are discarded; the window is extended by their duration, up to `LONGEST_HELD`, or briefly while the
+known loss is over the budget. Times are of one monotonic clock, in seconds.
 """
 
 from collections import deque

@@ -223,7 +223,7 @@ class ClaimTracker:
     def _keep_parts(
         self, pods: Iterable[Pod], *, of: TrackedJob | None, claimed: Mapping[Hashable, Claim]
     ) -> None:
-        """Let pods claim the parts of GPUs that they have and no plan claims.
+        """Add claims for GPU shares that pods have outside a plan.
 
         A pin that was sent before the plan changed may have bound a pod to another node. If several
         pods are called the same replica, the plan counts the first.

@@ -162,7 +162,7 @@ class NodeSignal:
 
     `free`: the allocatable CPU less all requests, as users wrote them.
     `crowded`: whether its pods use all of it, or did when they were last measured.
-    `awaited`: whether a pod waits for the CPU that is free but for the requests that kfext raised.
+    `awaited`: whether a pending pod would fit without the boosts of kfext.
     `gone`: the jobs that have ended and under equal shares would have shared it with a job there.
     """
 

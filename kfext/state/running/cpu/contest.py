@@ -24,7 +24,7 @@ With more pods there, it keeps one millicore for each."""
 _KNOWN_SECONDS = 300.0
 """A job with a raised request has this long to show what is left to a new controller."""
 _ENOUGH = 2
-"""A node is full if a raise leaves the favourite less than so often the weight of all others."""
+"""A node is full if the boosted job would get less than this multiple of the others' weight."""
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
 _CLEARLY = 0.1
