@@ -29,8 +29,10 @@ from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
     Case,
+    begun,
     decide,
     full,
+    held,
     phase,
     plan,
     stopped,
@@ -261,9 +263,8 @@ HELD: dict[str, Case] = {
             and "required, so it stays suspended" in step.verdict.message
         ),
     ),
-    "a required one stays suspended after its pods alone had the term three times": Case(
+    "a required one stays suspended after its pods alone had the term three times": held(
         Wait,
-        three().held(),
         state=JobState(strikes=3, reason=REASON_UNMODELLED, message="its pods have a term"),
         more={"colocation": "required"},
         check=lambda step: (
@@ -272,14 +273,11 @@ HELD: dict[str, Case] = {
             and step.verdict.message.startswith("its pods have a term; colocation is required")
         ),
     ),
-    "the same job is released once it is no longer required": Case(
-        Release,
-        three().held(),
-        state=JobState(strikes=3, reason=REASON_UNMODELLED, message="its pods have a term"),
+    "the same job is released once it is no longer required": held(
+        Release, state=JobState(strikes=3, reason=REASON_UNMODELLED, message="its pods have a term")
     ),
-    "a required one is tried again after its pods had the term twice: the next may lack it": Case(
+    "a required one is tried again after its pods had the term twice: the next may lack it": held(
         Unsuspend,
-        three().held(),
         state=JobState(strikes=2, reason=REASON_UNMODELLED),
         more={"colocation": "required"},
     ),
@@ -313,29 +311,19 @@ def handed_off(words: str) -> Callable[[Any], bool]:
 
 
 BEHIND_THE_GATE: dict[str, Case] = {
-    "a term that admission gave one pod: all are ungated without pins": Case(
+    "a term that admission gave one pod: all are ungated without pins": begun(
         Release,
-        three().resumed(),
         gated(three()),
-        plan("a", "a", "a"),
         check=lambda step: says("topologySpreadConstraints")(step) and step.pods == (),
     ),
-    "an anti-affinity between its pods that their templates do not have": Case(
-        Release,
-        three().resumed(),
-        workers(gated=True, spec=apart(GangTerm("train"))),
-        plan("a", "a", "a"),
-        check=says("podAntiAffinity"),
+    "an anti-affinity between its pods that their templates do not have": begun(
+        Release, workers(gated=True, spec=apart(GangTerm("train"))), check=says("podAntiAffinity")
     ),
-    "at once, before the other pods exist": Case(
-        Release, three().resumed(), gated(three(), some=2), plan("a", "a", "a")
-    ),
+    "at once, before the other pods exist": begun(Release, gated(three(), some=2)),
     "a job that a person resumed": Case(Release, three().resumed(), gated(three())),
-    "a required one is suspended for some time": Case(
+    "a required one is suspended for some time": begun(
         Suspend,
-        three().resumed(),
         gated(three()),
-        plan("a", "a", "a"),
         more={"colocation": "required"},
         check=stopped(REASON_UNMODELLED, 1),
     ),
@@ -346,17 +334,13 @@ BEHIND_THE_GATE: dict[str, Case] = {
         more={"colocation": "required"},
         check=phase(GATED, REASON_UNMODELLED),
     ),
-    "a scheduler that admission gave one pod places them all, also of a required job": Case(
+    "a scheduler that admission gave one pod places them all, also of a required job": begun(
         Release,
-        three().resumed(),
         [*workers(gated=True)[:2], worker(2, gated=True, spec={"schedulerName": "hami-scheduler"})],
-        plan("a", "a", "a"),
         more={"colocation": "required"},
         check=handed_off("scheduler hami-scheduler places its pods"),
     ),
-    "pods without such a term are pinned": Case(
-        Pin, three().resumed(), workers(gated=True), plan("a", "a", "a")
-    ),
+    "pods without such a term are pinned": begun(Pin, workers(gated=True)),
 }
 
 
@@ -485,11 +469,9 @@ BEYOND: dict[str, Case] = {
     "gated pods of a job edited to 2^31-1 replicas too": Case(
         Release, huge().resumed(), [worker(0, gated=True)], plan("a"), check=handed_off("pods")
     ),
-    "a pod that admission made too large is let go with its gang": Case(
+    "a pod that admission made too large is let go with its gang": begun(
         Release,
-        three().resumed(),
         [worker(0, gated=True, spec=TOLERATIONS), worker(1, gated=True)],
-        plan("a", "a", "a"),
         check=handed_off("a pod has 65 tolerations"),
     ),
     "a required one with gated pods is suspended for some time": Case(

@@ -69,6 +69,21 @@ class Case:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
+ON_A = plan("a", "a", "a")
+
+
+def held(want: type[Step], **more: Any) -> Case:
+    """A gang that kfext holds in the queue."""
+    return Case(want, three().held(), **more)
+
+
+def begun(
+    want: type[Step], pods: Iterable[Pod] = (), *, plan: Plan | None = ON_A, **more: Any
+) -> Case:
+    """A gang that was started under a plan, on node a unless another plan is given."""
+    return Case(want, three().resumed(), pods, plan, **more)
+
+
 def decide(case: Case) -> None:
     more = dict(case.more)
     made = case.of

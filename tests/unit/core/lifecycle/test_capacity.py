@@ -37,6 +37,7 @@ from tests.unit.core.lifecycle.cases import (
     Case,
     decide,
     full,
+    held,
     kept,
     moved_to,
     phase,
@@ -60,29 +61,25 @@ def in_pool(step: Any) -> object:
 
 
 DEDICATED: dict[str, Case] = {
-    "only a pool holds the job, and its pods were never seen: one start shows": Case(
-        Unsuspend, three().held(), on=POOL, check=in_pool
+    "only a pool holds the job, and its pods were never seen: one start shows": held(
+        Unsuspend, on=POOL, check=in_pool
     ),
-    "also if colocation is required": Case(
-        Unsuspend, three().held(), on=POOL, more={"colocation": "required"}, check=in_pool
+    "also if colocation is required": held(
+        Unsuspend, on=POOL, more={"colocation": "required"}, check=in_pool
     ),
-    "seen under another template": Case(
-        Unsuspend, three().held(), on=POOL, state=STALE, check=in_pool
+    "seen under another template": held(Unsuspend, state=STALE, on=POOL, check=in_pool),
+    "its pods were seen without the toleration": held(
+        Wait, state=SEEN, on=POOL, check=phase(QUEUED, REASON_TOO_BIG)
     ),
-    "its pods were seen without the toleration": Case(
-        Wait, three().held(), on=POOL, state=SEEN, check=phase(QUEUED, REASON_TOO_BIG)
-    ),
-    "other nodes hold it, but not now: it waits for these": Case(
+    "other nodes hold it, but not now: it waits for these": held(
         Wait,
-        three().held(),
         on=ledger(
             node("pool", cpu="4", taints=TAINT), node("b", cpu="4"), used={"b": {"cpu": "4"}}
         ),
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "the pool is full: it waits for room there and is not released": Case(
+    "the pool is full: it waits for room there and is not released": held(
         Wait,
-        three().held(),
         on=ledger(node("pool", cpu="4", taints=TAINT), SMALL, used={"pool": {"cpu": "4"}}),
         more={"waited": 9e9, "never_fits": 9e9},
         check=lambda step: (
@@ -90,22 +87,19 @@ DEDICATED: dict[str, Case] = {
             and step.verdict.message.endswith("; admission is expected to add the tolerations")
         ),
     ),
-    "the pool is too small": Case(
+    "the pool is too small": held(
         Wait,
-        three().held(),
         on=ledger(node("pool", cpu="2", taints=TAINT)),
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
-    "its nodes are only excluded for a while": Case(
+    "its nodes are only excluded for a while": held(
         Wait,
-        three().held(),
-        on=ledger(node("pool", cpu="4", taints=TAINT), node("b", cpu="4")),
         state=JobState(excluded={"b": NOW + 60}),
+        on=ledger(node("pool", cpu="4", taints=TAINT), node("b", cpu="4")),
         check=phase(QUEUED, REASON_NO_ELIGIBLE_NODE),
     ),
-    "a node that is not ready is no pool": Case(
+    "a node that is not ready is no pool": held(
         Wait,
-        three().held(),
         on=ledger(
             node(
                 "a",
@@ -124,16 +118,14 @@ def test_a_job_that_only_a_tainted_pool_holds(case: Case) -> None:
 
 
 ROOM: dict[str, Case] = {
-    "required waits where preferred takes two nodes": Case(
+    "required waits where preferred takes two nodes": held(
         Wait,
-        three().held(),
         on=ledger(node("a", cpu="2"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
         more={"colocation": "required"},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "preferred takes two nodes": Case(
+    "preferred takes two nodes": held(
         Unsuspend,
-        three().held(),
         on=ledger(node("a", cpu="2"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
         check=lambda step: step.plan.nodes == ("a", "b"),
     ),
@@ -149,9 +141,8 @@ ROOM: dict[str, Case] = {
             step.verdict.reason == REASON_HANDS_OFF and "2147483647" in step.verdict.message
         ),
     ),
-    "room is kept for another, until then": Case(
+    "room is kept for another, until then": held(
         Wait,
-        three().held(),
         on=with_kept_room(),
         more={
             "context": QueueContext(
@@ -165,9 +156,8 @@ ROOM: dict[str, Case] = {
             and "00:17:40 UTC" in step.verdict.message
         ),
     ),
-    "room is kept for another, until an unknown time": Case(
+    "room is kept for another, until an unknown time": held(
         Wait,
-        three().held(),
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept(math.inf), reserved_for="the head")},
         check=lambda step: (
@@ -176,9 +166,8 @@ ROOM: dict[str, Case] = {
             and "is unknown (no deadline, no progress)" in step.verdict.message
         ),
     ),
-    "room is kept for another, and would not do either": Case(
+    "room is kept for another, and would not do either": held(
         Wait,
-        three().held(),
         on=with_kept_room(used="2"),
         more={"context": QueueContext(reservation=kept(), reserved_for="the head")},
         check=lambda step: (
@@ -186,16 +175,14 @@ ROOM: dict[str, Case] = {
             and "2 cpu (kept for the head) free, 3 cpu short" in step.verdict.message
         ),
     ),
-    "room is kept for another who comes later": Case(
+    "room is kept for another who comes later": held(
         Unsuspend,
-        three().held(),
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept(), ahead=True)},
         check=moved_to("a", "a", "a"),
     ),
-    "no room, not even in what is kept for the job": Case(
+    "no room, not even in what is kept for the job": held(
         Wait,
-        three().held(),
         on=with_kept_room(used="2"),
         more={"context": QueueContext(reservation=kept(), ahead=True)},
         check=phase(QUEUED, REASON_NO_ROOM),
@@ -224,17 +211,11 @@ ROOM: dict[str, Case] = {
         more={"placement": Placement(assumed_burst=0)},
         check=moved_to("little"),
     ),
-    "a node that did not take the pods is avoided": Case(
-        Unsuspend,
-        three().held(),
-        state=JobState(excluded={"a": NOW + 1}),
-        check=moved_to("b", "b", "b"),
+    "a node that did not take the pods is avoided": held(
+        Unsuspend, state=JobState(excluded={"a": NOW + 1}), check=moved_to("b", "b", "b")
     ),
-    "a node is tried again after its time": Case(
-        Unsuspend,
-        three().held(),
-        state=JobState(excluded={"a": NOW}),
-        check=moved_to("a", "a", "a"),
+    "a node is tried again after its time": held(
+        Unsuspend, state=JobState(excluded={"a": NOW}), check=moved_to("a", "a", "a")
     ),
 }
 

@@ -32,6 +32,7 @@ from tests.builders import ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
     Case,
+    begun,
     decide,
     phase,
     plan,
@@ -139,22 +140,11 @@ LOSES_ITS_ROOM: dict[str, Case] = {
             check=lambda step: stopped(REASON_BIND_TIMEOUT, 3)(step) and step.state.retry_at == 0.0,
         )
     ),
-    "two of three pods exist and run, and the operator creates the third: it waits": Case(
-        Wait,
-        three().resumed(),
-        REFUSED[:2],
-        plan("a", "a", "a"),
-        FORMING,
-        more={"quiet": 1.0},
-        check=phase(PLANNED),
+    "two of three pods exist and run, and the operator creates the third: it waits": begun(
+        Wait, REFUSED[:2], state=FORMING, more={"quiet": 1.0}, check=phase(PLANNED)
     ),
-    "two of three pods exist and run, and the third never came: all free their nodes": Case(
-        Suspend,
-        three().resumed(),
-        REFUSED[:2],
-        plan("a", "a", "a"),
-        FORMING,
-        more={"quiet": 30.0},
+    "two of three pods exist and run, and the third never came: all free their nodes": begun(
+        Suspend, REFUSED[:2], state=FORMING, more={"quiet": 30.0}
     ),
 }
 

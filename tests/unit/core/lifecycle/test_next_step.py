@@ -25,6 +25,7 @@ from tests.unit.core.lifecycle.cases import (
     TWO_NODES,
     Case,
     decide,
+    held,
     phase,
     plan,
     three,
@@ -100,8 +101,8 @@ ENDS: dict[str, Case] = {
         plan("a", "a", "a"),
         check=phase(FINISHED),
     ),
-    "another system runs it": Case(
-        Wait, three().held(), check=phase(None), more={"managed_by": "kueue.x-k8s.io/multikueue"}
+    "another system runs it": held(
+        Wait, more={"managed_by": "kueue.x-k8s.io/multikueue"}, check=phase(None)
     ),
     "released, pods behind our gate": Case(
         Ungate,

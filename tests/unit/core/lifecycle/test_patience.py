@@ -29,6 +29,7 @@ from tests.unit.core.lifecycle.cases import (
     NOW,
     RUNNING,
     Case,
+    begun,
     decide,
     full,
     phase,
@@ -55,7 +56,9 @@ def rest_without_room(
 ) -> Case:
     """One member runs, two are gated, and the nodes are full."""
     members = [worker(0, bound="b"), *workers(gated=True)[1:]]
-    return Case(want, three().resumed(), members, plan("b", "b", "b"), state, full(), check, more)
+    return begun(
+        want, members, plan=plan("b", "b", "b"), state=state, on=full(), more=more, check=check
+    )
 
 
 DENIED = "0 of 3 pods exist; the operator reports: webhook a.b denied the request: no gates"
@@ -113,32 +116,26 @@ def test_the_third_start_without_all_pods(case: Case) -> None:
 
 
 STRIKES: dict[str, Case] = {
-    "a member does not come back, one runs and one is held back: a strike": Case(
+    "a member does not come back, one runs and one is held back: a strike": begun(
         SaveState,
-        three().resumed(),
         [worker(0, bound="a"), worker(1, gated=True)],
-        plan("a", "a", "a"),
         more={"waited": 30.0, "quiet": 30.0},
         check=lambda step: (
             (step.state.strikes, step.state.retry_at) == (1, NOW + 30)
             and "2 of 3 pods exist" in step.state.message
         ),
     ),
-    "the third time: the pod held back is let go": Case(
+    "the third time: the pod held back is let go": begun(
         Release,
-        three().resumed(),
         [worker(0, bound="a"), worker(1, gated=True)],
-        plan("a", "a", "a"),
-        JobState(strikes=2, retry_at=NOW),
+        state=JobState(strikes=2, retry_at=NOW),
         more={"waited": 90.0, "quiet": 90.0},
         check=lambda step: step.pods == () and step.verdict.reason == REASON_CREATE_TIMEOUT,
     ),
-    "the third time of a required job: stopped": Case(
+    "the third time of a required job: stopped": begun(
         Suspend,
-        three().resumed(),
         [worker(0, bound="a"), worker(1, gated=True)],
-        plan("a", "a", "a"),
-        JobState(strikes=2, retry_at=NOW),
+        state=JobState(strikes=2, retry_at=NOW),
         more={"waited": 90.0, "quiet": 90.0, "colocation": "required"},
         check=stopped(REASON_CREATE_TIMEOUT, 3),
     ),
@@ -200,39 +197,31 @@ STRIKES: dict[str, Case] = {
         more={"waited": 60.0},
         check=lambda step: step.verdict.reason == REASON_NO_ROOM,
     ),
-    "the last strike is not bindTimeout ago: it does not count twice": Case(
+    "the last strike is not bindTimeout ago: it does not count twice": begun(
         Wait,
-        three().resumed(),
         workers(pinned="a"),
-        plan("a", "a", "a"),
-        JobState(strikes=1, retry_at=NOW + 60),
+        state=JobState(strikes=1, retry_at=NOW + 60),
         more={"waited": 60.0},
         check=lambda step: phase(BINDING)(step) and step.again == 60.0,
     ),
-    "the third failure: released": Case(
+    "the third failure: released": begun(
         Release,
-        three().resumed(),
         workers(pinned="a"),
-        plan("a", "a", "a"),
-        JobState(strikes=2),
+        state=JobState(strikes=2),
         more={"waited": 60.0},
         check=lambda step: len(step.pods) == 3 and step.verdict.reason == REASON_BIND_TIMEOUT,
     ),
-    "the third failure of a required job: stopped": Case(
+    "the third failure of a required job: stopped": begun(
         Suspend,
-        three().resumed(),
         workers(pinned="a"),
-        plan("a", "a", "a"),
-        JobState(strikes=2),
+        state=JobState(strikes=2),
         more={"waited": 60.0, "colocation": "required"},
         check=stopped(REASON_BIND_TIMEOUT, 3),
     ),
-    "the third failure of a required job that was resized: stopped, and the sizes go": Case(
+    "the third failure of a required job that was resized: stopped, and the sizes go": begun(
         Suspend,
-        three().resumed(),
         workers(pinned="a"),
-        plan("a", "a", "a"),
-        JobState(strikes=2, cpu=RESIZED),
+        state=JobState(strikes=2, cpu=RESIZED),
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.cpu == CpuState(rests=RESIZED.rests),
     ),
@@ -313,20 +302,16 @@ WITHOUT_ROOM: dict[str, Case] = {
             and step.state.observed["worker"].tolerations == ()
         ),
     ),
-    "its pods are larger at each start, the third time": Case(
+    "its pods are larger at each start, the third time": begun(
         Release,
-        three().resumed(),
         LARGER,
-        plan("a", "a", "a"),
-        JobState(strikes=2),
+        state=JobState(strikes=2),
         check=lambda step: step.verdict.reason == REASON_TOO_BIG,
     ),
-    "its pods are larger at each start, the third time, required": Case(
+    "its pods are larger at each start, the third time, required": begun(
         Suspend,
-        three().resumed(),
         LARGER,
-        plan("a", "a", "a"),
-        JobState(strikes=2),
+        state=JobState(strikes=2),
         more={"colocation": "required"},
         check=lambda step: stopped(REASON_TOO_BIG, 3)(step) and step.state.retry_at == NOW + 60,
     ),

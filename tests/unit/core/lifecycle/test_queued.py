@@ -41,6 +41,7 @@ from tests.unit.core.lifecycle.cases import (
     Case,
     decide,
     full,
+    held,
     kept,
     moved_to,
     phase,
@@ -128,25 +129,20 @@ QUEUE: dict[str, Case] = {
     "held, but Kueue's webhook claimed it after kfext's": Case(
         Wait, three().held().queued_by_kueue(), check=phase(SUSPENDED)
     ),
-    "there is room": Case(Unsuspend, three().held(), check=moved_to("a", "a", "a")),
-    "a later start counts on from the last plan": Case(
+    "there is room": held(Unsuspend, check=moved_to("a", "a", "a")),
+    "a later start counts on from the last plan": held(
         Unsuspend,
-        three().held(),
         plan=plan("a", "a", "a", generation=4),
         check=lambda step: step.plan.generation == 5,
     ),
-    "a start after a stop counts on from the plan that the stop took away": Case(
-        Unsuspend,
-        three().held(),
-        state=JobState(generation=4),
-        check=lambda step: step.plan.generation == 5,
+    "a start after a stop counts on from the plan that the stop took away": held(
+        Unsuspend, state=JobState(generation=4), check=lambda step: step.plan.generation == 5
     ),
-    "colocation was switched off in the queue": Case(
-        Release, three().held(), more={"colocation": "off"}, check=lambda step: not step.pods
+    "colocation was switched off in the queue": held(
+        Release, more={"colocation": "off"}, check=lambda step: not step.pods
     ),
-    "no room: waits without an end for what runs": Case(
+    "no room: waits without an end for what runs": held(
         Wait,
-        three().held(),
         on=full(),
         more={"never_fits": 0.0},
         check=lambda step: (
@@ -215,9 +211,8 @@ QUEUE: dict[str, Case] = {
         more={"colocation": "required", "placement": Placement(release_after=1.0)},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "the operator has many pods of others to create": Case(
+    "the operator has many pods of others to create": held(
         Wait,
-        three().held(),
         more={"context": QueueContext(crowded=500)},
         check=lambda step: (
             phase(QUEUED, REASON_WAITING_FOR_OPERATOR)(step) and "500" in step.verdict.message
@@ -284,9 +279,8 @@ QUEUE: dict[str, Case] = {
         more={"context": QueueContext(autoscaler=True), "placement": Placement(release_after=90.0)},
         check=lambda step: step.again == 30.0,
     ),
-    "it backs off after a start without room: it does not count as a job that waits for room": Case(
+    "it backs off after a start without room: it does not count as a job that waits for room": held(
         Wait,
-        three().held(),
         state=JobState(strikes=2, reason=REASON_NO_ROOM, message="why", retry_at=NOW + 60),
         check=phase(QUEUED, REASON_BACKING_OFF),
     ),
@@ -297,9 +291,8 @@ QUEUE: dict[str, Case] = {
         more={"context": QueueContext(autoscaler=True), "colocation": "required"},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "no room: checked again when room is to be kept for it": Case(
+    "no room: checked again when room is to be kept for it": held(
         Wait,
-        three().held(),
         on=full(),
         more={"context": QueueContext(reservable_in=200.0)},
         check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 200.0,
@@ -559,8 +552,8 @@ RESUME: dict[str, Case] = {
         state=stop_state(),
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
-    "the operator has said nothing yet": Case(
-        Wait, three().held(), state=stop_state(), check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
+    "the operator has said nothing yet": held(
+        Wait, state=stop_state(), check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
     ),
     "the operator still says that it runs": Case(
         Wait,
@@ -579,12 +572,11 @@ RESUME: dict[str, Case] = {
         state=stop_state(),
         more={"waited": 30.0},
     ),
-    "the operator never says anything: resumed": Case(
-        Unsuspend, three().held(), state=stop_state(), more={"waited": 30.0}
+    "the operator never says anything: resumed": held(
+        Unsuspend, state=stop_state(), more={"waited": 30.0}
     ),
-    "the operator says nothing, and the last pod went a moment ago": Case(
+    "the operator says nothing, and the last pod went a moment ago": held(
         Wait,
-        three().held(),
         state=stop_state(),
         more={"waited": 9e9, "settled": 20.0},
         check=lambda step: step.again == 10.0,
@@ -604,7 +596,7 @@ RESUME: dict[str, Case] = {
         state=stop_state(),
         check=lambda step: step.verdict.message.endswith("terminating on a and b"),
     ),
-    "it never had pods": Case(Unsuspend, three().held()),
+    "it never had pods": held(Unsuspend),
     "the operator has said nothing for a while": Case(
         Wait,
         was_suspended(since=NOW - 101),

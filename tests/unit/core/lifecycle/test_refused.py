@@ -38,8 +38,10 @@ from tests.builders import situation_of
 from tests.unit.core.lifecycle.cases import (
     NOW,
     Case,
+    begun,
     decide,
     full,
+    held,
     phase,
     plan,
     stopped,
@@ -63,77 +65,50 @@ def waits(wanted: str, *, words: str = "denied by policy") -> Any:
 
 REQUIRED = {"colocation": "required"}
 REFUSED: dict[str, Case] = {
-    "to unsuspend it: released": Case(
+    "to unsuspend it: released": held(
         Release,
-        three().held(),
         more=refusing("Unsuspend"),
         check=lambda step: (
             step.verdict.reason == REASON_WRITE_REFUSED
             and "refuses to unsuspend it under its plan: denied by policy" in step.verdict.message
         ),
     ),
-    "to unsuspend it, and to release it": Case(
-        Wait, three().held(), more=refusing("Unsuspend", "Release"), check=waits(QUEUED)
+    "to unsuspend it, and to release it": held(
+        Wait, more=refusing("Unsuspend", "Release"), check=waits(QUEUED)
     ),
-    "to unsuspend it, and colocation is required": Case(
-        Wait,
-        three().held(),
-        more=refusing("Unsuspend", **REQUIRED),
-        check=waits(QUEUED, words="never released"),
+    "to unsuspend it, and colocation is required": held(
+        Wait, more=refusing("Unsuspend", **REQUIRED), check=waits(QUEUED, words="never released")
     ),
-    "to unsuspend it, and there is no room now": Case(
-        Wait, three().held(), on=full(), more=refusing("Unsuspend"), check=phase(QUEUED)
+    "to unsuspend it, and there is no room now": held(
+        Wait, on=full(), more=refusing("Unsuspend"), check=phase(QUEUED)
     ),
-    "to pin its pods: released": Case(
-        Release, three().resumed(), workers(gated=True), plan("a", "a", "a"), more=refusing("Pin")
-    ),
-    "to pin its pods, and to release it: ungated": Case(
+    "to pin its pods: released": begun(Release, workers(gated=True), more=refusing("Pin")),
+    "to pin its pods, and to release it: ungated": begun(
         Ungate,
-        three().resumed(),
         workers(gated=True),
-        plan("a", "a", "a"),
         more=refusing("Pin", "Release"),
         check=lambda step: len(step.pods) == 3,
     ),
-    "any write": Case(
-        Wait,
-        three().resumed(),
-        workers(gated=True),
-        plan("a", "a", "a"),
-        more=refusing("Pin", "Release", "Ungate"),
-        check=waits(GATED),
+    "any write": begun(
+        Wait, workers(gated=True), more=refusing("Pin", "Release", "Ungate"), check=waits(GATED)
     ),
-    "to stop it for want of pods: it is not placed": Case(
-        Wait,
-        three().resumed(),
-        [],
-        plan("a", "a", "a"),
-        more=refusing("Suspend", **REQUIRED, waited=90.0, quiet=90.0),
-        check=waits(PLANNED),
+    "to stop it for want of pods: it is not placed": begun(
+        Wait, more=refusing("Suspend", **REQUIRED, waited=90.0, quiet=90.0), check=waits(PLANNED)
     ),
-    "to pin its pods, and colocation is required: stopped": Case(
+    "to pin its pods, and colocation is required: stopped": begun(
         Suspend,
-        three().resumed(),
         workers(gated=True),
-        plan("a", "a", "a"),
         more=refusing("Pin", **REQUIRED),
         check=lambda step: (
             stopped(REASON_WRITE_REFUSED, 1)(step) and step.state.retry_at == NOW + 15
         ),
     ),
-    "to pin or suspend it, and colocation is required": Case(
-        Wait,
-        three().resumed(),
-        workers(gated=True),
-        plan("a", "a", "a"),
-        more=refusing("Pin", "Suspend", **REQUIRED),
-        check=waits(GATED),
+    "to pin or suspend it, and colocation is required": begun(
+        Wait, workers(gated=True), more=refusing("Pin", "Suspend", **REQUIRED), check=waits(GATED)
     ),
-    "to pin the rest of a required gang that runs in part: it runs on": Case(
+    "to pin the rest of a required gang that runs in part: it runs on": begun(
         Wait,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, gated=True)],
-        plan("a", "a", "a"),
         more=refusing("Pin", **REQUIRED),
         check=waits(GATED),
     ),
@@ -146,11 +121,9 @@ REFUSED: dict[str, Case] = {
         check=waits(GATED),
     ),
     "its new plan": Case(Release, three().resumed(), workers(gated=True), more=refusing("Replan")),
-    "to delete its unbound pods: released, which deletes them too": Case(
+    "to delete its unbound pods: released, which deletes them too": begun(
         Release,
-        three().resumed(),
         workers(pinned="a"),
-        plan("a", "a", "a"),
         more=refusing("DeleteUnbound", waited=60.0),
         check=lambda step: len(step.pods) == 3,
     ),

@@ -31,6 +31,7 @@ from tests.unit.core.lifecycle.cases import (
     RUNNING,
     TWO_NODES,
     Case,
+    begun,
     decide,
     full,
     kept,
@@ -50,20 +51,11 @@ DEDICATED = ledger(node("a", cpu="4", taints=[{**TOLERATION}]))
 OF_POOL = workers(gated=True, spec={"tolerations": [TOLERATION]})
 LEARNT = JobState(observed=observed(RUNNING, OF_POOL, JobState(), plan=None))
 BARRIER: dict[str, Case] = {
-    "admission added the toleration for the planned node: it is recorded first": Case(
-        SaveState,
-        three().resumed(),
-        OF_POOL,
-        plan("a", "a", "a"),
-        on=DEDICATED,
-        check=lambda step: step.state == LEARNT,
+    "admission added the toleration for the planned node: it is recorded first": begun(
+        SaveState, OF_POOL, on=DEDICATED, check=lambda step: step.state == LEARNT
     ),
-    "it is recorded, and the pods are pinned": Case(
-        Pin, three().resumed(), OF_POOL, plan("a", "a", "a"), LEARNT, on=DEDICATED
-    ),
-    "a toleration that the planned node does not need costs no write": Case(
-        Pin, three().resumed(), OF_POOL, plan("a", "a", "a")
-    ),
+    "it is recorded, and the pods are pinned": begun(Pin, OF_POOL, state=LEARNT, on=DEDICATED),
+    "a toleration that the planned node does not need costs no write": begun(Pin, OF_POOL),
     "resumed by hand: from now on a suspend is a person's": Case(
         SaveState,
         three().held().resumed(),
@@ -71,35 +63,21 @@ BARRIER: dict[str, Case] = {
         check=lambda step: step.state == JobState(),
     ),
     "no plan, no gate: not kfext's": Case(Wait, three().resumed(), workers(), check=phase(None)),
-    "no pod yet": Case(
+    "no pod yet": begun(Wait, check=lambda step: phase(PLANNED)(step) and step.again == 30.0),
+    "some pods": begun(
         Wait,
-        three().resumed(),
-        plan=plan("a", "a", "a"),
-        check=lambda step: phase(PLANNED)(step) and step.again == 30.0,
-    ),
-    "some pods": Case(
-        Wait,
-        three().resumed(),
         workers(gated=True)[:2],
-        plan("a", "a", "a"),
         more={"waited": 50.0, "quiet": 20.0},
         check=lambda step: (
             phase(PLANNED)(step) and "2 of 3" in step.verdict.message and step.again == 10.0
         ),
     ),
-    "the operator is busy with another job's pods": Case(
-        Wait,
-        three().resumed(),
-        workers(gated=True)[:2],
-        plan("a", "a", "a"),
-        more={"waited": 9e9, "quiet": 29.0},
-        check=phase(PLANNED),
+    "the operator is busy with another job's pods": begun(
+        Wait, workers(gated=True)[:2], more={"waited": 9e9, "quiet": 29.0}, check=phase(PLANNED)
     ),
-    "pods do not come": Case(
+    "pods do not come": begun(
         Suspend,
-        three().resumed(),
         workers(gated=True)[:2],
-        plan("a", "a", "a"),
         more={"waited": 30.0, "quiet": 30.0},
         check=stopped(REASON_CREATE_TIMEOUT, 1),
     ),
@@ -110,94 +88,66 @@ BARRIER: dict[str, Case] = {
         more={"waited": 9e9, "quiet": 9e9},
         check=lambda step: phase(PLANNED)(step) and step.again is None,
     ),
-    "a stop keeps the number of the plan that it takes away": Case(
+    "a stop keeps the number of the plan that it takes away": begun(
         Suspend,
-        three().resumed(),
         workers(gated=True)[:2],
-        plan("a", "a", "a", generation=7),
+        plan=plan("a", "a", "a", generation=7),
         more={"waited": 30.0, "quiet": 30.0},
         check=lambda step: step.state.generation == 7,
     ),
-    "a member does not come back, others run, and nothing is held back": Case(
+    "a member does not come back, others run, and nothing is held back": begun(
         Wait,
-        three().resumed(),
         workers(bound="a")[:2],
-        plan("a", "a", "a"),
         more={"waited": 9e9, "quiet": 9e9},
         check=lambda step: phase(PLACED)(step) and step.again is None,
     ),
-    "one of two lost members is back, behind the gate": Case(
-        Wait,
-        three().resumed(),
-        [worker(0, bound="a"), worker(1, gated=True)],
-        plan("a", "a", "a"),
-        check=phase(GATED),
+    "one of two lost members is back, behind the gate": begun(
+        Wait, [worker(0, bound="a"), worker(1, gated=True)], check=phase(GATED)
     ),
-    "all are there and the plan holds": Case(
+    "all are there and the plan holds": begun(
         Pin,
-        three().resumed(),
         workers(gated=True),
-        plan("b", "a", "a"),
+        plan=plan("b", "a", "a"),
         check=lambda step: [to for _, to in step.pins] == ["b", "a", "a"],
     ),
-    "a pod that is being deleted does not count": Case(
-        Wait,
-        three().resumed(),
-        [*workers(gated=True)[:2], worker(2, deleting=True)],
-        plan("a", "a", "a"),
-        check=phase(PLANNED),
+    "a pod that is being deleted does not count": begun(
+        Wait, [*workers(gated=True)[:2], worker(2, deleting=True)], check=phase(PLANNED)
     ),
-    "a pod beyond the replicas is ignored": Case(
+    "a pod beyond the replicas is ignored": begun(
         Pin,
-        three().resumed(),
         [*workers(gated=True), pod(RUNNING, "worker", 3, gated=True)],
-        plan("a", "a", "a"),
         check=lambda step: len(step.pins) == 3,
     ),
-    "a pod beyond the replicas does not stand in for a missing one": Case(
+    "a pod beyond the replicas does not stand in for a missing one": begun(
         Wait,
-        three().resumed(),
         [*workers(gated=True)[:2], pod(RUNNING, "worker", 3, gated=True)],
-        plan("a", "a", "a"),
         check=phase(PLANNED),
     ),
-    "a gate of another system": Case(
+    "a gate of another system": begun(
         Wait,
-        three().resumed(),
         [*workers(gated=True)[:2], worker(2, gated=True, gates=["other/gate"])],
-        plan("a", "a", "a"),
         check=phase(GATED, REASON_FOREIGN_GATE),
     ),
-    "the planned node is full by now": Case(
+    "the planned node is full by now": begun(
         Replan,
-        three().resumed(),
         workers(gated=True),
-        plan("a", "a", "a"),
         on=ledger(node("a", cpu="4"), node("b", cpu="4"), used={"a": {"cpu": "2"}}),
         check=lambda step: moved_to("b", "b", "b")(step) and step.plan.generation == 2,
     ),
-    "the planned node is gone": Case(
+    "the planned node is gone": begun(
         Replan,
-        three().resumed(),
         workers(gated=True),
-        plan("gone", "gone", "gone"),
+        plan=plan("gone", "gone", "gone"),
         check=moved_to("a", "a", "a"),
     ),
-    "the planned node was cordoned": Case(
+    "the planned node was cordoned": begun(
         Replan,
-        three().resumed(),
         workers(gated=True),
-        plan("a", "a", "a"),
         on=ledger(node("a", cordoned=True), node("b")),
         check=moved_to("b", "b", "b"),
     ),
-    "the room is gone everywhere": Case(
-        Suspend,
-        three().resumed(),
-        workers(gated=True),
-        plan("a", "a", "a"),
-        on=full(),
-        check=stopped(REASON_NO_ROOM, 0),
+    "the room is gone everywhere": begun(
+        Suspend, workers(gated=True), on=full(), check=stopped(REASON_NO_ROOM, 0)
     ),
     "the room is gone, of a job that Kueue started": Case(
         Wait,
@@ -206,31 +156,25 @@ BARRIER: dict[str, Case] = {
         on=full(),
         check=phase(GATED, REASON_NO_ROOM),
     ),
-    "required, and the room is in pieces": Case(
+    "required, and the room is in pieces": begun(
         Suspend,
-        three().resumed(),
         workers(gated=True),
-        plan("a", "a", "a"),
         on=ledger(
             node("a", cpu="4"), node("b", cpu="4"), used={"a": {"cpu": "2"}, "b": {"cpu": "2"}}
         ),
         more={"colocation": "required"},
         check=stopped(REASON_NO_ROOM, 0),
     ),
-    "the room is gone everywhere after a back-off: tried again at once": Case(
+    "the room is gone everywhere after a back-off: tried again at once": begun(
         Suspend,
-        three().resumed(),
         workers(gated=True),
-        plan("a", "a", "a"),
-        JobState(strikes=1, retry_at=NOW + 60),
-        full(),
+        state=JobState(strikes=1, retry_at=NOW + 60),
+        on=full(),
         check=lambda step: (step.state.strikes, step.state.retry_at) == (1, 0.0),
     ),
-    "the room is kept for another by now: who runs already goes first": Case(
+    "the room is kept for another by now: who runs already goes first": begun(
         Pin,
-        three().resumed(),
         workers(gated=True),
-        plan("a", "a", "a"),
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept())},
     ),
@@ -263,56 +207,48 @@ BARRIER: dict[str, Case] = {
         [worker(0, bound="b"), *workers(gated=True)[1:]],
         check=moved_to("b", "b", "b"),
     ),
-    "half of the gang came ungated and is not bound, the plan holds": Case(
+    "half of the gang came ungated and is not bound, the plan holds": begun(
         Pin,
-        three().resumed(),
         [worker(0), *workers(gated=True)[1:]],
-        plan("a", "a", "a"),
         check=lambda step: [to for _, to in step.pins] == ["a", "a"],
     ),
     "half of the gang came ungated and is not bound, the room is gone: first see where it goes": (
-        Case(
+        begun(
             Wait,
-            three().resumed(),
             [worker(0), *workers(gated=True)[1:]],
-            plan("gone", "gone", "gone"),
+            plan=plan("gone", "gone", "gone"),
             more={"waited": 20.0},
             check=lambda step: phase(GATED)(step) and step.again == 40.0,
         )
     ),
-    "half of the gang came ungated and is never bound: the rest is not held forever": Case(
+    "half of the gang came ungated and is never bound: the rest is not held forever": begun(
         Replan,
-        three().resumed(),
         [worker(0), *workers(gated=True)[1:]],
-        plan("gone", "gone", "gone"),
+        plan=plan("gone", "gone", "gone"),
         more={"waited": 60.0},
         check=lambda step: len(step.plan.assignment) == 2,
     ),
-    "half of the pins were written when we died": Case(
+    "half of the pins were written when we died": begun(
         Pin,
-        three().resumed(),
         [worker(0, pinned="b"), *workers(gated=True)[1:]],
-        plan("b", "b", "b"),
+        plan=plan("b", "b", "b"),
         check=lambda step: [(p.replica.index, to) for p, to in step.pins] == [(1, "b"), (2, "b")],
     ),
-    "half of the pins are written, the room for the rest is gone: nothing is stopped": Case(
+    "half of the pins are written, the room for the rest is gone: nothing is stopped": begun(
         Wait,
-        three().resumed(),
         [worker(0, bound="b"), *workers(gated=True)[1:]],
-        plan("b", "b", "b"),
+        plan=plan("b", "b", "b"),
         on=full(),
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 60.0,
     ),
-    "a member of a running gang came back: next to the survivors": Case(
+    "a member of a running gang came back: next to the survivors": begun(
         Replan,
-        three().resumed(),
         [worker(0, bound="b"), worker(1, bound="b"), worker(2, gated=True)],
-        plan("b", "b", "gone"),
+        plan=plan("b", "b", "gone"),
         check=moved_to("b", "b", "b"),
     ),
-    "a pod asks for more than its template since admission": Case(
+    "a pod asks for more than its template since admission": begun(
         Replan,
-        three().resumed(),
         [
             *workers(gated=True)[:2],
             worker(
@@ -321,7 +257,6 @@ BARRIER: dict[str, Case] = {
                 spec={"containers": [{"resources": {"requests": {"cpu": "3"}}}]},
             ),
         ],
-        plan("a", "a", "a"),
         check=lambda step: len(step.plan.nodes) == 2,
     ),
 }
@@ -333,37 +268,28 @@ def test_all_pods_go_at_once(case: Case) -> None:
 
 
 BINDS: dict[str, Case] = {
-    "pinned, not bound yet": Case(
+    "pinned, not bound yet": begun(
         Wait,
-        three().resumed(),
         workers(pinned="a"),
-        plan("a", "a", "a"),
         more={"waited": 59.0},
         check=lambda step: phase(BINDING)(step) and step.again == 1.0,
     ),
-    "all bound": Case(
-        Wait, three().resumed(), workers(bound="a"), plan("a", "a", "a"), check=phase(PLACED)
-    ),
-    "all bound, some ended": Case(
+    "all bound": begun(Wait, workers(bound="a"), check=phase(PLACED)),
+    "all bound, some ended": begun(
         Wait,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, bound="a", phase="Succeeded")],
-        plan("a", "a", "a"),
         check=phase(PLACED),
     ),
-    "all bound after failed attempts: forgotten": Case(
+    "all bound after failed attempts: forgotten": begun(
         SaveState,
-        three().resumed(),
         workers(bound="b"),
-        plan("b", "b", "b"),
-        JobState(strikes=2, excluded={"a": NOW + 9}, suspended_at=5.0, generation=3),
+        plan=plan("b", "b", "b"),
+        state=JobState(strikes=2, excluded={"a": NOW + 9}, suspended_at=5.0, generation=3),
         check=lambda step: step.state == JobState(suspended_at=5.0, generation=3),
     ),
-    "one is not bound in time: moved, the bound ones stay": Case(
+    "one is not bound in time: moved, the bound ones stay": begun(
         DeleteUnbound,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a", unschedulable="no volume here")],
-        plan("a", "a", "a"),
         more={"waited": 60.0},
         check=lambda step: (
             [p.replica.index for p in step.pods] == [2]
@@ -373,53 +299,40 @@ BINDS: dict[str, Case] = {
             and "no volume here" in step.state.message
         ),
     ),
-    "one is not bound in time, while another member comes and goes": Case(
+    "one is not bound in time, while another member comes and goes": begun(
         DeleteUnbound,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a")],
-        plan("a", "a", "a"),
         more={"waited": 1.0, "unbound": {worker(2).uid: 60.0}},
         check=lambda step: [p.replica.index for p in step.pods] == [2],
     ),
-    "one is pinned a moment ago, and nothing else changed for long": Case(
+    "one is pinned a moment ago, and nothing else changed for long": begun(
         Wait,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a")],
-        plan("a", "a", "a"),
         more={"waited": 9e9, "unbound": {worker(2).uid: 50.0}},
         check=lambda step: phase(BINDING)(step) and step.again == 10.0,
     ),
-    "one is not bound in time, as another before: both nodes are avoided": Case(
+    "one is not bound in time, as another before: both nodes are avoided": begun(
         DeleteUnbound,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a")],
-        plan("a", "a", "a"),
-        JobState(strikes=1, excluded={"c": NOW + 9}),
+        state=JobState(strikes=1, excluded={"c": NOW + 9}),
         more={"waited": 60.0},
         check=lambda step: step.state.excluded == {"c": NOW + 9, "a": NOW + 300},
     ),
-    "one has ended that was pinned to a node that is avoided: it stays": Case(
+    "one has ended that was pinned to a node that is avoided: it stays": begun(
         Wait,
-        three().resumed(),
         [worker(0, pinned="a", phase="Failed"), *workers(pinned="b")[1:]],
-        plan("a", "b", "b"),
-        JobState(excluded={"a": NOW + 9}),
+        plan=plan("a", "b", "b"),
+        state=JobState(excluded={"a": NOW + 9}),
         check=phase(BINDING),
     ),
-    "a pod without a pin is kube-scheduler's business": Case(
-        Wait,
-        three().resumed(),
-        workers(),
-        plan("a", "a", "a"),
-        more={"waited": 9e9},
-        check=phase(BINDING),
+    "a pod without a pin is kube-scheduler's business": begun(
+        Wait, workers(), more={"waited": 9e9}, check=phase(BINDING)
     ),
-    "two are pinned as an earlier plan said: deleted at once, and no strike": Case(
+    "two are pinned as an earlier plan said: deleted at once, and no strike": begun(
         DeleteUnbound,
-        three().resumed(),
         [worker(0, bound="b"), worker(1, pinned="a"), worker(2, pinned="a")],
-        plan("b", "b", "b", generation=2),
-        JobState(strikes=1),
+        plan=plan("b", "b", "b", generation=2),
+        state=JobState(strikes=1),
         more={"waited": 2.0},
         check=lambda step: (
             [p.replica.index for p in step.pods] == [1, 2]
@@ -428,43 +341,35 @@ BINDS: dict[str, Case] = {
             and "earlier plan" in step.state.message
         ),
     ),
-    "pinned as an earlier plan said, or by a plan that we are about to see": Case(
+    "pinned as an earlier plan said, or by a plan that we are about to see": begun(
         Wait,
-        three().resumed(),
         workers(pinned="a"),
-        plan("b", "b", "b", generation=2),
+        plan=plan("b", "b", "b", generation=2),
         more={"waited": 1.5},
         check=lambda step: phase(BINDING)(step) and step.again == 0.5,
     ),
-    "bound where an earlier plan said: a fact": Case(
+    "bound where an earlier plan said: a fact": begun(
         Wait,
-        three().resumed(),
         [worker(0, bound="a"), *workers(bound="b")[1:]],
-        plan("b", "b", "b", generation=2),
+        plan=plan("b", "b", "b", generation=2),
         check=phase(PLACED),
     ),
-    "one of a required job is not bound in time: its node stays in question": Case(
+    "one of a required job is not bound in time: its node stays in question": begun(
         DeleteUnbound,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a")],
-        plan("a", "a", "a"),
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.strikes == 1 and step.state.excluded == {},
     ),
-    "none of a required job is bound in time: another node": Case(
+    "none of a required job is bound in time: another node": begun(
         DeleteUnbound,
-        three().resumed(),
         workers(pinned="a"),
-        plan("a", "a", "a"),
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.excluded == {"a": NOW + 300},
     ),
-    "one of a required job is not bound for the third time: all of it goes to another node": Case(
+    "one of a required job is not bound for the third time: all of it goes to another node": begun(
         Suspend,
-        three().resumed(),
         [*workers(bound="a")[:2], worker(2, pinned="a")],
-        plan("a", "a", "a"),
-        JobState(strikes=2, excluded={"c": NOW + 9}),
+        state=JobState(strikes=2, excluded={"c": NOW + 9}),
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.excluded == {"c": NOW + 9, "a": NOW + 300},
     ),
@@ -584,50 +489,38 @@ def high(index: int, **more: object) -> Pod:
 
 
 TURNS: dict[str, Case] = {
-    "equal members are pinned at once": Case(
+    "equal members are pinned at once": begun(
         Pin,
-        three().resumed(),
         [worker(number, gated=True) for number in range(3)],
-        plan("a", "a", "a"),
         check=lambda step: len(step.pins) == 3,
     ),
-    "members of the highest priority are pinned first": Case(
+    "members of the highest priority are pinned first": begun(
         Pin,
-        three().resumed(),
         [worker(0, gated=True), high(1, gated=True), high(2, gated=True)],
-        plan("a", "a", "a"),
         check=lambda step: (
             [pod.name for pod, _ in step.pins] == ["train-worker-1", "train-worker-2"]
         ),
     ),
-    "the others wait until those are bound": Case(
+    "the others wait until those are bound": begun(
         Wait,
-        three().resumed(),
         [worker(0, gated=True), high(1, bound="a"), high(2, pinned="a")],
-        plan("a", "a", "a"),
         check=lambda step: phase(BINDING)(step) and step.again == 60.0,
     ),
-    "and are pinned then": Case(
+    "and are pinned then": begun(
         Pin,
-        three().resumed(),
         [worker(0, gated=True), high(1, bound="a"), high(2, bound="a")],
-        plan("a", "a", "a"),
         check=lambda step: [pod.name for pod, _ in step.pins] == ["train-worker-0"],
     ),
-    "one of lower priority that is not bound keeps none waiting": Case(
+    "one of lower priority that is not bound keeps none waiting": begun(
         Pin,
-        three().resumed(),
         [high(0, gated=True), worker(1, pinned="a"), worker(2, bound="a")],
-        plan("a", "a", "a"),
         check=lambda step: [pod.name for pod, _ in step.pins] == ["train-worker-0"],
     ),
-    "pods that are not bound in time are planned again": Case(
+    "pods that are not bound in time are planned again": begun(
         DeleteUnbound,
-        three().resumed(),
         [worker(0, gated=True), high(1, bound="a"), high(2, pinned="a")],
-        plan("a", "a", "a"),
-        check=lambda step: [pod.name for pod in step.pods] == ["train-worker-2"],
         more={"waited": 60.0},
+        check=lambda step: [pod.name for pod in step.pods] == ["train-worker-2"],
     ),
 }
 
