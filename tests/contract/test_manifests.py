@@ -423,22 +423,15 @@ def test_a_component_has_no_right_to_what_it_does_not_touch(component: str) -> N
     assert reached == set()
 
 
+FOLLOWS = {("ClusterRole", ""): {"list", "watch"}}
 RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the webhook reads its CA only, in our namespace, and writes no Secret": (
         "webhook",
         "secrets",
         {("Role", names.CA_SECRET): {"get"}},
     ),
-    "the webhook follows namespaces": (
-        "webhook",
-        "namespaces",
-        {("ClusterRole", ""): {"list", "watch"}},
-    ),
-    "the webhook follows policies": (
-        "webhook",
-        "trainingpolicies",
-        {("ClusterRole", ""): {"list", "watch"}},
-    ),
+    "the webhook follows namespaces": ("webhook", "namespaces", FOLLOWS),
+    "the webhook follows policies": ("webhook", "trainingpolicies", FOLLOWS),
     "the webhook learns which pod a token is bound to": (
         "webhook",
         "tokenreviews",
@@ -449,8 +442,6 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "trainingplans/status",
         {("ClusterRole", ""): {"patch"}},
     ),
-    "the webhook neither reads nor writes plans themselves": ("webhook", "trainingplans", {}),
-    "the webhook's rights end there: it reads no pod": ("webhook", "pods", {}),
     "the webhook reads the controller's Lease only": (
         "webhook",
         "leases",
@@ -494,16 +485,8 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "pods",
         {("ClusterRole", ""): {"list", "watch", "patch", "delete"}},
     ),
-    "the controller changes no node": (
-        "controller",
-        "nodes",
-        {("ClusterRole", ""): {"list", "watch"}},
-    ),
-    "the controller reads quotas and changes none": (
-        "controller",
-        "resourcequotas",
-        {("ClusterRole", ""): {"list", "watch"}},
-    ),
+    "the controller changes no node": ("controller", "nodes", FOLLOWS),
+    "the controller reads quotas and changes none": ("controller", "resourcequotas", FOLLOWS),
     "the controller reads no config map outside the autoscaler's namespace": (
         "controller",
         "configmaps",
@@ -517,28 +500,20 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller reads where containers get default requests": (
         "controller",
         "limitranges",
-        {("ClusterRole", ""): {"list", "watch"}},
+        FOLLOWS,
     ),
     "the controller reads volume claims and changes none": (
         "controller",
         "persistentvolumeclaims",
-        {("ClusterRole", ""): {"list", "watch"}},
+        FOLLOWS,
     ),
-    "the controller reads where volumes can be used": (
-        "controller",
-        "persistentvolumes",
-        {("ClusterRole", ""): {"list", "watch"}},
-    ),
+    "the controller reads where volumes can be used": ("controller", "persistentvolumes", FOLLOWS),
     "the controller reads which storage classes wait for a pod": (
         "controller",
         "storageclasses",
-        {("ClusterRole", ""): {"list", "watch"}},
+        FOLLOWS,
     ),
-    "the controller reads priority classes": (
-        "controller",
-        "priorityclasses",
-        {("ClusterRole", ""): {"list", "watch"}},
-    ),
+    "the controller reads priority classes": ("controller", "priorityclasses", FOLLOWS),
     "the controller writes events, and reads why a pod could not be made": (
         "controller",
         "events",
@@ -557,13 +532,9 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller follows the slots of GPUs and writes none": (
         "controller",
         "sharedgpus",
-        {("ClusterRole", ""): {"list", "watch"}},
+        FOLLOWS,
     ),
-    "the controller reads policies": (
-        "controller",
-        "trainingpolicies",
-        {("ClusterRole", ""): {"list", "watch"}},
-    ),
+    "the controller reads policies": ("controller", "trainingpolicies", FOLLOWS),
     "whoever reads the logs of pods does nothing else to them": (
         "pod-logs",
         "pods/log",

@@ -41,6 +41,7 @@ def found(known: Volumes, *claims: str) -> VolumeConstraints:
     return group.constraints.volumes
 
 
+PENDING = VolumeConstraints(pending=("data",))
 MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
     "bound to a volume for every node: nothing": (
         claim("shared", bound=True),
@@ -58,27 +59,18 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
     ),
     "bound to a volume that has not been seen yet: it will be": (
         claim("unseen", bound=True),
-        VolumeConstraints(pending=("data",)),
+        PENDING,
     ),
-    "of no class and not bound: it will be, without the pod": (
-        claim(),
-        VolumeConstraints(pending=("data",)),
-    ),
-    "of a class that binds at once": (
-        claim(storage_class="soon"),
-        VolumeConstraints(pending=("data",)),
-    ),
-    "of a class that is not known": (
-        claim(storage_class="unknown"),
-        VolumeConstraints(pending=("data",)),
-    ),
+    "of no class and not bound: it will be, without the pod": (claim(), PENDING),
+    "of a class that binds at once": (claim(storage_class="soon"), PENDING),
+    "of a class that is not known": (claim(storage_class="unknown"), PENDING),
     "of a class that waits for a pod: not modelled": (
         claim(storage_class="late"),
         VolumeConstraints(unmodelled=("volume claim data, which waits for its first consumer",)),
     ),
     "of a class that waits, but it names its volume": (
         claim("zonal", storage_class="late"),
-        VolumeConstraints(pending=("data",)),
+        PENDING,
     ),
     "of a class that waited": (
         claim("zonal", storage_class="late", bound=True),
@@ -90,7 +82,7 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
     ),
     "of another namespace: there is none": (
         claim("shared", bound=True, namespace="other"),
-        VolumeConstraints(pending=("data",)),
+        PENDING,
     ),
 }
 
