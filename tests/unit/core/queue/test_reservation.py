@@ -52,7 +52,7 @@ class Kept:
     use: Use
     needs: Mapping[str, int]
     waits_for: tuple[str, ...]
-    kept: Mapping[str, int]
+    kept: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, float] = field(default_factory=dict)
     until: float = math.inf
     to_free: float = 0.0
@@ -67,7 +67,6 @@ KEPT: dict[str, Kept] = {
         needs={"a": 3},
         ends={"y": 70.0},
         waits_for=("y",),
-        kept={},
         until=70.0,
         to_free=1.25,
     ),
@@ -76,25 +75,19 @@ KEPT: dict[str, Kept] = {
         needs={"a": 4},
         ends={"x": 90.0, "y": 70.0},
         waits_for=("y",),
-        kept={},
         until=70.0,
         to_free=1.0,
     ),
     "else the smallest": Kept(
-        use={"a": {"x": 6, "y": 2}}, needs={"a": 2}, waits_for=("y",), kept={}, to_free=0.5
+        use={"a": {"x": 6, "y": 2}}, needs={"a": 2}, waits_for=("y",), to_free=0.5
     ),
     "no job is waited for if its room is to spare": Kept(
-        use={"a": {"x": 1, "y": 5, "z": 2}},
-        needs={"a": 5},
-        waits_for=("y",),
-        kept={},
-        to_free=1.25,
+        use={"a": {"x": 1, "y": 5, "z": 2}}, needs={"a": 5}, waits_for=("y",), to_free=1.25
     ),
     "of the jobs to spare the largest is spared first": Kept(
         use={"a": {"x": 1, "y": 2, "z": 3, "": 2}},
         needs={"a": 4},
         waits_for=("x", "z"),
-        kept={},
         to_free=1.0,
     ),
     "what is free already is kept, what comes free may be used until then": Kept(
@@ -108,7 +101,6 @@ KEPT: dict[str, Kept] = {
         use={"a": {"x": 8}, "b": {"x": 6, "y": 2}},
         needs={"a": 2, "b": 2},
         waits_for=("x",),
-        kept={},
         to_free=3.5,
     ),
     "until the last of them has ended": Kept(
@@ -116,7 +108,6 @@ KEPT: dict[str, Kept] = {
         needs={"a": 2, "b": 2},
         ends={"x": 50.0, "y": 70.0},
         waits_for=("x", "y"),
-        kept={},
         until=70.0,
         to_free=4.0,
     ),
@@ -125,7 +116,6 @@ KEPT: dict[str, Kept] = {
         needs={"a": 2, "b": 2},
         ends={"x": 50.0},
         waits_for=("x", "y"),
-        kept={},
         to_free=4.0,
     ),
 }
@@ -226,15 +216,15 @@ def kept(of: Reservation) -> dict[str, int]:
     return {claim.node: claim.requests.get(GPU, 0) for claim in of.claims.values()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """`kept` has the nodes where some is kept; a node of the set where nothing is has 0."""
 
     use: Use
-    pods: int
-    nodes: tuple[str, ...]
+    pods: int = 4
+    nodes: tuple[str, ...] = ("a",)
     waits_for: tuple[str, ...]
-    kept: Mapping[str, int]
+    kept: Mapping[str, int] = field(default_factory=lambda: {"a": 0})
     ends: Mapping[str, float] = field(default_factory=dict)
     until: float = math.inf
     max_nodes: int | None = None
@@ -243,39 +233,19 @@ class Case:
 CASES = {
     "the node where the least is to be freed": Case(
         use={"a": {"x": 6}, "b": {"y": 5}, "c": {"z": 8}},
-        pods=4,
         max_nodes=1,
         nodes=("b",),
         waits_for=("y",),
         kept={"b": 0},
     ),
-    "what comes free meanwhile is kept at once": Case(
-        use={"a": {"x": 1, "y": 1, "z": 5}},
-        pods=4,
-        nodes=("a",),
-        waits_for=("z",),  # x and y are not enough
-        kept={"a": 0},
+    "what comes free meanwhile is kept at once, and two of three jobs do not do": Case(
+        use={"a": {"x": 1, "y": 1, "z": 5}}, waits_for=("z",)
     ),
     "the smallest jobs that will do, so that little is to spare": Case(
-        use={"a": {"x": 2, "y": 2, "z": 4}},
-        pods=4,
-        nodes=("a",),
-        waits_for=("x", "y"),
-        kept={"a": 0},
+        use={"a": {"x": 2, "y": 2, "z": 4}}, waits_for=("x", "y")
     ),
-    "half of it is free already and is kept": Case(
-        use={"a": {"y": 2, "z": 4}},
-        pods=4,
-        nodes=("a",),
-        waits_for=("y",),
-        kept={"a": 2},
-    ),
-    "a pod of no job is not waited for": Case(
-        use={"a": {"": 5}, "b": {"y": 8}},
-        pods=4,
-        nodes=("b",),
-        waits_for=("y",),
-        kept={"b": 0},
+    "one node where a set waits for the same job, as a pod of no job is not waited for": Case(
+        use={"a": {"": 5}, "b": {"y": 8}}, nodes=("b",), waits_for=("y",), kept={"b": 0}
     ),
     "a set of nodes where less is to be freed than on one": Case(
         use={"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}},
@@ -284,54 +254,21 @@ CASES = {
         waits_for=("w",),
         kept={"b": 3, "c": 2},
     ),
-    "one node when a set waits for the same job": Case(
-        use={"a": {"": 5}, "b": {"y": 8}},
-        pods=4,
-        nodes=("b",),
-        waits_for=("y",),
-        kept={"b": 0},
-    ),
     "but not when only one node will do": Case(
         use={"a": {"x": 8}, "b": {"y": 5, "": 1}, "c": {"z": 5, "": 1}},
         pods=8,
         max_nodes=1,
-        nodes=("a",),
         waits_for=("x",),
-        kept={"a": 0},
-    ),
-    "the job that is known to end is waited for, and until then": Case(
-        use={"a": {"x": 4, "y": 4}},
-        pods=4,
-        nodes=("a",),
-        waits_for=("y",),
-        kept={"a": 0},
-        ends={"y": 500.0},
-        until=500.0,
     ),
     "the last of the jobs that must end counts": Case(
         use={"a": {"x": 4, "y": 4}},
         pods=8,
-        nodes=("a",),
         waits_for=("x", "y"),
-        kept={"a": 0},
         ends={"x": 300.0, "y": 500.0},
         until=500.0,
     ),
-    "one of them is not known to end": Case(
-        use={"a": {"x": 4, "y": 4}},
-        pods=8,
-        nodes=("a",),
-        waits_for=("x", "y"),
-        kept={"a": 0},
-        ends={"y": 500.0},
-    ),
     "of equal nodes the first by name": Case(
-        use={"c": {"x": 8}, "b": {"y": 8}, "a": {"z": 8}},
-        pods=2,
-        max_nodes=1,
-        nodes=("a",),
-        waits_for=("z",),
-        kept={"a": 0},
+        use={"c": {"x": 8}, "b": {"y": 8}, "a": {"z": 8}}, pods=2, max_nodes=1, waits_for=("z",)
     ),
 }
 
