@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -424,139 +424,96 @@ def test_a_component_has_no_right_to_what_it_does_not_touch(component: str) -> N
 
 
 FOLLOWS = {("ClusterRole", ""): {"list", "watch"}}
-RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
-    "the webhook reads its CA only, in our namespace, and writes no Secret": (
-        "webhook",
-        "secrets",
-        {("Role", names.CA_SECRET): {"get"}},
+
+
+class Right(NamedTuple):
+    """What a component may do with a resource."""
+
+    resource: str
+    want: dict[tuple[str, str], set[str]]
+    component: str = "controller"
+
+
+RIGHTS: dict[str, Right] = {
+    "the webhook reads its CA only, in our namespace, and writes no Secret": Right(
+        "secrets", {("Role", names.CA_SECRET): {"get"}}, "webhook"
     ),
-    "the webhook follows namespaces": ("webhook", "namespaces", FOLLOWS),
-    "the webhook follows policies": ("webhook", "trainingpolicies", FOLLOWS),
-    "the webhook learns which pod a token is bound to": (
-        "webhook",
-        "tokenreviews",
-        {("ClusterRole", ""): {"create"}},
+    "the webhook follows namespaces": Right("namespaces", FOLLOWS, "webhook"),
+    "the webhook follows policies": Right("trainingpolicies", FOLLOWS, "webhook"),
+    "the webhook learns which pod a token is bound to": Right(
+        "tokenreviews", {("ClusterRole", ""): {"create"}}, "webhook"
     ),
-    "the webhook writes what programs post into plans, and reads none": (
-        "webhook",
-        "trainingplans/status",
-        {("ClusterRole", ""): {"patch"}},
+    "the webhook writes what programs post into plans, and reads none": Right(
+        "trainingplans/status", {("ClusterRole", ""): {"patch"}}, "webhook"
     ),
-    "the webhook reads the controller's Lease only": (
-        "webhook",
-        "leases",
-        {("Role", names.LEASE): {"list", "watch"}},
+    "the webhook reads the controller's Lease only": Right(
+        "leases", {("Role", names.LEASE): {"list", "watch"}}, "webhook"
     ),
-    "the controller writes the webhook's CA only, in our namespace": (
-        "controller",
-        "secrets",
-        {("Role", names.CA_SECRET): {"get", "patch"}, ("Role", ""): {"create"}},
+    "the controller writes the webhook's CA only, in our namespace": Right(
+        "secrets", {("Role", names.CA_SECRET): {"get", "patch"}, ("Role", ""): {"create"}}
     ),
-    "the controller writes the CA into the webhooks, and into no others": (
-        "controller",
+    "the controller writes the CA into the webhooks, and into no others": Right(
         "mutatingwebhookconfigurations",
         {
             ("ClusterRole", names.WEBHOOK_CONFIGURATION): {"get", "patch"},
             ("ClusterRole", names.FIRST_WEBHOOKS): {"get", "patch"},
         },
     ),
-    "the controller sees whether its marks are protected": (
-        "controller",
-        "validatingadmissionpolicies",
-        {("ClusterRole", names.MARKS_POLICY): {"get"}},
+    "the controller sees whether its marks are protected": Right(
+        "validatingadmissionpolicies", {("ClusterRole", names.MARKS_POLICY): {"get"}}
     ),
-    "the controller sees whether that protection is bound": (
-        "controller",
-        "validatingadmissionpolicybindings",
-        {("ClusterRole", names.MARKS_POLICY): {"get"}},
+    "the controller sees whether that protection is bound": Right(
+        "validatingadmissionpolicybindings", {("ClusterRole", names.MARKS_POLICY): {"get"}}
     ),
-    "the controller renews its own Lease only, in our namespace": (
-        "controller",
-        "leases",
-        {("Role", names.LEASE): {"get", "patch"}, ("Role", ""): {"create"}},
+    "the controller renews its own Lease only, in our namespace": Right(
+        "leases", {("Role", names.LEASE): {"get", "patch"}, ("Role", ""): {"create"}}
     ),
-    "the controller patches jobs but neither makes nor deletes them": (
-        "controller",
-        "pytorchjobs",
-        {("ClusterRole", ""): {"list", "watch", "patch"}},
+    "the controller patches jobs but neither makes nor deletes them": Right(
+        "pytorchjobs", {("ClusterRole", ""): {"list", "watch", "patch"}}
     ),
-    "the controller never makes a pod": (
-        "controller",
-        "pods",
-        {("ClusterRole", ""): {"list", "watch", "patch", "delete"}},
+    "the controller never makes a pod": Right(
+        "pods", {("ClusterRole", ""): {"list", "watch", "patch", "delete"}}
     ),
-    "the controller changes no node": ("controller", "nodes", FOLLOWS),
-    "the controller reads quotas and changes none": ("controller", "resourcequotas", FOLLOWS),
-    "the controller reads no config map outside the autoscaler's namespace": (
-        "controller",
-        "configmaps",
-        {},
+    "the controller changes no node": Right("nodes", FOLLOWS),
+    "the controller reads quotas and changes none": Right("resourcequotas", FOLLOWS),
+    "the controller reads no config map outside the autoscaler's namespace": Right(
+        "configmaps", {}
     ),
-    "of config maps the controller reads only the map that shows an autoscaler": (
-        "controller-autoscaler",
-        "configmaps",
-        {("Role", "cluster-autoscaler-status"): {"get"}},
+    "of config maps the controller reads only the map that shows an autoscaler": Right(
+        "configmaps", {("Role", "cluster-autoscaler-status"): {"get"}}, "controller-autoscaler"
     ),
-    "the controller reads where containers get default requests": (
-        "controller",
-        "limitranges",
-        FOLLOWS,
+    "the controller reads where containers get default requests": Right("limitranges", FOLLOWS),
+    "the controller reads volume claims and changes none": Right("persistentvolumeclaims", FOLLOWS),
+    "the controller reads where volumes can be used": Right("persistentvolumes", FOLLOWS),
+    "the controller reads which storage classes wait for a pod": Right("storageclasses", FOLLOWS),
+    "the controller reads priority classes": Right("priorityclasses", FOLLOWS),
+    "the controller writes events, and reads why a pod could not be made": Right(
+        "events", {("ClusterRole", ""): {"list", "create"}}
     ),
-    "the controller reads volume claims and changes none": (
-        "controller",
-        "persistentvolumeclaims",
-        FOLLOWS,
+    "the controller keeps the plans": Right(
+        "trainingplans", {("ClusterRole", ""): {"list", "watch", "create", names.DECIDE}}
     ),
-    "the controller reads where volumes can be used": ("controller", "persistentvolumes", FOLLOWS),
-    "the controller reads which storage classes wait for a pod": (
-        "controller",
-        "storageclasses",
-        FOLLOWS,
+    "the controller writes the status of plans": Right(
+        "trainingplans/status", {("ClusterRole", ""): {"patch"}}
     ),
-    "the controller reads priority classes": ("controller", "priorityclasses", FOLLOWS),
-    "the controller writes events, and reads why a pod could not be made": (
-        "controller",
-        "events",
-        {("ClusterRole", ""): {"list", "create"}},
+    "the controller follows the slots of GPUs and writes none": Right("sharedgpus", FOLLOWS),
+    "the controller reads policies": Right("trainingpolicies", FOLLOWS),
+    "whoever reads the logs of pods does nothing else to them": Right(
+        "pods/log", {("ClusterRole", ""): {"get"}}, "pod-logs"
     ),
-    "the controller keeps the plans": (
-        "controller",
-        "trainingplans",
-        {("ClusterRole", ""): {"list", "watch", "create", names.DECIDE}},
+    "whoever reads the metrics API lists them": Right(
+        "pods", {("ClusterRole", ""): {"list"}}, "pod-metrics"
     ),
-    "the controller writes the status of plans": (
-        "controller",
-        "trainingplans/status",
-        {("ClusterRole", ""): {"patch"}},
-    ),
-    "the controller follows the slots of GPUs and writes none": (
-        "controller",
-        "sharedgpus",
-        FOLLOWS,
-    ),
-    "the controller reads policies": ("controller", "trainingpolicies", FOLLOWS),
-    "whoever reads the logs of pods does nothing else to them": (
-        "pod-logs",
-        "pods/log",
-        {("ClusterRole", ""): {"get"}},
-    ),
-    "whoever reads the metrics API lists them": (
-        "pod-metrics",
-        "pods",
-        {("ClusterRole", ""): {"list"}},
-    ),
-    "whoever resizes pods changes nothing else of them": (
-        "pod-resize",
-        "pods/resize",
-        {("ClusterRole", ""): {"patch"}},
+    "whoever resizes pods changes nothing else of them": Right(
+        "pods/resize", {("ClusterRole", ""): {"patch"}}, "pod-resize"
     ),
 }
 
 
 @pytest.mark.parametrize("sentence", RIGHTS)
 def test_rights(sentence: str) -> None:
-    component, resource, want = RIGHTS[sentence]
-    assert _verbs(component, resource) == want
+    right = RIGHTS[sentence]
+    assert _verbs(right.component, right.resource) == right.want
 
 
 @pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])

@@ -1,7 +1,7 @@
 """Every bound of a pod or template: at it the pod is handled, beyond it a reason says why not."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -32,102 +32,80 @@ def requirement(*values: str) -> Raw:
 Make = Callable[[int], Raw]
 VALUES = "values that matter for its placement"
 TERMS = "terms of node affinity and topology spread"
-BOUNDS: dict[str, tuple[str, int, Make]] = {
-    "containers": (VALUES, bounds.MOST_VALUES, lambda n: {"containers": containers(n)}),
-    "containers, init containers among them": (
-        VALUES,
-        bounds.MOST_VALUES,
-        lambda n: {"containers": containers(1), "initContainers": containers(n - 1)},
+
+
+class Bound(NamedTuple):
+    """A pod with as many of something as `most`, which counts as `what`."""
+
+    make: Make
+    most: int = bounds.MOST_VALUES
+    what: str = VALUES
+
+
+BOUNDS: dict[str, Bound] = {
+    "containers": Bound(lambda n: {"containers": containers(n)}),
+    "containers, init containers among them": Bound(
+        lambda n: {"containers": containers(1), "initContainers": containers(n - 1)}
     ),
-    "volumes": (VALUES, bounds.MOST_VALUES, lambda n: {"volumes": [{"emptyDir": {}}] * n}),
-    "a node selector": (
-        VALUES,
-        bounds.MOST_VALUES,
-        lambda n: {"nodeSelector": {f"k{index}": "v" for index in range(n)}},
-    ),
-    "gates of others": (
-        VALUES,
-        bounds.MOST_VALUES,
-        lambda n: {"schedulingGates": [0] * n + [{"name": names.GATE}]},
-    ),
-    "a long name": (
-        VALUES,
-        bounds.MOST_VALUES,
-        lambda n: {"priorityClassName": "p" * (bounds.LONGEST_NAME + n)},
-    ),
-    "affinity": (
-        VALUES,
-        bounds.MOST_VALUES - 1,
-        lambda n: {"affinity": {"podAffinity": [0] * n}},
-    ),
-    "values of a requirement": (
-        VALUES,
-        bounds.MOST_VALUES - 9,  # six objects and lists around it, and its three fields
+    "volumes": Bound(lambda n: {"volumes": [{"emptyDir": {}}] * n}),
+    "a node selector": Bound(lambda n: {"nodeSelector": {f"k{index}": "v" for index in range(n)}}),
+    "gates of others": Bound(lambda n: {"schedulingGates": [0] * n + [{"name": names.GATE}]}),
+    "a long name": Bound(lambda n: {"priorityClassName": "p" * (bounds.LONGEST_NAME + n)}),
+    "affinity": Bound(lambda n: {"affinity": {"podAffinity": [0] * n}}, bounds.MOST_VALUES - 1),
+    "values of a requirement": Bound(
         lambda n: node_affinity([{"matchFields": [requirement(*("v" * n))]}]),
+        bounds.MOST_VALUES - 9,  # six objects and lists around it, and its three fields
     ),
-    "a long key of a toleration": (
-        VALUES,
-        bounds.MOST_VALUES - 2,
-        lambda n: {"tolerations": [{"key": "k" * (64 * n)}]},
+    "a long key of a toleration": Bound(
+        lambda n: {"tolerations": [{"key": "k" * (64 * n)}]}, bounds.MOST_VALUES - 2
     ),
-    "a long value of a selector": (
-        VALUES,
-        bounds.MOST_VALUES - 1,
-        lambda n: {"nodeSelector": {"k": "v" * (64 * n)}},
+    "a long value of a selector": Bound(
+        lambda n: {"nodeSelector": {"k": "v" * (64 * n)}}, bounds.MOST_VALUES - 1
     ),
-    "a long amount of a resource": (
-        VALUES,
-        bounds.MOST_VALUES - 3,
+    "a long amount of a resource": Bound(
         lambda n: {"containers": [{"resources": {"requests": {"x/y": "1" * (64 * n)}}}]},
-    ),
-    "a long name of a port": (
-        VALUES,
         bounds.MOST_VALUES - 3,
-        lambda n: {"containers": [{"ports": [{"name": "p" * (64 * n)}]}]},
     ),
-    "parts that are each within the bound": (
-        VALUES,
-        bounds.MOST_VALUES // 2,
-        lambda n: {"volumes": [{}] * n, "containers": containers(n)},
+    "a long name of a port": Bound(
+        lambda n: {"containers": [{"ports": [{"name": "p" * (64 * n)}]}]}, bounds.MOST_VALUES - 3
     ),
-    "resource names": (
-        "resource names",
-        bounds.MOST_RESOURCES,
+    "parts that are each within the bound": Bound(
+        lambda n: {"volumes": [{}] * n, "containers": containers(n)}, bounds.MOST_VALUES // 2
+    ),
+    "resource names": Bound(
         lambda n: {
             "containers": containers(2, resources={"limits": {f"x/{at}": 1 for at in range(n)}})
         },
+        bounds.MOST_RESOURCES,
+        "resource names",
     ),
-    "tolerations": (
-        "tolerations",
-        bounds.MOST_TOLERATIONS,
-        lambda n: {"tolerations": [{}] * n},
+    "tolerations": Bound(
+        lambda n: {"tolerations": [{}] * n}, bounds.MOST_TOLERATIONS, "tolerations"
     ),
-    "terms of node affinity": (
-        TERMS,
-        bounds.MOST_TERMS // 2,
+    "terms of node affinity": Bound(
         lambda n: node_affinity([{"matchExpressions": [requirement("a")]}] * n),
-    ),
-    "requirements of node affinity": (
+        bounds.MOST_TERMS // 2,
         TERMS,
-        bounds.MOST_TERMS - 1,
+    ),
+    "requirements of node affinity": Bound(
         lambda n: node_affinity(
             [{"matchExpressions": [requirement()] * (n - 1), "matchFields": [requirement()]}]
         ),
-    ),
-    "topology spread constraints": (
+        bounds.MOST_TERMS - 1,
         TERMS,
-        bounds.MOST_TERMS,
-        lambda n: {"topologySpreadConstraints": [{}] * n},
     ),
-    "ports": (
-        "ports",
-        bounds.MOST_PORTS,
+    "topology spread constraints": Bound(
+        lambda n: {"topologySpreadConstraints": [{}] * n}, bounds.MOST_TERMS, TERMS
+    ),
+    "ports": Bound(
         lambda n: {"containers": [{"ports": [{"containerPort": 1}] * n}]},
+        bounds.MOST_PORTS,
+        "ports",
     ),
 }
 
 
-@pytest.mark.parametrize(("what", "most", "make"), BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize(("make", "most", "what"), BOUNDS.values(), ids=BOUNDS)
 def test_at_a_bound_a_pod_is_handled_and_beyond_it_is_not(what: str, most: int, make: Make) -> None:
     assert pod_excess(make(most)) == ""
     found = pod_excess(make(most + 1))

@@ -2,7 +2,7 @@ import copy
 import json
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonpatch
 import pytest
@@ -83,100 +83,65 @@ def test_nothing_else_changes() -> None:
     assert after == raw
 
 
-LEFT_ALONE: dict[str, tuple[Raw, ReviewContext, str]] = {
-    "colocation is off": (
-        job(annotations={names.COLOCATION: "off"}),
-        CONTEXT,
-        names.REASON_NOT_HELD,
-    ),
-    "colocation is off by policy": (
+class Left(NamedTuple):
+    """A job that kfext does not hold, and the reason."""
+
+    raw: Raw
+    reason: str = names.REASON_HANDS_OFF
+    context: ReviewContext = CONTEXT
+
+
+LEFT_ALONE: dict[str, Left] = {
+    "colocation is off": Left(job(annotations={names.COLOCATION: "off"}), names.REASON_NOT_HELD),
+    "colocation is off by policy": Left(
         job(),
+        names.REASON_NOT_HELD,
         replace(CONTEXT, policies=[TrainingPolicy(settings={names.COLOCATION: "off"})]),
-        names.REASON_NOT_HELD,
     ),
-    "a person suspended it": (
-        job(run_policy={"suspend": True}),
-        CONTEXT,
-        names.REASON_SUSPENDED_BY_USER,
+    "a person suspended it": Left(
+        job(run_policy={"suspend": True}), names.REASON_SUSPENDED_BY_USER
     ),
-    "Kueue has it": (job(labels={names.KUEUE_QUEUE: "q"}), CONTEXT, names.REASON_NOT_HELD),
-    "a controller has it that may count its pods": (
-        job(ownerReferences=[WRAPPER]),
-        CONTEXT,
-        names.REASON_NOT_HELD,
+    "Kueue has it": Left(job(labels={names.KUEUE_QUEUE: "q"}), names.REASON_NOT_HELD),
+    "a controller has it that may count its pods": Left(
+        job(ownerReferences=[WRAPPER]), names.REASON_NOT_HELD
     ),
-    "such a controller made it of a copied manifest": (
-        job(ownerReferences=[WRAPPER], annotations={names.HELD: "true"}),
-        CONTEXT,
-        names.REASON_NOT_HELD,
+    "such a controller made it of a copied manifest": Left(
+        job(ownerReferences=[WRAPPER], annotations={names.HELD: "true"}), names.REASON_NOT_HELD
     ),
-    "another system runs it": (
-        job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}),
-        CONTEXT,
-        names.REASON_HANDS_OFF,
+    "another system runs it": Left(job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})),
+    "it was released": Left(job(annotations={names.RELEASED: "NoRoom"}), names.REASON_RELEASED),
+    "another scheduler places one type": Left(
+        job(specs={"Master": replica(1), "Worker": replica(1, schedulerName="volcano")})
     ),
-    "it was released": (
-        job(annotations={names.RELEASED: "NoRoom"}),
-        CONTEXT,
-        names.REASON_RELEASED,
-    ),
-    "another scheduler places one type": (
-        job(specs={"Master": replica(1), "Worker": replica(1, schedulerName="volcano")}),
-        CONTEXT,
-        names.REASON_HANDS_OFF,
-    ),
-    "one type has a term that kfext does not model": (
+    "one type has a term that kfext does not model": Left(
         job(specs={"Master": replica(1), "Worker": replica(1, resourceClaims=DEVICES)}),
-        CONTEXT,
         names.REASON_UNMODELLED,
     ),
-    "the controller is away": (job(), ALONE, names.REASON_NOT_HELD),
-    "the controller is away, and the job must be on one node": (
-        job(annotations={names.COLOCATION: "required"}),
-        ALONE,
-        names.REASON_NOT_HELD,
+    "the controller is away": Left(job(), names.REASON_NOT_HELD, ALONE),
+    "the controller is away, and the job must be on one node": Left(
+        job(annotations={names.COLOCATION: "required"}), names.REASON_NOT_HELD, ALONE
     ),
-    "it has no replicas": (job(specs={"Worker": replica(0)}), CONTEXT, names.REASON_HANDS_OFF),
-    "it has no replica types": (job(specs={}), CONTEXT, names.REASON_HANDS_OFF),
-    "it has no type that is run": (
-        job(specs={"Launcher": replica(1)}),
-        CONTEXT,
-        names.REASON_HANDS_OFF,
+    "it has no replicas": Left(job(specs={"Worker": replica(0)})),
+    "it has no replica types": Left(job(specs={})),
+    "it has no type that is run": Left(job(specs={"Launcher": replica(1)})),
+    "it has more pods than kfext places": Left(job(specs={"Worker": replica(2**31 - 1)})),
+    "a template is beyond a bound": Left(
+        job(specs={"Master": replica(1), "Worker": replica(1, tolerations=[{}] * 65)})
     ),
-    "it has more pods than kfext places": (
-        job(specs={"Worker": replica(2**31 - 1)}),
-        CONTEXT,
-        names.REASON_HANDS_OFF,
+    "it has too many annotations of kfext": Left(
+        job(annotations={f"kfext.dev/{at}": "" for at in range(65)})
     ),
-    "a template is beyond a bound": (
-        job(specs={"Master": replica(1), "Worker": replica(1, tolerations=[{}] * 65)}),
-        CONTEXT,
-        names.REASON_HANDS_OFF,
+    "it has too many replica types": Left(
+        job(specs={f"{'worker'[:at]}{'WORKER'[at:]}{at}": replica(1) for at in range(17)})
     ),
-    "it has too many annotations of kfext": (
-        job(annotations={f"kfext.dev/{at}": "" for at in range(65)}),
-        CONTEXT,
-        names.REASON_HANDS_OFF,
-    ),
-    "it has too many replica types": (
-        job(specs={f"{'worker'[:at]}{'WORKER'[at:]}{at}": replica(1) for at in range(17)}),
-        CONTEXT,
-        names.REASON_HANDS_OFF,
-    ),
-    "the namespace is not managed": (
-        job(),
-        ReviewContext(controller_alive=True),
-        names.REASON_HANDS_OFF,
-    ),
-    "the namespace is managed: no": (
-        job(),
-        replace(CONTEXT, namespace=Namespace("", {names.MANAGED: "false"})),
-        names.REASON_HANDS_OFF,
+    "the namespace is not managed": Left(job(), context=ReviewContext(controller_alive=True)),
+    "the namespace is managed: no": Left(
+        job(), context=replace(CONTEXT, namespace=Namespace("", {names.MANAGED: "false"}))
     ),
 }
 
 
-@pytest.mark.parametrize(("raw", "context", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+@pytest.mark.parametrize(("raw", "reason", "context"), LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_hands_off(raw: Raw, context: ReviewContext, reason: str) -> None:
     mutation = mutate_job(raw, context)
     after = admitted(raw, context)
@@ -186,12 +151,12 @@ def test_hands_off(raw: Raw, context: ReviewContext, reason: str) -> None:
     assert not mutation.refusal
 
 
-UNTOUCHED = [key for key, case in LEFT_ALONE.items() if case[2] == names.REASON_HANDS_OFF]
+UNTOUCHED = [key for key, case in LEFT_ALONE.items() if case.reason == names.REASON_HANDS_OFF]
 
 
 @pytest.mark.parametrize("case", UNTOUCHED)
 def test_a_job_that_is_not_ours_is_not_touched_at_all(case: str) -> None:
-    raw, context, _ = LEFT_ALONE[case]
+    raw, _, context = LEFT_ALONE[case]
     assert mutate_job(raw, context).ops == ()
 
 
@@ -238,7 +203,7 @@ def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:
 MARKS = {names.HELD: "true", names.PLAN: "{}", names.STATE: "{}"}
 
 
-@pytest.mark.parametrize(("raw", "context", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+@pytest.mark.parametrize(("raw", "reason", "context"), LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_marks_of_a_copied_manifest_are_removed_also_when_hands_off(
     raw: Raw, context: ReviewContext, reason: str
 ) -> None:

@@ -294,7 +294,7 @@ class Case:
     there: Mapping[str, tuple[list[Member], int | None]]
     head: list[Member]
     comes: list[Member]
-    starts: bool
+    starts: bool = False
     cards: int = 2
 
 
@@ -303,39 +303,32 @@ HALF_HEAD, GPU_HEAD = part("0.5"), whole(1)
 LOW_HEAD = part("0.5", min_share="0.2")
 CASES: dict[str, Case] = {
     "no job joins the jobs that the GPU comes free with": Case(
-        {"a": (part("0.5"), 0), "x": (whole(1), None)}, GPU_HEAD, part("0.1"), starts=False
+        {"a": (part("0.5"), 0), "x": (whole(1), None)}, GPU_HEAD, part("0.1")
     ),
     "but the jobs that another GPU does not come free with": Case(
         {"a": (part("0.5"), 0), "b": (part("0.3"), 1)}, GPU_HEAD, part("0.1"), starts=True
     ),
     "what is free of a GPU until it comes free as a whole": Case(
-        {"a": (part("0.5"), 0)}, whole(2), whole(1), starts=False
+        {"a": (part("0.5"), 0)}, whole(2), whole(1)
     ),
-    "no part of a GPU that is free": Case(
-        {"a": (part("0.5"), 0)}, whole(2), part("0.6"), starts=False
-    ),
+    "no part of a GPU that is free": Case({"a": (part("0.5"), 0)}, whole(2), part("0.6")),
     "a GPU, while parts of both are waited for": Case(
-        {"a": (part("0.9"), 0)}, part(replicas=2, priority="high"), whole(1), starts=False
+        {"a": (part("0.9"), 0)}, part(replicas=2, priority="high"), whole(1)
     ),
     "what is left of a card beside what is kept": Case(
         {"a": (part("0.6"), None)}, HALF_HEAD, part("0.4"), starts=True, cards=1
     ),
     "more than that": Case(
-        {"a": (part("0.4"), None), "b": (part("0.2"), None)},
-        part("0.7"),
-        part("0.2"),
-        starts=False,
-        cards=1,
+        {"a": (part("0.4"), None), "b": (part("0.2"), None)}, part("0.7"), part("0.2"), cards=1
     ),
     "memory that will be needed": Case(
         {"a": (part("0.6", memory="4Gi"), None)},
         part("0.5", memory="12Gi"),
         part("0.1", memory="6Gi"),
-        starts=False,
         cards=1,
     ),
     "no job of high priority beside one of low that it might leave too little": Case(
-        {"a": (part("0.6"), None)}, LOW_HEAD, part("0.3", priority="high"), starts=False, cards=1
+        {"a": (part("0.6"), None)}, LOW_HEAD, part("0.3", priority="high"), cards=1
     ),
     "but beside a job that asks for no minimum": Case(
         {"a": (part("0.6"), None)}, HALF_HEAD, part("0.3", priority="high"), starts=True, cards=1
@@ -344,7 +337,6 @@ CASES: dict[str, Case] = {
         {"a": (part("0.8"), None)},
         part("0.5", priority="high"),
         part("0.1", priority="high"),
-        starts=False,
         cards=1,
     ),
 }

@@ -1,7 +1,7 @@
 """How the size of a job can be changed, and to what size it grows. Tests named test_D… check the
 statements in CONTRIBUTING.md."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -51,62 +51,41 @@ def dynamic_job(workers: int) -> JobBuilder:
     return made
 
 
-SIZES: dict[str, tuple[JobBuilder, Range, int, Sizes]] = {
-    "what the setting allows": (torch(4), Range(2, 8), 4, Sizes(4, 2, 8, 4)),
-    "without a wish of its own the job asked for what it has": (
-        torch(4),
-        Range(2, 8),
-        0,
-        Sizes(4, 2, 8, 4),
+class Case(NamedTuple):
+    """The sizes of a job by its setting and by what it asked for."""
+
+    of: JobBuilder
+    want: Sizes
+    allowed: Range = Range(2, 8)
+    asked: int = 4
+
+
+SIZES: dict[str, Case] = {
+    "what the setting allows": Case(torch(4), Sizes(4, 2, 8, 4)),
+    "without a wish of its own the job asked for what it has": Case(
+        torch(4), Sizes(4, 2, 8, 4), asked=0
     ),
-    "a job with fewer than it asked for": (torch(3), Range(2, 8), 6, Sizes(3, 2, 8, 6)),
-    "a job that has grown may shrink to the same size as before": (
-        torch(6),
-        Range(5, 8),
-        4,
-        Sizes(6, 4, 8, 4),
+    "a job with fewer than it asked for": Case(torch(3), Sizes(3, 2, 8, 6), asked=6),
+    "a job that has grown may shrink to the same size as before": Case(
+        torch(6), Sizes(6, 4, 8, 4), Range(5, 8)
     ),
-    "a chief counts, parameter servers do not": (dynamic_job(4), Range(3, 8), 4, Sizes(4, 2, 7, 4)),
-    "torchrun's own bounds count": (
-        torch(4, minReplicas=3, maxReplicas=6),
-        Range(2, 8),
-        4,
-        Sizes(4, 3, 6, 4),
+    "a chief counts, parameter servers do not": Case(
+        dynamic_job(4), Sizes(4, 2, 7, 4), Range(3, 8)
     ),
-    "what it asked for beyond the setting it may have": (
-        torch(9),
-        Range(2, 8),
-        9,
-        Sizes(9, 2, 9, 9),
+    "torchrun's own bounds count": Case(torch(4, minReplicas=3, maxReplicas=6), Sizes(4, 3, 6, 4)),
+    "what it asked for beyond the setting it may have": Case(torch(9), Sizes(9, 2, 9, 9), asked=9),
+    "but not beyond torchrun's bound": Case(torch(4, maxReplicas=6), Sizes(4, 2, 6, 9), asked=9),
+    "bounds that contradict each other leave one size": Case(
+        torch(4, minReplicas=4, maxReplicas=3), Sizes(4, 3, 3, 4), Range(4, 8)
     ),
-    "but not beyond torchrun's bound": (
-        torch(4, maxReplicas=6),
-        Range(2, 8),
-        9,
-        Sizes(4, 2, 6, 9),
-    ),
-    "bounds that contradict each other leave one size": (
-        torch(4, minReplicas=4, maxReplicas=3),
-        Range(4, 8),
-        4,
-        Sizes(4, 3, 3, 4),
-    ),
-    "a job that cannot run with fewer gives none": (
-        job().worker(4),
-        Range(2, 8),
-        4,
-        Sizes(4, 4, 8, 4),
-    ),
-    "a TFJob that has to start anew for it may have fewer all the same": (
-        job("TFJob").worker(4),
-        Range(2, 8),
-        4,
-        Sizes(4, 2, 8, 4),
+    "a job that cannot run with fewer gives none": Case(job().worker(4), Sizes(4, 4, 8, 4)),
+    "a TFJob that has to start anew for it may have fewer all the same": Case(
+        job("TFJob").worker(4), Sizes(4, 2, 8, 4)
     ),
 }
 
 
-@pytest.mark.parametrize(("of", "allowed", "asked", "want"), SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(("of", "want", "allowed", "asked"), SIZES.values(), ids=SIZES)
 def test_D6_the_sizes_that_a_job_may_have(
     of: JobBuilder, allowed: Range, asked: int, want: Sizes
 ) -> None:

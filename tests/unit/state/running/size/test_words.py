@@ -1,6 +1,6 @@
 """What a job is shown of its number of workers; the most important comes first."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -49,97 +49,59 @@ def unfit(running: RunningJob) -> RunningJob:
 
 
 RESTING = JobState(scale=ScaleState(rests="another client set 4"))
-CASES: dict[str, tuple[RunningJob, Readiness, str, bool, str]] = {
-    "it has what it asked for": (scaled(), Readiness.READY, "", False, names.REASON_AS_ASKED),
-    "it has fewer": (
-        scaled(now=2, state=JobState(asked=4, admitted=2)),
-        Readiness.READY,
-        "",
-        True,
-        names.REASON_SHRUNK,
+
+
+@dataclass(frozen=True)
+class Case:
+    """`reason`: that is shown of a job. `would`: that a policy which observes would do."""
+
+    running: RunningJob
+    reason: str
+    ready: Readiness = Readiness.READY
+    would: str = ""
+    holds: bool = False
+
+
+CASES: dict[str, Case] = {
+    "it has what it asked for": Case(scaled(), names.REASON_AS_ASKED),
+    "it has fewer": Case(
+        scaled(now=2, state=JobState(asked=4, admitted=2)), names.REASON_SHRUNK, holds=True
     ),
-    "it has more": (
-        scaled(now=6, state=JobState(asked=4, admitted=6)),
-        Readiness.READY,
-        "",
-        True,
-        names.REASON_GROWN,
+    "it has more": Case(
+        scaled(now=6, state=JobState(asked=4, admitted=6)), names.REASON_GROWN, holds=True
     ),
-    "a checkpoint is awaited": (
-        changing(Phase.SAVING),
-        Readiness.ASK,
-        "",
-        False,
-        names.REASON_AWAITS_CHECKPOINT,
+    "a checkpoint is awaited": Case(
+        changing(Phase.SAVING), names.REASON_AWAITS_CHECKPOINT, ready=Readiness.ASK
     ),
-    "its pods come or go": (
-        changing(Phase.SETTLING),
-        Readiness.ASK,
-        "",
-        False,
-        names.REASON_RESCALING,
+    "its pods come or go": Case(
+        changing(Phase.SETTLING), names.REASON_RESCALING, ready=Readiness.ASK
     ),
-    "a trial is nothing to wait for": (
-        changing(Phase.TRIAL),
-        Readiness.READY,
-        "",
-        False,
-        names.REASON_AS_ASKED,
+    "a trial is nothing to wait for": Case(changing(Phase.TRIAL), names.REASON_AS_ASKED),
+    "it was refused a moment ago": Case(refused(until=60.0), names.REASON_SCALE_REFUSED),
+    "it was refused long ago": Case(refused(until=30.0), names.REASON_AS_ASKED),
+    "the policy rests": Case(scaled(state=RESTING), names.REASON_RESTS),
+    "it cannot be scaled": Case(unfit(scaled()), names.REASON_STANDS_DOWN, ready=Readiness.NEVER),
+    "it cannot be scaled any more, and was refused a moment ago": Case(
+        unfit(refused(until=60.0)), names.REASON_STANDS_DOWN
     ),
-    "it was refused a moment ago": (
-        refused(until=60.0),
-        Readiness.READY,
-        "",
-        False,
-        names.REASON_SCALE_REFUSED,
-    ),
-    "it was refused long ago": (
-        refused(until=30.0),
-        Readiness.READY,
-        "",
-        False,
-        names.REASON_AS_ASKED,
-    ),
-    "the policy rests": (scaled(state=RESTING), Readiness.READY, "", False, names.REASON_RESTS),
-    "it cannot be scaled": (
-        unfit(scaled()),
-        Readiness.NEVER,
-        "",
-        False,
-        names.REASON_STANDS_DOWN,
-    ),
-    "it cannot be scaled any more, and was refused a moment ago": (
-        unfit(refused(until=60.0)),
-        Readiness.READY,
-        "",
-        False,
-        names.REASON_STANDS_DOWN,
-    ),
-    "it would be": (scaled(), Readiness.READY, "get 5 workers", False, names.REASON_WOULD_SCALE),
-    "it has saved nothing": (scaled(), Readiness.NEVER, "", False, names.REASON_NO_CHECKPOINT),
-    "it would be if it had saved": (
-        scaled(),
-        Readiness.NEVER,
-        "get 5 workers",
-        False,
-        names.REASON_NO_CHECKPOINT,
+    "it would be": Case(scaled(), names.REASON_WOULD_SCALE, would="get 5 workers"),
+    "it has saved nothing": Case(scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER),
+    "it would be if it had saved": Case(
+        scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, would="get 5 workers"
     ),
 }
 
 
-@pytest.mark.parametrize(
-    ("running", "ready", "would", "holds", "reason"), CASES.values(), ids=CASES.keys()
-)
-def test_what_is_shown(
-    running: RunningJob, ready: Readiness, would: str, *, holds: bool, reason: str
-) -> None:
-    if would:
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_shown(case: Case) -> None:
+    running, reason = case.running, case.reason
+    if case.would:
         size_record(running).would = workers_proposal(
             running.uid, Workers(Cause.GROWTH, 5), "there is room"
         )
-    found = size_shown(running, ready, now=40.0)
-    assert (found.holds, found.verdict.reason) == (holds, reason)
-    assert would in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
+    found = size_shown(running, case.ready, now=40.0)
+    assert (found.holds, found.verdict.reason) == (case.holds, reason)
+    assert case.would in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
     assert reason in SCALED.reasons
 
 
