@@ -88,6 +88,14 @@ def plan_writer(api: FakeApi) -> TrainingPlanWriter:
     return TrainingPlanWriter(client=api, wall=lambda: api.seconds)  # type: ignore[arg-type]
 
 
+async def showing(api: FakeApi, status: TrainingPlanStatus) -> TrainingPlanWriter:
+    """A writer that has been shown a status of the job, and has had a moment to write it."""
+    made = plan_writer(api)
+    made.show(JOB, status)
+    await run(made)
+    return made
+
+
 async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
     """Let it write for a moment."""
     try:
@@ -98,9 +106,7 @@ async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
 
 
 async def test_made_if_it_is_not_there(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made)
+    await showing(api, WAITS)
     plan = api.plans["pytorchjob-train"]
     assert plan["status"]["phase"] == QUEUED
     (owner,) = plan["metadata"]["ownerReferences"]
@@ -108,9 +114,7 @@ async def test_made_if_it_is_not_there(api: FakeApi) -> None:
 
 
 async def test_nothing_is_written_twice(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made)
+    made = await showing(api, WAITS)
     before = api.patches
     made.show(JOB, WAITS)
     await run(made)
@@ -173,9 +177,7 @@ async def test_new_words_that_wait_do_not_hold_up_the_next_phase(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PASSING_SECONDS", 0.01)
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made)
+    made = await showing(api, WAITS)
     monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
     made.show(JOB, replace(WAITS, message="fuller"))
     made.show(JOB, BINDS)
@@ -213,9 +215,7 @@ async def test_what_could_not_be_written_is_written_later(api: FakeApi, refuses:
 
 
 async def test_a_plan_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made)
+    made = await showing(api, WAITS)
     written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
     made.observe(None, written)
     made.observe(written, None)
@@ -234,9 +234,7 @@ def test_nothing_is_kept_of_a_plan_that_named_another_job_before_it_was_gone(api
 
 async def test_the_plan_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "uid-0"}}, "metadata": {}}
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made)
+    made = await showing(api, WAITS)
     del api.plans["pytorchjob-train"]  # the garbage collector comes
     await run(made)
     assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
@@ -267,9 +265,7 @@ async def test_an_api_server_that_was_away_is_asked_as_promptly_as_before(api: F
 
 async def test_a_plan_that_kfext_made_before_a_restart_is_written(api: FakeApi) -> None:
     api.taken = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made)
+    await showing(api, WAITS)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
@@ -342,9 +338,7 @@ async def test_why_a_job_was_placed_as_it_is_stays_once_it_is_placed(api: FakeAp
 
 
 async def test_the_time_of_a_condition_changes_only_with_its_status(api: FakeApi) -> None:
-    made = plan_writer(api)
-    made.show(JOB, WAITS)
-    await run(made)
+    await showing(api, WAITS)
     before = api.plans["pytorchjob-train"]
     before["status"]["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z"
     successor = plan_writer(api)

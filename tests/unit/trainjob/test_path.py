@@ -63,6 +63,11 @@ class World:
         self.planner.cluster.observe_pod(self.pods.get(found.uid), found)
         self.pods[found.uid] = found
 
+    def both(self, **more: Any) -> None:
+        """Show the two pods of the job."""
+        for index in (0, 1):
+            self.pod(index, **more)
+
     def gone(self, index: int, **more: Any) -> None:
         uid = parse_pod(trainer_pod(index, **more)).uid
         self.planner.cluster.observe_pod(self.pods.pop(uid), None)
@@ -166,8 +171,7 @@ def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room
     assert waiting.verdict.message == "1 of 2 pods exist"
     world.pod(1, gated=True)
     assert len(pinned(world)) == 2
-    for index in (0, 1):
-        world.pod(index, pinned="n0", node="n0", phase="Running")
+    world.both(pinned="n0", node="n0", phase="Running")
     while isinstance(world.step(), SaveState):
         pass
     tracked = world.planner.cluster.jobs[JOB_UID]
@@ -182,11 +186,9 @@ def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room
 
 def test_pods_that_are_not_bound_in_time_are_not_deleted_but_the_job_is_suspended() -> None:
     world = started(nodes=2)
-    for index in (0, 1):
-        world.pod(index, gated=True)
+    world.both(gated=True)
     homes = set(pinned(world).values())
-    for index in (0, 1):
-        world.pod(index, pinned=min(homes))
+    world.both(pinned=min(homes))
     world.step()
     step = world.step(later=61)
     assert isinstance(step, Suspend), step
@@ -203,11 +205,9 @@ def test_pods_that_are_not_bound_in_time_are_not_deleted_but_the_job_is_suspende
 def test_after_three_attempts_the_job_is_released_from_the_queue() -> None:
     world = started(nodes=4)
     for attempt in range(3):
-        for index in (0, 1):
-            world.pod(index, gated=True)
+        world.both(gated=True)
         home = set(pinned(world).values()).pop()
-        for index in (0, 1):
-            world.pod(index, pinned=home)
+        world.both(pinned=home)
         world.step()
         step = world.step(later=61)
         assert isinstance(step, Suspend), (attempt, step)
@@ -273,8 +273,7 @@ def test_a_job_is_released_where_its_pods_may_come_without_kfext(
 
 def test_a_failed_pod_beside_its_successor_is_none_of_the_gang() -> None:
     world = started()
-    for index in (0, 1):
-        world.pod(index, gated=True)
+    world.both(gated=True)
     pinned(world)
     world.pod(0, pinned="n0", node="n0", phase="Running")
     world.pod(1, pinned="n0", node="n0", phase="Failed")
@@ -289,11 +288,9 @@ def test_a_failed_pod_beside_its_successor_is_none_of_the_gang() -> None:
 
 def test_a_restart_of_the_jobset_gates_the_gang_anew_under_its_plan() -> None:
     world = started()
-    for index in (0, 1):
-        world.pod(index, gated=True)
+    world.both(gated=True)
     pinned(world)
-    for index in (0, 1):
-        world.pod(index, pinned="n0", node="n0", phase="Running")
+    world.both(pinned="n0", node="n0", phase="Running")
     while isinstance(world.step(), SaveState):
         pass
     for index in (0, 1):
@@ -305,8 +302,7 @@ def test_a_restart_of_the_jobset_gates_the_gang_anew_under_its_plan() -> None:
 
 def test_pods_that_have_ended_do_not_keep_a_suspended_job_from_its_next_start() -> None:
     world = started(nodes=2)
-    for index in (0, 1):
-        world.pod(index, gated=True)
+    world.both(gated=True)
     home = set(pinned(world).values()).pop()
     world.pod(0, pinned=home, node=home, phase="Failed")
     world.pod(1, pinned=home)
@@ -339,8 +335,7 @@ def test_a_job_that_another_client_suspended_gets_the_mark_once(
                                    ["template"]["spec"])  # fmt: skip
     assert isinstance(world.step(), Wait)
     world.show({**world.raw, "spec": {**world.raw["spec"], "suspend": False}})
-    for index in (0, 1):
-        world.pod(index, gated=True)
+    world.both(gated=True)
     step = world.step()
     while isinstance(step, SaveState):
         step = world.step()
@@ -349,13 +344,11 @@ def test_a_job_that_another_client_suspended_gets_the_mark_once(
 
 def test_a_job_of_kueue_is_never_suspended_by_kfext_nor_are_its_pods_deleted() -> None:
     world = started()
-    for index in (0, 1):
-        world.pod(index, gated=True)
+    world.both(gated=True)
     pinned(world)
     queued = {**world.raw["metadata"], "labels": {names.KUEUE_QUEUE: "team"}}
     world.show({**world.raw, "metadata": queued})
-    for index in (0, 1):
-        world.pod(index, pinned="n0")
+    world.both(pinned="n0")
     for _ in range(8):
         assert not isinstance(world.step(later=61), Suspend | DeleteUnbound | Release)
 
