@@ -396,25 +396,6 @@ async def test_a_policy_reaches_jobs_that_wait_for_the_operator(bench: Bench) ->
     assert [tracked.job.uid for tracked, _ in decided.steps] == ["small"]
 
 
-async def test_a_full_quota_holds_a_job_until_it_has_room(bench: Bench) -> None:
-    def quota(used: int) -> Any:
-        return parse_quota(
-            {
-                "metadata": {"namespace": "team", "name": "q"},
-                "spec": {"hard": {"pods": "4"}},
-                "status": {"hard": {"pods": "4"}, "used": {"pods": str(used)}},
-            }
-        )
-
-    line(bench).quotas.observe_quota(None, quota(2))
-    bench.submit(gang("one", workers=3))
-    await bench.tick()
-    assert told(bench, "one")[0] == REASON_QUOTA
-    line(bench).quotas.observe_quota(quota(2), quota(1))
-    await bench.tick()
-    assert bench.started() == ["one"]
-
-
 async def test_two_gangs_do_not_both_start_under_one_quota(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="8"))
     raw = {

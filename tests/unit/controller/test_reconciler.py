@@ -13,7 +13,7 @@ from kfext.core.patches import job as job_patch
 from kfext.errors import Conflict, Invalid, KfextError, Unavailable
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.names import QUEUED, REASON_TOO_BIG
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner import planner as planner_module
 from kfext.state.planner.planner import MOST_DECISIONS
@@ -22,17 +22,6 @@ from tests.builders import node
 from tests.gpu_builders import plain_node, sharing, slot
 from tests.unit.controller.bench import Bench, done, gang, refusing
 from tests.unit.controller.model import FakeApi
-
-
-async def test_two_gangs_want_one_node_the_older_gets_it(bench: Bench) -> None:
-    bench.submit(gang("younger", created=20))
-    bench.submit(gang("older", created=10))
-    await bench.tick()
-    assert bench.started() == ["older"]
-    (uid, phase, why) = bench.reports[-1]
-    assert (uid, phase) == ("younger", QUEUED)
-    assert why is not None
-    assert why.reason == REASON_NO_ROOM
 
 
 async def test_what_is_being_written_already_counts(bench: Bench) -> None:
@@ -72,13 +61,6 @@ async def test_a_start_that_failed_again_gives_its_room_back_and_is_tried_again(
     assert len(bench.cluster.ledger) == 0
     assert not bench.cluster.jobs["one"].busy
     assert "one" in bench.planner.alarms
-
-
-async def test_a_server_that_is_away_does_not_end_the_loop(bench: Bench) -> None:
-    bench.writer.answer = refusing(Unavailable(status=0, reason="", message="no connection"))
-    bench.submit(gang("one"))
-    await bench.tick()
-    await bench.tick()
 
 
 async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:

@@ -399,7 +399,6 @@ def quota(hard: Mapping[str, str], used: Mapping[str, str] | None = None, **spec
 
 
 ONE_POD = {PodCharge(usage=(("pods", 1),)): 3}
-OF_LOW = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]}
 QUOTAS: dict[str, tuple[QuotaView, bool]] = {
     "room for all": (QuotaView((quota({"pods": "5"}, {"pods": "2"}),)), False),
     "one pod short": (QuotaView((quota({"pods": "5"}, {"pods": "3"}),)), True),
@@ -407,19 +406,6 @@ QUOTAS: dict[str, tuple[QuotaView, bool]] = {
         QuotaView((quota({"pods": "5"}),), pending=ONE_POD),
         True,
     ),
-    "of a class that its pods do not get": (
-        QuotaView((quota({"pods": "0"}, scopeSelector=OF_LOW),)),
-        False,
-    ),
-    "of the class that its pods get": (
-        QuotaView((quota({"pods": "0"}, scopeSelector=OF_LOW),), default_class="low"),
-        True,
-    ),
-    "it demands what is not stated": (
-        QuotaView((quota({"requests.memory": "1Ti"}),), defaulted=False),
-        True,
-    ),
-    "it demands what a LimitRange states": (QuotaView((quota({"requests.memory": "1Ti"}),)), False),
 }
 
 

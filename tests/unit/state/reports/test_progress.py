@@ -421,19 +421,6 @@ def test_few_reads_wait_for_one_node() -> None:
     assert [read.pod.node_name for read in bed.due(10.0)] == ["stuck"]
 
 
-def test_under_torchrun_the_next_worker_is_read_if_one_prints_nothing() -> None:
-    bed = Bed()
-    elastic = job(uid="e").worker(2, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
-    bed.runs(elastic, pods=2)
-    seen = []
-    for lines in (["nothing"], LOSS, LOSS):
-        (read,) = bed.due()
-        bed.take(read, *lines)
-        seen.append(read.pod.name)
-        bed.at += 30
-    assert seen == ["train-worker-0", "train-worker-1", "train-worker-1"]
-
-
 def test_when_another_worker_has_become_rank_0_its_log_is_found() -> None:
     bed = Bed()
     elastic = job(uid="e").worker(4, cpu="1").elastic(minReplicas=1, rdzvBackend="c10d").resumed()
@@ -486,37 +473,8 @@ def test_nothing_is_known_of_a_job_that_is_gone_or_opted_out(gone: str) -> None:
     assert bed.progress.reported(tracked.job.uid) is None
 
 
-FORBIDDEN_USE = Verdict(names.REASON_CPU_USE_FORBIDDEN, "may not")
-PENDING_USE = Verdict(names.REASON_CPU_USE_PENDING, "too early")
-
-
 def cores(amount: float) -> CpuUse:
     return CpuUse(amount, at=1.0, window=30.0)
-
-
-@pytest.mark.parametrize(
-    ("found", "want"),
-    [
-        pytest.param([cores(0.5), cores(0.25)], (0.75, None), id="the sum of its pods"),
-        pytest.param([cores(0.5), PENDING_USE], (None, None), id="a pod is not measured yet"),
-        pytest.param(
-            [cores(0.5), FORBIDDEN_USE], (None, FORBIDDEN_USE), id="a pod may not be measured"
-        ),
-        pytest.param([], (None, None), id="nothing was measured"),
-    ],
-)
-def test_the_cpu_use_of_a_job(
-    found: list[CpuUse | Verdict], want: tuple[float | None, Verdict | None]
-) -> None:
-    bed = Bed()
-    elastic = job(uid="e").worker(2, cpu="1").resumed()
-    tracked = bed.runs(elastic, pods=2)
-    bed.due()
-    assert [pod.uid for pod in bed.progress.running()] == ["e-0", "e-1"]
-    bed.progress.measured({f"e-{number}": use for number, use in enumerate(found)})
-    reported = bed.progress.reported(tracked.job.uid)
-    assert reported is not None
-    assert (reported.cpu, reported.unmeasured) == want
 
 
 @pytest.mark.parametrize(

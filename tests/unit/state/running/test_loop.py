@@ -585,12 +585,6 @@ def shrunk() -> SplitJob:
     return bed
 
 
-def test_cpu_moves_from_the_server_to_the_worker() -> None:
-    bed = shrunk()
-    bed.after(ROUND)
-    assert bed.limits() == {"worker": 2 * LIMIT - 50, "ps": 50}
-
-
 def test_a_pod_gets_its_limit_back_when_another_pod_of_the_job_does_not_come_back() -> None:
     bed = shrunk().after(ROUND)
     bed.api.mark_deleted(bed.pod("train"))  # on a node that does not answer
