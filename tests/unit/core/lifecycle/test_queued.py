@@ -1,6 +1,6 @@
 """A job that kfext holds suspended, and when it may be resumed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, Situation
-from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
+from kfext.core.lifecycle.steps import Release, SaveState, Step, Unsuspend, Wait
 from kfext.core.queue.quota import QuotaView
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, Range
@@ -18,6 +18,7 @@ from kfext.model.charge import PodCharge
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.parameters import Placement
+from kfext.model.pod import Pod
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -60,6 +61,18 @@ def preemptible() -> Ledger:
     on = ledger(node("a", cpu="4"))
     on.claim("low", Claim("a", {"cpu": 4000}, priority=0))
     return on
+
+
+def suspended(
+    want: type[Step],
+    pods: Iterable[Pod] = (),
+    *,
+    since: float = NOW - 90,
+    state: JobState | None = None,
+    **more: Any,
+) -> Case:
+    """A gang that kfext has stopped; `since`: when the operator said that it is suspended."""
+    return Case(want, was_suspended(since), pods, state=state or stop_state(), **more)
 
 
 RESIZED = CpuState(
@@ -322,9 +335,8 @@ QUEUE: dict[str, Case] = {
         more={"never_fits": 9e9},
         check=lambda step: phase(QUEUED, REASON_TOO_BIG)(step) and step.again == 50.0,
     ),
-    "a back-off": Case(
+    "a back-off": suspended(
         Wait,
-        was_suspended(),
         state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
         check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 7.0,
     ),
@@ -337,42 +349,37 @@ QUEUE: dict[str, Case] = {
         more={"placement": Placement(release_after=100.0)},
         check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 5.0,
     ),
-    "a back-off, and the policy's bound is over": Case(
+    "a back-off, and the policy's bound is over": suspended(
         Release,
-        was_suspended(),
         state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
         more={"placement": Placement(release_after=100.0)},
         check=lambda step: (
             step.verdict.reason == REASON_CREATE_TIMEOUT and "quota" in step.verdict.message
         ),
     ),
-    "a back-off of a required job, and the policy's bound is over": Case(
+    "a back-off of a required job, and the policy's bound is over": suspended(
         Wait,
-        was_suspended(),
         state=stop_state(retry_at=NOW + 7, reason=REASON_CREATE_TIMEOUT, message="quota"),
         more={"placement": Placement(release_after=100.0), "colocation": "required"},
         check=lambda step: phase(QUEUED, REASON_CREATE_TIMEOUT)(step) and step.again == 7.0,
     ),
-    "a back-off written by a clock that was a day ahead": Case(
+    "a back-off written by a clock that was a day ahead": suspended(
         Unsuspend,
-        was_suspended(),
         state=stop_state(retry_at=NOW + 86400, reason=REASON_CREATE_TIMEOUT, message="quota"),
     ),
-    "its pods were denied at three starts": Case(
+    "its pods were denied at three starts": suspended(
         Release,
-        was_suspended(),
         state=stop_state(strikes=3, reason=REASON_WRITE_REFUSED, message="no"),
         check=lambda step: step.verdict == Verdict(REASON_WRITE_REFUSED, "3 attempts: no"),
     ),
-    "the same for a required job": Case(
+    "the same for a required job": suspended(
         Wait,
-        was_suspended(),
         state=stop_state(strikes=3, retry_at=NOW + 7, reason=REASON_WRITE_REFUSED, message="no"),
         more={"colocation": "required"},
         check=phase(QUEUED, REASON_WRITE_REFUSED),
     ),
-    "a back-off that is over": Case(
-        Unsuspend, was_suspended(), state=stop_state(retry_at=NOW, reason=REASON_CREATE_TIMEOUT)
+    "a back-off that is over": suspended(
+        Unsuspend, state=stop_state(retry_at=NOW, reason=REASON_CREATE_TIMEOUT)
     ),
 }
 
@@ -509,34 +516,23 @@ def test_a_plan_that_does_not_fit_into_the_annotations_is_not_made() -> None:
 
 
 RESUME: dict[str, Case] = {
-    "stopped for a cause and not yet safe to resume: the cause is said first": Case(
+    "stopped for a cause and not yet safe to resume: the cause is said first": suspended(
         Wait,
-        was_suspended(),
         workers(deleting=True),
         state=stop_state(message="exceeded quota"),
         check=lambda step: step.verdict.message.startswith("exceeded quota; 3 pods"),
     ),
-    "colocation was switched off while the last pods end: not before they are gone": Case(
+    "colocation was switched off while the last pods end: not before they are gone": suspended(
         Wait,
-        was_suspended(),
         workers(deleting=True),
-        state=stop_state(),
         more={"colocation": "off"},
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
-    "pods of the last start are still terminating": Case(
-        Wait,
-        was_suspended(),
-        workers(deleting=True)[:1],
-        state=stop_state(),
-        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+    "pods of the last start are still terminating": suspended(
+        Wait, workers(deleting=True)[:1], check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
     ),
-    "pods of the last start have not begun to end": Case(
-        Wait,
-        was_suspended(),
-        workers(bound="a"),
-        state=stop_state(),
-        check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
+    "pods of the last start have not begun to end": suspended(
+        Wait, workers(bound="a"), check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
     ),
     "the operator has said nothing yet": held(
         Wait, state=stop_state(), check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND)
@@ -575,49 +571,37 @@ RESUME: dict[str, Case] = {
         more={"waited": 9e9},
         check=phase(QUEUED, REASON_WAITING_FOR_SUSPEND),
     ),
-    "pods of the last start do not end: the message names the nodes": Case(
+    "pods of the last start do not end: the message names the nodes": suspended(
         Wait,
-        was_suspended(),
         [*workers(bound="b", deleting=True)[:2], worker(2, bound="a", deleting=True)],
-        state=stop_state(),
         check=lambda step: step.verdict.message.endswith("terminating on a and b"),
     ),
     "it never had pods": held(Unsuspend),
-    "the operator has said nothing for a while": Case(
-        Wait,
-        was_suspended(since=NOW - 101),
-        state=stop_state(),
-        more={"waited": 20.0},
-        check=lambda step: step.again == 10.0,
+    "the operator has said nothing for a while": suspended(
+        Wait, since=NOW - 101, more={"waited": 20.0}, check=lambda step: step.again == 10.0
     ),
-    "the operator's word is older than our suspend": Case(
+    "the operator's word is older than our suspend": suspended(
         Wait,
-        was_suspended(since=NOW - 101),
-        state=stop_state(),
+        since=NOW - 101,
         check=lambda step: phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step) and step.again == 30.0,
     ),
-    "the operator never saw the resume, so it has nothing new to say": Case(
-        Unsuspend, was_suspended(since=NOW - 500), state=stop_state(), more={"waited": 30.0}
+    "the operator never saw the resume, so it has nothing new to say": suspended(
+        Unsuspend, since=NOW - 500, more={"waited": 30.0}
     ),
-    "its word within the same second counts": Case(
-        Unsuspend, was_suspended(since=NOW - 100), state=JobState(suspended_at=NOW - 100 + 0.9)
+    "its word within the same second counts": suspended(
+        Unsuspend, since=NOW - 100, state=JobState(suspended_at=NOW - 100 + 0.9)
     ),
-    "the operator's word is not two seconds old": Case(
+    "the operator's word is not two seconds old": suspended(
         Wait,
-        was_suspended(since=NOW - 1),
-        state=stop_state(),
+        since=NOW - 1,
         check=lambda step: phase(QUEUED, REASON_WAITING_FOR_SUSPEND)(step) and step.again == 1.0,
     ),
-    "the last pod went less than two seconds ago": Case(
-        Wait,
-        was_suspended(),
-        state=stop_state(),
-        more={"settled": 0.5},
-        check=lambda step: step.again == 1.5,
+    "the last pod went less than two seconds ago": suspended(
+        Wait, more={"settled": 0.5}, check=lambda step: step.again == 1.5
     ),
-    "all is quiet": Case(Unsuspend, was_suspended(), state=stop_state(), more={"settled": 2.0}),
-    "the operator's clock is an hour ahead": Case(
-        Unsuspend, was_suspended(since=NOW + 3600), state=stop_state(), more={"settled": 2.0}
+    "all is quiet": suspended(Unsuspend, more={"settled": 2.0}),
+    "the operator's clock is an hour ahead": suspended(
+        Unsuspend, since=NOW + 3600, more={"settled": 2.0}
     ),
 }
 
