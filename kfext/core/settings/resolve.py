@@ -137,7 +137,7 @@ class _Found:
             self.values[key], self.sources[key] = value, source
 
     def place_sharers(self) -> None:
-        """Ignore `colocation: off` on a job that shares GPUs: nothing could account for its GPUs."""
+        """Ignore `colocation: off` on a job with shared GPUs: nothing could account for them."""
         if names.GPU_SHARE not in self.values or self.values.get(names.COLOCATION) != OFF:
             return
         if self.sources.pop(names.COLOCATION) in {_JOB, LAST_GOOD}:

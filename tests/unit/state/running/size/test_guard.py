@@ -1,7 +1,7 @@
 """Which jobs give workers for a job that waits."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -53,73 +53,57 @@ class Room:
         return freed >= self.needed
 
 
-CHOICES: dict[str, tuple[list[Donor], int, dict[str, int], dict[str, int] | None]] = {
-    "a job gives what is needed": ([donor("a")], 2, {}, {"a": 2}),
-    "no job gives if the job fits already": ([donor("a")], 0, {}, {}),
-    "the job with most time left gives first": (
-        [donor("a", 3), donor("b", 4, left=200.0)],
-        1,
-        {},
-        {"b": 3},
+class Choice(NamedTuple):
+    """Who may give, how much is needed, and what each job keeps; `workers` as in Room."""
+
+    donors: list[Donor]
+    needed: int
+    want: dict[str, int] | None
+    workers: dict[str, int] | None = None
+
+
+CHOICES: dict[str, Choice] = {
+    "a job gives what is needed": Choice([donor("a")], 2, {"a": 2}),
+    "no job gives if the job fits already": Choice([donor("a")], 0, {}),
+    "the job with most time left gives first": Choice(
+        [donor("a", 3), donor("b", 4, left=200.0)], 1, {"b": 3}
     ),
-    "and all that it may give, before the next": (
-        [donor("a", 3), donor("b", 4, left=200.0)],
-        4,
-        {},
-        {"a": 2, "b": 1},
+    "and all that it may give, before the next": Choice(
+        [donor("a", 3), donor("b", 4, left=200.0)], 4, {"a": 2, "b": 1}
     ),
-    "what a job has beyond its wish is given before anything below a wish": (
-        [donor("a", 4, left=900.0), donor("b", 6)],
-        2,
-        {},
-        {"b": 4},
+    "what a job has beyond its wish is given before anything below a wish": Choice(
+        [donor("a", 4, left=900.0), donor("b", 6)], 2, {"b": 4}
     ),
-    "of jobs with as much left the job with more workers": (
-        [donor("a", 2, requested=2), donor("b", 5, requested=5)],
-        1,
-        {},
-        {"b": 4},
+    "of jobs with as much left the job with more workers": Choice(
+        [donor("a", 2, requested=2), donor("b", 5, requested=5)], 1, {"b": 4}
     ),
-    "then the first by uid": ([donor("b"), donor("a")], 1, {}, {"a": 3}),
-    "a job that did not save in time gives after all others": (
-        [donor("a", missed=1, left=900.0), donor("b", 3)],
-        3,
-        {},
-        {"b": 1, "a": 3},
+    "then the first by uid": Choice([donor("b"), donor("a")], 1, {"a": 3}),
+    "a job that did not save in time gives after all others": Choice(
+        [donor("a", missed=1, left=900.0), donor("b", 3)], 3, {"b": 1, "a": 3}
     ),
-    "a job without a save gives after the jobs with one, and before a job that missed one": (
+    "a job without a save gives after the jobs with one, and before a job that missed one": Choice(
         [donor("a", missed=1, left=900.0), donor("b", left=500.0, unproven=True), donor("c", 3)],
         6,
-        {},
         {"c": 1, "b": 1, "a": 3},
     ),
-    "no job gives in vain": ([donor("a"), donor("b")], 7, {}, None),
-    "what each keeps is the end": ([donor("a"), donor("b")], 6, {}, {"a": 1, "b": 1}),
-    "jobs on other nodes give nothing": (
-        [donor("a"), donor("b"), donor("c", 3)],
-        2,
-        {"a": 0, "b": 0},
-        {"c": 1},
+    "no job gives in vain": Choice([donor("a"), donor("b")], 7, None),
+    "what each keeps is the end": Choice([donor("a"), donor("b")], 6, {"a": 1, "b": 1}),
+    "jobs on other nodes give nothing": Choice(
+        [donor("a"), donor("b"), donor("c", 3)], 2, {"c": 1}, {"a": 0, "b": 0}
     ),
-    "what is left over of a large worker is given back": (
-        [donor("a", left=200.0), donor("b", 3)],
-        4,
-        {"b": 4},
-        {"b": 2},
+    "what is left over of a large worker is given back": Choice(
+        [donor("a", left=200.0), donor("b", 3)], 4, {"b": 2}, {"b": 4}
     ),
-    "no job is shrunk that has what it keeps": (
-        [donor("a", 2, keeps=2, requested=2), donor("b", 3, keeps=3)],
-        1,
-        {},
-        None,
+    "no job is shrunk that has what it keeps": Choice(
+        [donor("a", 2, keeps=2, requested=2), donor("b", 3, keeps=3)], 1, None
     ),
-    "no job to give": ([], 1, {}, None),
+    "no job to give": Choice([], 1, None),
 }
 
 
-@pytest.mark.parametrize(("donors", "needed", "workers", "want"), CHOICES.values(), ids=CHOICES)
+@pytest.mark.parametrize(("donors", "needed", "want", "workers"), CHOICES.values(), ids=CHOICES)
 def test_D3_the_jobs_that_give(
-    donors: list[Donor], needed: int, workers: dict[str, int], want: dict[str, int] | None
+    donors: list[Donor], needed: int, workers: dict[str, int] | None, want: dict[str, int] | None
 ) -> None:
     assert donors_for(donors, Room(donors, needed, workers).fits, priority=0) == want
 
