@@ -108,10 +108,10 @@ async def _release(
         return f"{title}: already finished, nothing to release"
     done = []
     if not job.released or (job.held and job.suspend):
-        let_go = await _let_go(client, job, raw, all_that_wait=all_that_wait)
-        if not let_go:
+        released = await _released(client, job, raw, all_that_wait=all_that_wait)
+        if not released:
             return f"{title}: started meanwhile"
-        done.append(let_go)
+        done.append(released)
     # The job is released first, so that pods created meanwhile are not gated.
     try:
         done += await _free_pods(client, job)
@@ -122,7 +122,7 @@ async def _release(
     return f"{title}: {', '.join(done) or 'already released, nothing to do'}"
 
 
-async def _let_go(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool) -> str:
+async def _released(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool) -> str:
     """Release a job; return what was done, or "" for a job that no longer waits."""
     said = ""
     for _ in range(_TRIES):

@@ -68,7 +68,7 @@ def asked_workers(job: TrainingJob, state: JobState) -> int:
     return state.asked if state.asked and state.admitted == now else now
 
 
-def workers_let_go(job: TrainingJob, state: JobState) -> int:
+def workers_on_release(job: TrainingJob, state: JobState) -> int:
     """Return the number of workers of a job after kfext lets go of it.
 
     Nothing would give workers back later. A running job gets workers only if they can join the

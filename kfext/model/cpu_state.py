@@ -40,13 +40,13 @@ class CpuState:
     `written`: by replica, such as worker-0, the sizes that kfext wrote, newest first. If the
         controller dies between a record and a write, the pod has an earlier size.
     `by`: the policies that wrote them.
-    `rests`: by the name of a policy why it leaves the job alone.
+    `disabled`: by the name of a policy why it leaves the job alone.
     """
 
     asked: Mapping[str, PodCpu] = field(default_factory=dict)
     written: Mapping[str, tuple[PodCpu, ...]] = field(default_factory=dict)
     by: frozenset[str] = frozenset()
-    rests: Mapping[str, str] = field(default_factory=dict)
+    disabled: Mapping[str, str] = field(default_factory=dict)
 
     def asked_of(self, type_: str, index: int) -> PodCpu | None:
         """Return what the user wrote for a replica, or None for a type that was not resized."""
@@ -82,7 +82,7 @@ class CpuState:
             "by": sorted(self.by)[:MOST_RESTS],
             "rests": {
                 name: cut(reason, most=min(longest, _LONGEST_REASON))
-                for name, reason in sorted(self.rests.items())[:MOST_RESTS]
+                for name, reason in sorted(self.disabled.items())[:MOST_RESTS]
             },
         }
         return {key: value for key, value in values.items() if value}
@@ -102,7 +102,7 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
             and (written := tuple(filter(None, map(_decoded, sequence(found)[:REMEMBERED]))))
         },
         by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
-        rests=strings(raw.get("rests")),
+        disabled=strings(raw.get("rests")),
     )
 
 

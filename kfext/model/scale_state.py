@@ -30,7 +30,7 @@ class ScaleState:
     `pause`: how many seconds the last change stopped the training; before the first change an
         estimate (see state.scale_search); 0.0: unknown.
     `speeds`: steps a second by size.
-    `rests`: why the policy leaves the job alone from now on; empty if it does not.
+    `disabled`: why the policy leaves the job alone from now on; empty if it does not.
     """
 
     before: int = 0
@@ -40,7 +40,7 @@ class ScaleState:
     failed: int = 0
     pause: float = 0.0
     speeds: Mapping[int, float] = field(default_factory=dict)
-    rests: str = ""
+    disabled: str = ""
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
         """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
@@ -55,7 +55,9 @@ class ScaleState:
                 str(size): float(f"{speed:.4g}")
                 for size, speed in sorted(self.speeds.items())[:MOST_SPEEDS]
             },
-            "rests": cut(self.rests, most=min(longest, _LONGEST_REASON)) if self.rests else "",
+            "rests": cut(self.disabled, most=min(longest, _LONGEST_REASON))
+            if self.disabled
+            else "",
         }
         return {key: value for key, value in values.items() if value}
 
@@ -76,7 +78,7 @@ def decode_scale(raw: Mapping[str, object]) -> ScaleState:
         failed=int(_number(raw.get("failed"))),
         pause=_number(raw.get("pause")),
         speeds=speeds,
-        rests=text(raw.get("rests")),
+        disabled=text(raw.get("rests")),
     )
 
 

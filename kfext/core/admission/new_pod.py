@@ -55,7 +55,7 @@ def mutate_pod(
         return ReviewResult(refusal=f"{_UNSHARED}: it has {excess}")
     if excess:
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
-    elif shares or (controller_alive and not _let_go(metadata, spec)):
+    elif shares or (controller_alive and not _is_released(metadata, spec)):
         held = (None if shares else _pinned(kind, metadata, spec, job_uid=owner)) or _gated(spec)
         ops += held.ops
         verdicts += held.verdicts
@@ -121,7 +121,7 @@ def _shares_gpus(metadata: Mapping[str, Any]) -> bool:
     return stated and names.RELEASED not in annotations
 
 
-def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+def _is_released(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     """Return whether kfext does not place the pod; it still uses the network of its peers."""
     annotations = strings(metadata.get("annotations"))
     if names.RELEASED in annotations or annotations.get(names.COLOCATION) == Colocation.OFF:

@@ -11,7 +11,7 @@ from kfext.core.elastic import why_left_alone
 from kfext.core.eligibility import not_placed, why_no_host_network, why_not_moved
 from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
-from kfext.core.placement.gang import one_each
+from kfext.core.placement.gang import max_anti_affine
 from kfext.core.placement.solve import usable_cpu
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HOST, NEVER, Colocation
@@ -124,7 +124,7 @@ def scaling_warnings(
 
 def _too_few_nodes(job: TrainingJob, settings: Settings) -> str:
     """Return which limit leaves too few nodes for pods that need a node each; empty if none."""
-    apart = one_each((group.constraints, group.replicas) for group in job.groups)
+    apart = max_anti_affine((group.constraints, group.replicas) for group in job.groups)
     for key, limit in settings.node_limits.items():
         if not limit.allow_set([str(number) for number in range(apart)]):
             return f"{apart} of its pods cannot share a node, but {key} is {settings.value(key)}"

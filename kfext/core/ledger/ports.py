@@ -97,7 +97,7 @@ def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     }
 
 
-def joins_block(
+def ports_available(
     job: TrainingJob, larger: TrainingJob, plan: Plan, *, places: Assignment, ledger: Ledger
 ) -> bool:
     """Return whether a job can become larger within its block of ports.

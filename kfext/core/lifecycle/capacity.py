@@ -61,7 +61,7 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
     refusal = no_fits.known(shape, ledger)
     if refusal is not None and seconds_to_short_start(situation, refusal) != 0.0:
         return refusal
-    placed = _place(situation, ledger, ignoring=situation.open_claims)
+    placed = _place(situation, ledger, ignoring=situation.usable_claims)
     answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
@@ -86,7 +86,7 @@ def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
         return apart
     if len(set(assignment.values())) == 2:
         return ""  # the solver prefers one node, so two are the fewest
-    fewest = _place(placed, ledger, ignoring=situation.open_claims, weights=FEWEST)
+    fewest = _place(placed, ledger, ignoring=situation.usable_claims, weights=FEWEST)
     return why_more_nodes(assignment, fewest)
 
 
@@ -96,7 +96,7 @@ def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
     if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
         return ""
     by_requests = replace(limits, assumed_burst=None)
-    least = place(members, ledger, by_requests, ignoring=situation.open_claims)
+    least = place(members, ledger, by_requests, ignoring=situation.usable_claims)
     one_node = not isinstance(least, Verdict) and len(set(least.values())) == 1
     why = in_words(members, assumed=limits.assumed_burst, one_node=one_node)
     return why_more_nodes(assignment, least, why=why)
@@ -120,7 +120,7 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
 
     `whole`: why all its workers do not fit.
     """
-    job, open_to = situation.job, situation.open_claims
+    job, open_to = situation.job, situation.usable_claims
     fewest, most = situation.fewest_workers, workers_of(job) - 1
 
     def placed(workers: int) -> Assignment | Verdict:
@@ -145,7 +145,7 @@ def of_fewest(why: Verdict, fewest: int, *, of: int) -> Verdict:
 
 def _wait(situation: Situation, ledger: Ledger) -> float:
     """Return the seconds until there is room for the whole job, by the expected ends of others."""
-    job, ignoring = situation.job, situation.open_claims
+    job, ignoring = situation.job, situation.usable_claims
     room = reserve(
         job.uid,
         members_of(job),
@@ -182,7 +182,7 @@ def _shape(situation: Situation) -> Hashable:
         shape_of(situation.job),
         situation.limits,
         # A hold has the claims of one job; there is at most one reservation.
-        (len(situation.open_claims), situation.context.held),
+        (len(situation.usable_claims), situation.context.held),
         situation.fewest_workers,
         context.priority if context.preempts else None,
         # A refusal contains these names, which not every user may read.
@@ -206,7 +206,7 @@ def _place(
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
     """Return the verdict that only the reservation of another job is in the way, or None."""
     reservation = situation.context.reservation
-    open_to = situation.open_claims
+    open_to = situation.usable_claims
     if reservation is None or set(reservation.claims) <= set(open_to):
         return None
     ignoring = (*reservation.claims, *open_to)
@@ -235,4 +235,4 @@ def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     if not (context.preempts and ledger.would_free(gives_way)):
         return False
     rest = ledger.without(gives_way)
-    return not isinstance(_place(situation, rest, ignoring=situation.open_claims), Verdict)
+    return not isinstance(_place(situation, rest, ignoring=situation.usable_claims), Verdict)

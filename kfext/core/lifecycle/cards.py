@@ -80,7 +80,7 @@ def slots_for(
     return slots
 
 
-def undoubled(members: Sequence[Member], assignment: Assignment) -> Assignment | Verdict:
+def no_slot_twice(members: Sequence[Member], assignment: Assignment) -> Assignment | Verdict:
     """Return the assignment, or the slot that it gives to two members.
 
     The search for nodes ignores slot numbers, because a gang has no slots when it is first placed.

@@ -90,7 +90,7 @@ def place_on_network(
         answer = find_place(replace(situation, job=hosted(job)), ledger, no_fits)
         if isinstance(answer, NoFit):
             why = f"no place with its ports: {answer.verdict.message}"
-        elif alike := agents_alike(job, answer):
+        elif alike := agents_indistinguishable(job, answer):
             why = alike
         elif base := free_base(job, answer, ledger, ports=requested.ports):
             return answer, base, _on_host(job, requested, answer, base)
@@ -122,7 +122,7 @@ def _on_host(
     return Verdict(REASON_NETWORK_POLICIES_BYPASSED, message)
 
 
-def agents_alike(job: TrainingJob, places: Assignment) -> str:
+def agents_indistinguishable(job: TrainingJob, places: Assignment) -> str:
     """Return why two pods of a job must not share a node's network; empty if no two would."""
     return job.rendezvous.alike if len(set(places.values())) < len(places) else ""
 
@@ -190,7 +190,7 @@ def started_without(situation: Situation, plan: Plan) -> Verdict | None:
     return Verdict(REASON_POD_NETWORK, why) if why else None
 
 
-def let_go(situation: Situation, verdict: Verdict) -> Release:
+def released_by(situation: Situation, verdict: Verdict) -> Release:
     """Release a waiting job; the message says if it loses the host network."""
     requested = situation.host_network
     if requested and not requested.obstacle:

@@ -7,7 +7,7 @@ its successor carries on.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kfext.core.elastic import workers_let_go, workers_of
+from kfext.core.elastic import workers_of, workers_on_release
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import measured, ungated
 from kfext.core.lifecycle.patience import by_suspension
@@ -152,7 +152,7 @@ def _unmanaged_step(situation: Situation) -> Step:
     """
     job, gated = situation.job, situation.behind_gate
     held = job.suspend and job.held and not job.started_by
-    short = not job.started_by and workers_let_go(job, situation.state) != workers_of(job)
+    short = not job.started_by and workers_on_release(job, situation.state) != workers_of(job)
     if not (held or gated or short):
         return Wait(None)
     if situation.clocks.waited < NOTICE_SECONDS:

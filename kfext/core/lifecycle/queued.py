@@ -20,7 +20,7 @@ from kfext.core.lifecycle.capacity import (
     why_spread,
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
-from kfext.core.lifecycle.network import let_go, place_on_network
+from kfext.core.lifecycle.network import place_on_network, released_by
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
@@ -76,7 +76,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
     if unsafe is not None:
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
-        return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
+        return released_by(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
     if step := _left(situation, ledger) or _unrendered(situation):
         return step
     if situation.backs_off:
@@ -109,7 +109,7 @@ def _unrendered(situation: Situation) -> Step | None:
     verdict = Verdict(REASON_WAITING_FOR_OPERATOR, message)
     if situation.clocks.waited < limit or situation.never_released:
         return Wait(QUEUED, verdict, again=max(limit - situation.clocks.waited, 1.0))
-    return let_go(situation, replace(verdict, message=f"{message} after {limit:g} s"))
+    return released_by(situation, replace(verdict, message=f"{message} after {limit:g} s"))
 
 
 def _stuck_before(situation: Situation) -> Step | None:
@@ -120,7 +120,7 @@ def _stuck_before(situation: Situation) -> Step | None:
     if state.reason in {REASON_CREATE_TIMEOUT, *FORESEEN}:
         return None  # plain Kubernetes would not do better
     message = f"{state.strikes} attempts: {state.message}"
-    return let_go(situation, Verdict(state.reason, message))
+    return released_by(situation, Verdict(state.reason, message))
 
 
 def _left(situation: Situation, ledger: Ledger) -> Step | None:
@@ -131,7 +131,7 @@ def _left(situation: Situation, ledger: Ledger) -> Step | None:
     if why is None:
         return None
     if situation.lets_go(why):
-        return let_go(situation, why)
+        return released_by(situation, why)
     message = f"{why.message}; {situation.why_never_released}, so it stays suspended"
     return Wait(QUEUED, Verdict(why.reason, message))
 
@@ -172,7 +172,7 @@ def _back_off(situation: Situation, verdict: Verdict) -> Step:
         return Wait(QUEUED, verdict, again=remaining)
     if situation.in_line >= bound:
         message = f"not started within {bound:g} s: {situation.state.message}"
-        return let_go(situation, Verdict(verdict.reason, message))
+        return released_by(situation, Verdict(verdict.reason, message))
     return Wait(QUEUED, verdict, again=min(remaining, bound - situation.in_line))
 
 
@@ -236,7 +236,7 @@ def _planned(
     slots: Slots | None = NO_SLOTS
     if job.shares_gpus:
         members = members_of(with_workers(job, workers_of(job) - fewer))
-        closed, free = situation.cards.shunned, situation.open_claims
+        closed, free = situation.cards.shunned, situation.usable_claims
         slots = slots_for(members, assignment, ledger, closed=closed, ignoring=free)
     if slots is None:
         refusal = "no GPUs can be divided so that each of its pods gets its part"
@@ -343,7 +343,7 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
         again = min(remaining, _look_again(situation, refusal) or remaining)
         return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
     message = f"no place within {bound:g} s: {message}"
-    return let_go(situation, Verdict(verdict.reason, message))
+    return released_by(situation, Verdict(verdict.reason, message))
 
 
 def _others(refusal: NoFit, *, autoscaler: bool) -> str:

@@ -8,7 +8,7 @@ but rarely.
 from collections.abc import Collection, Iterator
 from typing import assert_never
 
-from kfext.core.lifecycle.network import let_go
+from kfext.core.lifecycle.network import released_by
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import (
@@ -107,7 +107,7 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
             assert_never(step)
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()
-        yield let_go(situation, late) if job.suspend else Release(stuck, late)
+        yield released_by(situation, late) if job.suspend else Release(stuck, late)
         if gated:
             yield Ungate(gated)
     elif not (job.suspend or job.started_by or any(pod.node_name for pod in situation.pods)):

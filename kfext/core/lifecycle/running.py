@@ -10,7 +10,7 @@ from kfext.core.ledger.ports import port_claims
 from kfext.core.lifecycle.capacity import most_with_a_place
 from kfext.core.lifecycle.cards import (
     before_cards,
-    undoubled,
+    no_slot_twice,
     while_unreserved,
     with_parts,
     without_card,
@@ -72,7 +72,7 @@ from kfext.names import (
     REASON_WAITING_FOR_PODS,
 )
 
-ASTRAY_SECONDS = 2.0
+MISPINNED_SECONDS = 2.0
 """Seconds that pins may differ from the plan: the watches of jobs and pods are not in step."""
 
 
@@ -190,7 +190,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         return _unplaced(situation, ledger, live, why)
     if _others_first(gated.values(), live.values()):
         return _binding(situation, ledger, live)
-    claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.open_claims]
+    claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.usable_claims]
     if plan := situation.plan:
         job = situation.job
         claims += [card_key(job.uid, key) for key in gated]
@@ -244,7 +244,7 @@ def _placed_anew(
     if isinstance(answer, Verdict) and not wanted:
         return _unplaced(situation, ledger, live, answer)
     if situation.shares_gpus and not isinstance(answer, Verdict):
-        answer = undoubled(everyone, answer)
+        answer = no_slot_twice(everyone, answer)
     if isinstance(answer, Verdict):
         return without_room(situation, answer, gated=gated.values(), some_run=bool(bound))
     message = f"the pods go to {listed(sorted(set(answer.values())), of='nodes')}"
@@ -306,17 +306,17 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
         message = with_parts(situation.cards, message) if situation.shares_gpus else message
         return Wait(PLACED, Verdict(REASON_PLACED, message))
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
-    astray = _astray(situation.plan, stuck)
-    if astray and situation.clocks.waited >= ASTRAY_SECONDS:
-        message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
-        return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
-    forms = situation.forming and not astray  # such pods get their planned nodes first
+    mispinned = _mispinned(situation.plan, stuck)
+    if mispinned and situation.clocks.waited >= MISPINNED_SECONDS:
+        message = f"{len(mispinned)} pods were pinned by an earlier plan and are not bound yet"
+        return DeleteUnbound(mispinned, replace(state, reason=REASON_REPLANNED, message=message))
+    forms = situation.forming and not mispinned  # such pods get their planned nodes first
     if forms and (step := without_its_room(situation, ledger, live, stuck)):
         return step
     limit = situation.placement.bind_timeout
     remaining = until_strike(situation, limit=limit, waited=situation.clocks.longest_wait(stuck))
-    if astray:
-        remaining = ASTRAY_SECONDS - situation.clocks.waited
+    if mispinned:
+        remaining = MISPINNED_SECONDS - situation.clocks.waited
     message = f"{total - len(waiting)} of {total} pods are bound"
     if remaining > 0 or not stuck:
         verdict = Verdict(REASON_WAITING_FOR_BIND, message)
@@ -341,7 +341,7 @@ def _evict_again(state: JobState, live: Live, *, now: float) -> Step | None:
     return DeleteUnbound(left_over, state) if left_over else None
 
 
-def _astray(plan: Plan | None, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def _mispinned(plan: Plan | None, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
     """Return the pods that are pinned to another node than planned.
 
     A pin sent before a change of the plan may be written after it, and a pin is final.

@@ -173,7 +173,7 @@ class Situation:
     cards: CardView = field(default_factory=CardView)
 
     @property
-    def open_claims(self) -> tuple[Hashable, ...]:
+    def usable_claims(self) -> tuple[Hashable, ...]:
         """The claims that this job may use: its own hold, and perhaps a reservation."""
         reservation = self.context.reservation
         if reservation is None:

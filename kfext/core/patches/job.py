@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kfext.core.elastic import asked_workers, workers_let_go, workers_of
+from kfext.core.elastic import asked_workers, workers_of, workers_on_release
 from kfext.core.patches.host_network import port_operations
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.settings.table import OF_A_JOB, parsed
@@ -180,7 +180,7 @@ def save_state_patch(
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
     """Release the job for good and record why; its pods still prefer one node."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
-    if not job.started_by and workers_let_go(job, state) != workers_of(job):
+    if not job.started_by and workers_on_release(job, state) != workers_of(job):
         state = replace(state, asked=0, admitted=0)
     recorded: Changes = {STATE: state.encode(job_uid=job.uid)}
     return _released(raw, job, reason=verdict.reason, recorded=recorded)
@@ -201,7 +201,7 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
         annotations={RELEASED: reason, PLACES: None, **_network_left(job)},
         affinity=lambda current: _preferring_one_node(current, job.name),
     )
-    if (workers := workers_let_go(job, state_of(job))) != workers_of(job):
+    if (workers := workers_on_release(job, state_of(job))) != workers_of(job):
         templates = _resized(templates, job, workers=workers)
     # Pods of rendered templates wait at the gate only once a start has marked the templates.
     started = not job.kind.rendered or PLAN_GENERATION in job.template_settings

@@ -75,12 +75,12 @@ class Gang:
     @property
     def apart(self) -> bool:
         """Whether two members cannot share a node, so that one node cannot hold all."""
-        return self.one_each > 1
+        return self.max_anti_affine > 1
 
     @property
-    def one_each(self) -> int:
+    def max_anti_affine(self) -> int:
         """The largest number of members that one rule keeps on different nodes."""
-        return one_each((batch.constraints, batch.count) for batch in self.batches)
+        return max_anti_affine((batch.constraints, batch.count) for batch in self.batches)
 
     @property
     def largest(self) -> NDArray[np.int64]:
@@ -89,7 +89,7 @@ class Gang:
         return most
 
 
-def one_each(pods: Iterable[tuple[Constraints, int]]) -> int:
+def max_anti_affine(pods: Iterable[tuple[Constraints, int]]) -> int:
     """Return the most pods that one rule keeps on different nodes; `pods` come with a number."""
     counts: dict[Exclusive, int] = {}
     for constraints, count in pods:

@@ -144,7 +144,7 @@ def _in_pieces(max_nodes: int | None) -> str:
 def _apart(gang: Gang, most: int) -> Iterator[str]:
     """Yield what only one pod of a node can have, if `most` nodes are too few for that."""
     if gang.apart and any(batch.constraints.apart for batch in gang.batches):
-        yield f"by its anti-affinity, {gang.one_each} of its pods need a node each"
+        yield f"by its anti-affinity, {gang.max_anti_affine} of its pods need a node each"
         return
     wanted: Counter[int] = Counter()
     for batch in gang.batches:

@@ -160,7 +160,7 @@ def _unlike(
 
 def _at_least(gang: Gang, pool: Pool) -> int:
     """Return a lower bound of the nodes that the gang needs, by number and by each resource."""
-    bounds = [fewest_nodes(pool.capacity, len(gang.members)), gang.one_each]
+    bounds = [fewest_nodes(pool.capacity, len(gang.members)), gang.max_anti_affine]
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
     return max(bounds)

@@ -103,7 +103,7 @@ def _holds(batch: Batch, free: Amounts, mask: Mask, *, most: int) -> Counts:
 def _capacity(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
     """Return an upper bound of how many members each row holds, by the smallest member."""
     smallest = np.min([batch.requests for batch in gang.batches], axis=0)
-    most = len(gang.members) - max(gang.one_each - 1, 0)
+    most = len(gang.members) - max(gang.max_anti_affine - 1, 0)
     capacity = np.full(free.shape[1], most, dtype=np.int64)
     return _limited(capacity, smallest, free, np.logical_or.reduce(masks))
 

@@ -267,10 +267,10 @@ class Course:
         if self.metric not in values:
             # An evaluation counts steps of its own.
             self._steps.note(line.position, checks=is_checking(name) or self._steps.checking)
-            self._steps.sum_up(line.position)
+            self._steps.end_epoch(line.position)
             return
         self._go_to(line.position, at, checks=is_checking(self.metric), timely=at == stated)
-        self._steps.sum_up(line.position)
+        self._steps.end_epoch(line.position)
         if self._steps.aside:
             return
         self._reported = at
@@ -299,7 +299,7 @@ class Course:
             at=self._reported,
         )
 
-    def pace_anew(self, at: float) -> None:
+    def restart_rate(self, at: float) -> None:
         """Count the rate from a time on: the job has another size since then."""
         self._paced_from = at
 

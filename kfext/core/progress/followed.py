@@ -106,9 +106,9 @@ class Followed:
             self.silent = now.monotonic - self._silent_from
         return found
 
-    def pace_anew(self, at: float) -> None:
+    def restart_rate(self, at: float) -> None:
         """Count the rate from a time on: the job has another size since then."""
-        self.course.pace_anew(at)
+        self.course.restart_rate(at)
 
     def take_posts(
         self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()

@@ -136,7 +136,7 @@ class Steps:
         alike = self.last and position.steps == self.last.total and not self._several
         return position.named or bool(alike and position.epoch is None and not position.bar)
 
-    def sum_up(self, position: Position) -> None:
+    def end_epoch(self, position: Position) -> None:
         """Register a line with any measure: with an epoch and no step it may end that epoch."""
         if position.step is None and position.epoch is not None:
             self._summed = True

@@ -37,8 +37,8 @@ class ClaimTracker:
 
     `limited`: the namespaces with a quota.
     `refused`: by uid, the pods that fit no node by what kube-scheduler says.
-    `loose`: when the other pods that a scheduler may bind to any node were seen, by uid, the newest
-        last.
+    `unpinned_pending`: by uid, the newest last, when the other pods were seen that a scheduler may
+        bind to any node.
     `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
 
     `priority_of` returns the priority that the pods of a job will have.
@@ -64,7 +64,7 @@ class ClaimTracker:
         self.backlog = PodCreationBacklog()
         self.limited: Collection[str] = ()
         self.refused: dict[str, Pod] = {}
-        self.loose: dict[str, float] = {}
+        self.unpinned_pending: dict[str, float] = {}
         self.plain_pods: dict[str, int] = {}
         self._jobs = jobs
         self._members = members
@@ -88,9 +88,9 @@ class ClaimTracker:
         self._recount({uid: pod})
         self.refused.pop(uid, None)
         if pod is not None and pod.untried:
-            self.loose.setdefault(uid, math.inf)
+            self.unpinned_pending.setdefault(uid, math.inf)
         else:
-            self.loose.pop(uid, None)
+            self.unpinned_pending.pop(uid, None)
         if pod is not None and pod.unschedulable and not (pod.node_name or pod.deleting):
             self.refused[uid] = pod
         reserves = pod is not None and pod.reserves is not None
@@ -108,14 +108,14 @@ class ClaimTracker:
         `now`: in epoch seconds.
         """
         self._recount({pod.uid: pod for pod in self._pins.aged(now)})
-        for uid in reversed(self.loose):
-            if self.loose[uid] <= now:
+        for uid in reversed(self.unpinned_pending):
+            if self.unpinned_pending[uid] <= now:
                 break
-            self.loose[uid] = now
+            self.unpinned_pending[uid] = now
 
-    def has_loose(self, now: float) -> bool:
+    def has_unpinned_pending(self, now: float) -> bool:
         """Return whether a scheduler may soon bind a pod to any node; it may not run at all."""
-        return now - next(reversed(self.loose.values()), -math.inf) < UNBOUND_SECONDS
+        return now - next(reversed(self.unpinned_pending.values()), -math.inf) < UNBOUND_SECONDS
 
     def recount_pins_on(self, node: str) -> None:
         """Bring the claims of the pods that are pinned to a changed node up to date."""
@@ -150,7 +150,7 @@ class ClaimTracker:
         plan = tracked.assumed or tracked.plan
         if plan is None or plan.assignment.get(pod.replica) != pod.pinned_to:
             return False
-        return self._managed(pod.namespace) and self._members.namesakes(pod) <= 1
+        return self._managed(pod.namespace) and self._members.duplicates(pod) <= 1
 
     # --- plans ----------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class ClaimTracker:
             if pod.share is not None:
                 claim = claimed.get(card_key(pod.owner_uid, pod.replica)) if pod.replica else None
                 planned = claim is not None and pod.home in {"", claim.node}
-                if planned and pod.replica and self._members.doubled(pod):
+                if planned and pod.replica and self._members.has_duplicate(pod):
                     if first is None:
                         mates = self._members.of(pod.owner_uid, namespace=pod.namespace)
                         first = first_with_parts(mates)

@@ -107,14 +107,14 @@ class Cluster:
         self.holds = self.claim_tracker.holds
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
         self._job_of: dict[str, str] = {}
-        self._unrendered: dict[str, None] = {}
-        self._gone: dict[str, None] = {}
-        self._unsettled: dict[str, TrackedJob] = {}
-        self._untimed: dict[str, TrackedJob] = {}
-        self._resized: set[str] = set()
-        self._enlarged: set[str] = set()
+        self._forgotten_templates: dict[str, None] = {}
+        self._deleted_jobs: dict[str, None] = {}
+        self._stale_claims: dict[str, TrackedJob] = {}
+        self._stale_clocks: dict[str, TrackedJob] = {}
+        self._resized_jobs: set[str] = set()
+        self._grown_jobs: set[str] = set()
         self._resumed: set[Stopped] = set()
-        self._inhabited: Counter[str] = Counter()
+        self._jobs_per_namespace: Counter[str] = Counter()
         self.wake = wake
         self._managed = managed
 
@@ -150,7 +150,7 @@ class Cluster:
 
         `offer` collects many calls.
         """
-        if not namespace or namespace in self._inhabited:
+        if not namespace or namespace in self._jobs_per_namespace:
             self._resumed.add((namespace, stopped_by))
             self.wake()
 
@@ -180,7 +180,7 @@ class Cluster:
 
         The recorded job has the replicas as admission makes them, where that has been seen.
         """
-        if job.uid in self._gone:
+        if job.uid in self._deleted_jobs:
             return
         job = self.volumes.of_job(job)
         plan = plan_of(job)
@@ -192,13 +192,13 @@ class Cluster:
         before = frozenset() if tracked is None else claims_of(tracked.job)
         if tracked is None:
             tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
-            self._resized.add(job.uid)
-            self._inhabited[job.namespace] += 1
+            self._resized_jobs.add(job.uid)
+            self._jobs_per_namespace[job.namespace] += 1
         else:
             if tracked.job.ends != job.ends:
                 self.ends_version += 1
             if needs_more(job, than=tracked.job):
-                self._enlarged.add(job.uid)
+                self._grown_jobs.add(job.uid)
             tracked.update(raw, job, plan, state)
         self._follow_claims(job.uid, before=before, now=claims_of(job))
         self.sync_claims(tracked)
@@ -226,24 +226,24 @@ class Cluster:
         """Forget what is gone, but not its job: its pods may outlive it."""
         if (last := self._rendered.get(old.key)) is not None and last.uid == old.uid:
             del self._rendered[old.key]
-        self._unrendered[old.uid] = None
-        if len(self._unrendered) > _GONE_KEPT:
-            first = next(iter(self._unrendered))
-            del self._unrendered[first]
+        self._forgotten_templates[old.uid] = None
+        if len(self._forgotten_templates) > _GONE_KEPT:
+            first = next(iter(self._forgotten_templates))
+            del self._forgotten_templates[first]
             self._job_of.pop(first, None)
 
     def forget_job(self, uid: str) -> None:
         """Forget a job that is gone; a later answer to a write of kfext is ignored."""
-        self._gone[uid] = None
-        if len(self._gone) > _GONE_KEPT:
-            del self._gone[next(iter(self._gone))]
+        self._deleted_jobs[uid] = None
+        if len(self._deleted_jobs) > _GONE_KEPT:
+            del self._deleted_jobs[next(iter(self._deleted_jobs))]
         tracked = self.jobs.pop(uid, None)
         if tracked is None:
             return
-        self._inhabited -= Counter([tracked.job.namespace])
-        for marked in (self._unsettled, self._untimed):
+        self._jobs_per_namespace -= Counter([tracked.job.namespace])
+        for marked in (self._stale_claims, self._stale_clocks):
             marked.pop(uid, None)
-        self._resized.discard(uid)
+        self._resized_jobs.discard(uid)
         self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
         self.claim_tracker.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
         self.mark(uid)
@@ -283,11 +283,11 @@ class Cluster:
             if first and not gone:
                 self.backlog.record_created(pod.owner_uid, pod.replica)
             if first or gone:
-                self._resized.add(pod.owner_uid)
+                self._resized_jobs.add(pod.owner_uid)
             self.claim_tracker.hand_over(tracked, pod)
             # While the pods of a job are pinned, its claims are settled once, at the end.
             if first or gone or not tracked.busy or tracked.executor:
-                self._unsettled[pod.owner_uid] = tracked
+                self._stale_claims[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 
     def _record_succeeded(self, pod: Pod) -> None:
@@ -325,7 +325,7 @@ class Cluster:
     def _mark_cards(self, job_uid: str) -> None:
         """Mark a job after a change of a GPU that it shares."""
         if (tracked := self.jobs.get(job_uid)) is not None:
-            self._untimed[job_uid] = tracked
+            self._stale_clocks[job_uid] = tracked
         self.mark(job_uid)
 
     def _follow_claims(
@@ -366,7 +366,7 @@ class Cluster:
             self.classes.pop(old.name, None)
         if new is not None:
             self.classes[new.name] = new
-        self._unsettled |= {
+        self._stale_claims |= {
             uid: tracked for uid, tracked in self.jobs.items() if self.holds.plan(uid)
         }
 
@@ -376,13 +376,13 @@ class Cluster:
             uid: tracked for uid, tracked in self.jobs.items() if tracked.job.namespace == namespace
         }
         if inside:
-            self._unsettled |= inside
+            self._stale_claims |= inside
             self.changed.update(inside)
             self.wake()
 
     def _recount_claims_on(self, node: str) -> None:
         """Recount the claims on a node that came or went: no job waits for pods without a node."""
-        self._unsettled |= {uid: self.jobs[uid] for uid in self.claim_tracker.claiming_on(node)}
+        self._stale_claims |= {uid: self.jobs[uid] for uid in self.claim_tracker.claiming_on(node)}
 
     # --- derived state --------------------------------------------------------------------------
 
@@ -397,14 +397,14 @@ class Cluster:
 
         `now`: in monotonic seconds. Changes seen since the last call count as seen now.
         """
-        unsettled, self._unsettled = self._unsettled, {}
-        for tracked in unsettled.values():
+        stale, self._stale_claims = self._stale_claims, {}
+        for tracked in stale.values():
             self.sync_claims(tracked)
         self.backlog.settle(now)
-        for uid in self._resized:
+        for uid in self._resized_jobs:
             self.jobs[uid].settled_at = now
-        self._resized.clear()
-        for tracked in self._untimed.values():
+        self._resized_jobs.clear()
+        for tracked in self._stale_clocks.values():
             pods = self.pods(tracked.job.uid)
             # Opting a namespace out restarts the clock of its jobs.
             managed = self._managed(tracked.job.namespace)
@@ -417,15 +417,15 @@ class Cluster:
             else:
                 unreserved = ()
             tracked.observe_unreserved(unreserved, at=now)
-        self._untimed.clear()
+        self._stale_clocks.clear()
         plain = self.claim_tracker.plain_pods.items()
         self.plain_pods = sum(n for uid, n in plain if now - self.jobs[uid].since < PLAIN_SECONDS)
 
     def set_time(self, now: float) -> None:
         """Set the time, in epoch seconds, of everything seen since the last call."""
-        for uid in self._enlarged & self.jobs.keys():
+        for uid in self._grown_jobs & self.jobs.keys():
             self.jobs[uid].enlarged_at = now
-        self._enlarged.clear()
+        self._grown_jobs.clear()
         self.claim_tracker.expire_pins(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
@@ -434,7 +434,7 @@ class Cluster:
             return  # the job was deleted while its step was written
         pods = self.pods(tracked.job.uid)
         tracked.gated = any(pod.gated for pod in pods)
-        self._untimed[tracked.job.uid] = tracked
+        self._stale_clocks[tracked.job.uid] = tracked
         self.claim_tracker.sync(tracked, pods)
 
 

@@ -33,14 +33,14 @@ class Members:
         """Return a pod as it was last seen under the same owner."""
         return self._pods.get(_owner(pod), {}).get(pod.uid) if pod.owner_uid else None
 
-    def namesakes(self, pod: Pod) -> int:
+    def duplicates(self, pod: Pod) -> int:
         """Return how many pods have the owner and replica of a pod, none being deleted or failed.
 
         The operator creates one such pod, and only one can be a member of the gang.
         """
         return self._namesakes[_owner(pod), pod.replica]
 
-    def doubled(self, pod: Pod) -> bool:
+    def has_duplicate(self, pod: Pod) -> bool:
         """Return whether several pods have the owner and replica of a pod, in any state."""
         return self._called[_owner(pod), pod.replica] > 1
 

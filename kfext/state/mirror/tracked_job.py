@@ -140,7 +140,7 @@ class TrackedJob:
         if job.finished or job.deleting or job.released:
             return frozenset()
         shown = {
-            SCALED: bool(state.asked or state.scale.cause or state.scale.rests),
+            SCALED: bool(state.asked or state.scale.cause or state.scale.disabled),
             MOVED: bool(state.move.source),
             RESIZED: state.cpu != CpuState(),
         }

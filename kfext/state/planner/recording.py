@@ -107,7 +107,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
             without_cards(node) if node.name in cards.slots else node
             for node in filter(None, cluster.ledger.nodes)
         ),
-        pods=(*cluster.members(), *_strangers(cluster)),
+        pods=(*cluster.members(), *_foreign_pods(cluster)),
         jobs=tuple(
             as_written(tracked.job) if tracked.job.shares_gpus else tracked.job
             for tracked in cluster.jobs.values()
@@ -136,7 +136,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     )
 
 
-def _strangers(cluster: Cluster) -> Iterator[Pod]:
+def _foreign_pods(cluster: Cluster) -> Iterator[Pod]:
     """Yield the pods without a training job, with the fields that their claims describe.
 
     Pods that are pinned and not bound are complete, because their claims depend on the time.

@@ -61,7 +61,7 @@ class Trial:
         """Return the proposal that undoes the change; the policy then rests for the job."""
         policy = self.proposal.policy
         reason = f"{policy} is undone: in {WINDOWS} intervals it has shown no gain"
-        return restore_proposal(policy, job, reason=reason, rests={policy})
+        return restore_proposal(policy, job, reason=reason, disabled={policy})
 
 
 def _gained(before: Sequence[float], after: Sequence[float]) -> bool:

@@ -39,10 +39,10 @@ class ConditionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The proposals of a policy; `stood_down`: by uid, a sentence why it leaves a job alone."""
+    """The proposals of a policy; `ineligible`: by uid, a sentence why it leaves a job alone."""
 
     proposals: tuple[Proposal, ...] = ()
-    stood_down: Mapping[str, str] = field(default_factory=dict)
+    ineligible: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Policy:
 
     def applies_to(self, job: JobSignal) -> bool:
         """Return whether the policy may decide on a job."""
-        return self.name in job.policies and self.name not in job.rests
+        return self.name in job.policies and self.name not in job.disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class SignalPolicy(Policy):
     ) -> tuple[list[JobSignal], dict[str, str]]:
         """Return the jobs that the policy may change, and by uid why it leaves others alone."""
         jobs = [job for job in signals.jobs if self.applies_to(job)]
-        stood_down = {job.uid: why for job in jobs if (why := why_not(job))}
-        return [job for job in jobs if job.uid not in stood_down], stood_down
+        ineligible = {job.uid: why for job in jobs if (why := why_not(job))}
+        return [job for job in jobs if job.uid not in ineligible], ineligible
 
 
 def chosen_policies(policies: Iterable[Policy], settings: Settings) -> dict[str, PolicyChoice]:

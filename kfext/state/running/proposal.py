@@ -113,7 +113,7 @@ class Proposal:
 
     `measure`: what has to show that the job has gained; None: no gain has to show.
     `reason`: a sentence for the job's owner; it names no other job.
-    `rests`: the policies that leave the job alone from then on, for the same reason.
+    `disabled`: the policies that leave the job alone from then on, for the same reason.
     """
 
     policy: str
@@ -122,7 +122,7 @@ class Proposal:
     reason: str
     measure: Measure | None = None
     rank: Rank = Rank.RESIZE
-    rests: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -155,11 +155,11 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
 
 
 def restore_proposal(
-    policy: str, job: JobSignal, *, reason: str, rests: Collection[str] = ()
+    policy: str, job: JobSignal, *, reason: str, disabled: Collection[str] = ()
 ) -> Proposal | None:
     """Return the proposal to restore what the user wrote, or None without a change.
 
-    A proposal with `rests` is made even with nothing to restore.
+    A proposal with `disabled` is made even with nothing to restore.
     """
     sizes = [
         Size(
@@ -170,7 +170,7 @@ def restore_proposal(
         for pod in job.pods
         if pod.resized
     ]
-    if not sizes and not rests:
+    if not sizes and not disabled:
         return None
     return Proposal(
         policy=policy,
@@ -178,7 +178,7 @@ def restore_proposal(
         change=PodSizes(in_stages(job, sizes)),
         reason=reason,
         rank=Rank.RESTORE,
-        rests=frozenset(rests),
+        disabled=frozenset(disabled),
     )
 
 
@@ -238,4 +238,4 @@ def _mode(proposal: Proposal, job: JobSignal) -> Mode:
     if proposal.rank is Rank.RESTORE:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)
-    return Mode.OFF if choice is None or proposal.policy in job.rests else choice.mode
+    return Mode.OFF if choice is None or proposal.policy in job.disabled else choice.mode

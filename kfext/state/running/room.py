@@ -9,10 +9,10 @@ import numpy as np
 
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
-from kfext.core.ledger.ports import hosted, joins_block
+from kfext.core.ledger.ports import hosted, ports_available
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.lifecycle.cards import slots_for
-from kfext.core.lifecycle.network import agents_alike
+from kfext.core.lifecycle.network import agents_indistinguishable
 from kfext.core.placement.gang import Limits, members_of, present
 from kfext.core.placement.place import place
 from kfext.core.queue.quota import demand
@@ -171,8 +171,10 @@ class ScaleRoom:
         if isinstance(nodes, Verdict):
             return None
         if plan.port and (
-            agents_alike(grown, nodes)
-            or not joins_block(tracked.job, grown, plan, places=nodes, ledger=self._cluster.ledger)
+            agents_indistinguishable(grown, nodes)
+            or not ports_available(
+                tracked.job, grown, plan, places=nodes, ledger=self._cluster.ledger
+            )
         ):
             return None
         return nodes

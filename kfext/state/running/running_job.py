@@ -53,14 +53,14 @@ class SavingRecord(Record):
     `missed`: how often in a row the job saved no checkpoint in time for a change, or its new size
         was refused.
     `refused`: the answer of the API server to the last change, until a change succeeds.
-    `would`: the proposal of a policy that may only observe.
+    `dry_run`: the proposal of a policy that may only observe.
     """
 
     asks_at: float = -math.inf
     not_before: float = -math.inf
     missed: int = 0
     refused: Verdict | None = None
-    would: Proposal | None = None
+    dry_run: Proposal | None = None
 
 
 @dataclass(slots=True)
@@ -91,11 +91,11 @@ class RunningJob:
         return Mode.OFF if choice is None else choice.mode
 
     @property
-    def rests(self) -> dict[str, str]:
+    def disabled(self) -> dict[str, str]:
         """By the name of a policy, why it leaves the job alone from now on."""
         state = self.tracked.state
-        scale = {SCALE_NAME: state.scale.rests} if state.scale.rests else {}
-        return {**state.cpu.rests, **scale}
+        scale = {SCALE_NAME: state.scale.disabled} if state.scale.disabled else {}
+        return {**state.cpu.disabled, **scale}
 
     @property
     def in_flight(self) -> bool:

@@ -96,4 +96,4 @@ class RunningJobs:
 
 
 def _signal(job: RunningJob) -> JobSignal:
-    return JobSignal(job.uid, policies=job.chosen, rests=frozenset(job.rests))
+    return JobSignal(job.uid, policies=job.chosen, disabled=frozenset(job.disabled))

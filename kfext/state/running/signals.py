@@ -66,7 +66,7 @@ class PodSignal:
 class JobSignal:
     """A job that opted in to at least one policy.
 
-    `policies`: by name, the policies that may decide on it. `rests`: the policies that leave it
+    `policies`: by name, the policies that may decide on it. `disabled`: the policies that leave it
         alone.
     `in_flight`: whether sizes are being written or set, a pod is missing, or it is paused.
     `paused`: whether nothing is tried on its CPU for now, after a failure.
@@ -86,7 +86,7 @@ class JobSignal:
     namespace: str = ""
     pods: tuple[PodSignal, ...] = ()
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
-    rests: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
     in_flight: bool = False
     paused: bool = False
     whole: bool = True

@@ -299,7 +299,8 @@ class Queue:
             held=self._cluster.holds.claims_of(job.uid),
             quota=self.quotas.of(tracked, self._cluster.classes),
             disturbed=(
-                (self._cluster.plain_pods or self._cluster.claim_tracker.has_loose(now)) and "pods"
+                (self._cluster.plain_pods or self._cluster.claim_tracker.has_unpinned_pending(now))
+                and "pods"
             )
             or (self.quotas.changes(job.namespace) and "quota")
             or "",

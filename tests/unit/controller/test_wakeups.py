@@ -225,4 +225,4 @@ def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:
         cluster.observe_pod(there, None)
         cluster.forget_job(f"job-{number}")
     cluster.stand_by(0.0)
-    assert (len(cluster.changed), len(cluster._unsettled)) == (0, 0)
+    assert (len(cluster.changed), len(cluster._stale_claims)) == (0, 0)

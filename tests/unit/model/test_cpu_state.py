@@ -26,7 +26,7 @@ cpu_states = st.builds(
         max_size=5,
     ),
     by=st.frozensets(st.sampled_from(["resize", "shift"])),
-    rests=st.dictionaries(st.sampled_from(["resize", "shift"]), st.text(max_size=15)),
+    disabled=st.dictionaries(st.sampled_from(["resize", "shift"]), st.text(max_size=15)),
 )
 
 
@@ -62,7 +62,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
     "a negative request": ({"written": {"worker": {"0": [[-1]]}}}, CpuState()),
     "an index in other digits": ({"written": {"worker": {"\u0661": [[1]]}}}, CpuState()),
     "a reason that is no text": (
-        {"rests": {"resize": 1, "shift": "a"}}, CpuState(rests={"shift": "a"})
+        {"rests": {"resize": 1, "shift": "a"}}, CpuState(disabled={"shift": "a"})
     ),
 }  # fmt: skip
 
@@ -79,16 +79,16 @@ def test_an_empty_one_is_written_as_nothing() -> None:
 def test_pods_and_policies_beyond_the_bounds_are_not_written() -> None:
     many = CpuState(
         written={f"worker-{index}": (PodCpu(100, None),) for index in range(1000)},
-        rests={f"policy-{number}": "why" for number in range(100)},
+        disabled={f"policy-{number}": "why" for number in range(100)},
     )
     found = decode_cpu(many.encode())
-    assert (len(found.written), len(found.rests)) == (MOST_RESIZED, 8)
+    assert (len(found.written), len(found.disabled)) == (MOST_RESIZED, 8)
 
 
 def test_a_reason_is_cut_to_what_fits() -> None:
-    long = CpuState(rests={"resize": "\U0001f600" * 200})
+    long = CpuState(disabled={"resize": "\U0001f600" * 200})
     (whole,), (short,) = (
-        decode_cpu(long.encode(**more)).rests.values()
+        decode_cpu(long.encode(**more)).disabled.values()
         for more in ({"longest": 1024}, {"longest": 64})
     )
     assert 0 < len(json.dumps(short)) <= 64 < len(json.dumps(whole)) <= 200
@@ -100,6 +100,6 @@ def test_without_its_pods_a_job_keeps_what_rests() -> None:
         asked={"worker": PodCpu(20, None)},
         written={"worker-0": (PodCpu(700, None),)},
         by=frozenset({"resize"}),
-        rests={"resize": "a"},
+        disabled={"resize": "a"},
     )
-    assert state.without_pods() == CpuState(rests={"resize": "a"})
+    assert state.without_pods() == CpuState(disabled={"resize": "a"})

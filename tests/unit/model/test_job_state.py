@@ -97,7 +97,7 @@ RESIZED = CpuState(
         for index in range(MOST_RESIZED - UNLIKE)
     },
     by=frozenset({"resize", "shift"}),
-    rests={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
+    disabled={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
 )
 """As much as can be remembered of resizes."""
 SCALED = ScaleState(
@@ -108,7 +108,7 @@ SCALED = ScaleState(
     failed=10_000,
     pause=123.4,
     speeds={9_000 + size: 1234.5 for size in range(MOST_SPEEDS)},
-    rests="it is left alone, since " * 8,
+    disabled="it is left alone, since " * 8,
 )
 """As much as can be remembered of sizes."""
 
@@ -133,7 +133,7 @@ def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
     assert len(written.encode()) <= LIMIT
     found = state_in(written)
     assert (found.cpu.asked, found.cpu.written) == (RESIZED.asked, RESIZED.written)
-    assert found.cpu.rests.keys() == RESIZED.rests.keys()
+    assert found.cpu.disabled.keys() == RESIZED.disabled.keys()
     assert found.settings == crowded.settings
     assert found.no_host_network.startswith("nn")
 
@@ -146,7 +146,7 @@ def test_beside_what_is_known_of_resizes_a_usual_state_is_kept_whole() -> None:
         message="2 of 64 pods were not bound within 60 s",
         generation=4,
         observed={"worker": ObservedPods(1, {"pods": 1, "cpu": 1})},
-        cpu=replace(RESIZED, rests={"resize": "the pods are Guaranteed"}),
+        cpu=replace(RESIZED, disabled={"resize": "the pods are Guaranteed"}),
     )
     assert state_in(usual.encode(job_uid=UID)) == usual
 

@@ -21,7 +21,7 @@ scale_states = st.builds(
     failed=sizes,
     pause=tenths,
     speeds=st.dictionaries(sizes, st.integers(1, 999).map(float), max_size=MOST_SPEEDS),
-    rests=st.text(max_size=15),
+    disabled=st.text(max_size=15),
 )
 
 

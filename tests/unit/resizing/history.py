@@ -187,8 +187,8 @@ class CpuHistory(CpuBed):
             if name in self.left_alone:
                 assert self.request(name) == self.left_alone[name]
             if name not in self.touched:
-                rests = tracked.state.cpu.rests.values()
-                assert not any("another client" in reason for reason in rests), name
+                disabled = tracked.state.cpu.disabled.values()
+                assert not any("another client" in reason for reason in disabled), name
 
     def _check_written(self) -> None:
         new, self._checked = self.driver.written[self._checked :], len(self.driver.written)

@@ -72,7 +72,7 @@ def test_cpu_moves_again_and_none_is_lost(
     bed = begun(writes=writes).after(ROUND * rounds)
     act(bed)
     assert bed.after(ROUND * SETTLED).limits() == SHIFTED
-    assert not bed.tracked("train").state.cpu.rests
+    assert not bed.tracked("train").state.cpu.disabled
 
 
 def test_what_was_written_before_the_worker_went_is_restored_at_the_next_look() -> None:

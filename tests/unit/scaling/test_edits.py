@@ -35,7 +35,7 @@ def test_an_edit_of_a_size_that_kfext_gave_counts_although_no_controller_was_the
 ) -> None:
     of = shrunk(gang_steps=2000)
     without_a_controller(of.at(of.clock.now + after), 3)
-    assert LEFT_ALONE in followed(of).tracked.state.scale.rests
+    assert LEFT_ALONE in followed(of).tracked.state.scale.disabled
 
 
 def test_a_job_that_was_edited_while_no_controller_was_there_is_not_scaled_again() -> None:
@@ -62,7 +62,7 @@ def test_a_size_that_is_set_while_a_person_has_stopped_the_job_is_the_new_wish(
     of.scale(2)
     of.at(of.clock.now + 600)
     assert (of.job("gang").job.finished, of.job().workers) == (True, 2)
-    assert LEFT_ALONE in followed(of).tracked.state.scale.rests
+    assert LEFT_ALONE in followed(of).tracked.state.scale.disabled
 
 
 GROWING = replace(LONG, workers=2, bounds=(1, 6), pace=Pace(0.1, 0.5, 0.05), steps=20000)
@@ -114,7 +114,7 @@ def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
 def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_alone() -> None:
     of = scaled_bed(ENDLESS).at(60)
     without_a_controller(of, 3)
-    assert followed(of).tracked.state.scale.rests == ""
+    assert followed(of).tracked.state.scale.disabled == ""
 
 
 def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
@@ -142,4 +142,4 @@ def test_an_edit_after_opting_out_is_no_reason_to_leave_a_job_alone_that_opts_in
     of.annotate(names.ELASTIC, "1-3")
     of.at(of.clock.now + 10)
     without_a_controller(of, 2)
-    assert followed(of).tracked.state.scale.rests == ""
+    assert followed(of).tracked.state.scale.disabled == ""

@@ -92,7 +92,7 @@ def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> No
     assert of.job().workers == 3
     of.at(1500)
     assert sizes(of) == [4]
-    assert followed(of).tracked.state.scale.rests == ""
+    assert followed(of).tracked.state.scale.disabled == ""
 
 
 def test_two_jobs_never_grow_into_the_same_room() -> None:
@@ -245,12 +245,12 @@ def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
     of.at(of.clock.now + 30)
     of.scale(2)
     of.at(of.clock.now + 60)
-    assert followed(of).tracked.state.scale.rests
+    assert followed(of).tracked.state.scale.disabled
     of.annotate(names.ELASTIC, "off")
     of.at(of.clock.now + 10)
     of.annotate(names.ELASTIC, "2-4")
     of.at(of.clock.now + 10)
-    assert not followed(of).tracked.state.scale.rests
+    assert not followed(of).tracked.state.scale.disabled
 
 
 def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> None:
@@ -260,7 +260,7 @@ def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> N
     of.scale(2)
     of.at(of.clock.now + 60)
     assert any(step.refused for step in of.driver.written)
-    assert followed(of).tracked.state.scale.rests
+    assert followed(of).tracked.state.scale.disabled
 
 
 def test_a_giver_whose_size_is_always_refused_costs_the_other_giver_ever_less() -> None:

@@ -1,6 +1,6 @@
 """The contest of jobs for the CPU of a node: who is favoured, and what each job requests.
 
-CFS shares a full CPU by weight, and the weight of a pod follows its request. The favourite's
+CFS shares a full CPU by weight, and the weight of a pod follows its request. The prioritised job's
 request is raised into what is free on its node. Where too little is free, the requests of other
 jobs of its namespace give way, and their sum stays. All CPU of a node is used whatever the weights.
 
@@ -28,7 +28,7 @@ _ENOUGH = 2
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
 _CLEARLY = 0.1
-"""A job takes the turn of the favourite if it ends earlier by more than this part of its time."""
+"""A job takes the turn of the prioritised job if it ends earlier by over this part of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Contest:
     # --- what each job requests -------------------------------------------------------------------
 
     def requests(
-        self, favourite: JobSignal | None, acting: Collection[JobSignal]
+        self, prioritised: JobSignal | None, acting: Collection[JobSignal]
     ) -> dict[str, int]:
         """Return by uid what each job here should request; `acting`: the jobs that may change."""
         asked = {job.uid: self.asked(job) for job in self.jobs}
@@ -116,14 +116,14 @@ class Contest:
             return asked
         if self.by_growth:
             return asked | self._by_growth(asked, acting)
-        if favourite is None or self._begins(favourite):
+        if prioritised is None or self._begins(prioritised):
             return asked
-        return asked | self._for(favourite, asked, acting)
+        return asked | self._for(prioritised, asked, acting)
 
     def _begins(self, first: JobSignal) -> bool:
         """Return whether all have the share that their users wrote, and none but one is known.
 
-        To raise the favourite and all newcomers to equal shares would change little.
+        To raise the prioritised job and all newcomers to equal shares would change little.
         """
         others = [job for job in self.jobs if job is not first]
         return all(job.young and not self._is_known(job) for job in others) and not any(
@@ -147,8 +147,8 @@ class Contest:
             for job in donors
         }
         full = asked[first.uid] + pool < _ENOUGH * (total - asked[first.uid])
-        gifts = sum(asked[uid] - least[uid] for uid in least) if full else 0
-        grows = max(0, min(pool + gifts, self.most(first) - asked[first.uid]))
+        reclaimed = sum(asked[uid] - least[uid] for uid in least) if full else 0
+        grows = max(0, min(pool + reclaimed, self.most(first) - asked[first.uid]))
         rest = sum(asked[uid] for uid in least) - max(0, grows - pool)
         parts = [Part(asked[uid], least[uid], asked[uid]) for uid in least]
         wanted |= dict(zip(least, share_out(rest, parts), strict=True))
@@ -158,10 +158,10 @@ class Contest:
         self, asked: Mapping[str, int], acting: Collection[JobSignal], *, pool: int
     ) -> dict[str, int]:
         """Return the requests that keep an equal share for jobs that have just begun."""
-        newcomers = [job for job in acting if job.young and not self._is_known(job)]
+        new_jobs = [job for job in acting if job.young and not self._is_known(job)]
         equal = (sum(asked.values()) + pool) // len(self.jobs)
         wanted: dict[str, int] = {}
-        for job in newcomers:
+        for job in new_jobs:
             raise_ = min(equal, self.most(job)) - asked[job.uid]
             given = max(0, min(raise_, pool, self.pool(job.namespace)))
             wanted[job.uid] = asked[job.uid] + given
@@ -230,8 +230,10 @@ def contests(signals: Signals) -> dict[str, Contest]:
     }
 
 
-def favourites(of: Mapping[str, Contest], candidates: Iterable[JobSignal]) -> dict[str, JobSignal]:
-    """Return the favourite of each node that has one.
+def all_prioritised(
+    of: Mapping[str, Contest], candidates: Iterable[JobSignal]
+) -> dict[str, JobSignal]:
+    """Return the prioritised job of each node that has one.
 
     The job that would end first under equal shares goes first. A job on several nodes ends with its
     last pod, and is favoured on all nodes where others contend with it, or on none. No job gives

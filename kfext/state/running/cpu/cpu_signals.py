@@ -298,7 +298,7 @@ def job_signal(
         namespace=job.tracked.job.namespace,
         pods=signals,
         policies={} if cpu.unfit else cpu_policies(job),
-        rests=frozenset(state.rests),
+        disabled=frozenset(state.disabled),
         in_flight=in_flight,
         paused=paused,
         settling=settling,

@@ -147,7 +147,7 @@ class CpuExecutor(Executor):
             return []
         begun: list[tuple[RunningJob, Resize | None]] = []
         acting = {proposal.job: proposal for proposal in chosen.act}
-        would = {proposal.job: proposal for proposal in chosen.observe}
+        dry_run = {proposal.job: proposal for proposal in chosen.observe}
         for here in list(look.groups):
             with self._visit(look, here):
                 due = [(acting[job.uid], job) for job in here.jobs if job.uid in acting]
@@ -157,7 +157,7 @@ class CpuExecutor(Executor):
                         why = f"{written_time(now.wall)}: {proposal.reason}"
                         begun.append(self._begin(replace(proposal, reason=why), job))
                 for job in here.jobs:
-                    self._show(job, look, would.get(job.uid), now.monotonic)
+                    self._show(job, look, dry_run.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
         return _written(begun)
 
@@ -211,7 +211,7 @@ class CpuExecutor(Executor):
             return []
         advice = policy.propose(replace(here, jobs=jobs))
         for job in jobs:
-            record_of(self.jobs[job.uid]).stood_down[policy.name] = advice.stood_down.get(
+            record_of(self.jobs[job.uid]).ineligible[policy.name] = advice.ineligible.get(
                 job.uid, ""
             )
         return list(advice.proposals)
@@ -258,12 +258,12 @@ class CpuExecutor(Executor):
         trial = Trial(proposal, record_of(running).history.of(measure)) if measure else None
         return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
 
-    def _show(self, job: JobSignal, look: _Look, would: Proposal | None, now: float) -> None:
+    def _show(self, job: JobSignal, look: _Look, dry_run: Proposal | None, now: float) -> None:
         running = self.jobs[job.uid]
         record_of(running).early = job.uid in look.early
         decided = any(job.uid in uids for uids in look.due.values())
         paused = self._stages.paused(running, now)
-        shown = cpu_shown(running, job, would, decided=decided, paused=paused)
+        shown = cpu_shown(running, job, dry_run, decided=decided, paused=paused)
         self.running.shown.show(running, RESIZED.type, shown)
 
 

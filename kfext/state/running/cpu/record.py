@@ -59,7 +59,7 @@ class CpuRecord(Record):
     `unfit`: why no policy visits the job, or empty.
     `unread`: why its progress is unknown; empty if it is known or if it is too early to say.
     `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
-    `stood_down`: by policy, why it leaves the job alone for now, or empty.
+    `ineligible`: by policy, why it leaves the job alone for now, or empty.
     `early`: whether a policy would move CPU but does not know enough of the job yet.
     `pause`: the pause after the failures since the last success, if any.
     `refused`: why the last change failed, until a change succeeds.
@@ -75,7 +75,7 @@ class CpuRecord(Record):
     unfit: str = ""
     unread: str = ""
     measured_at: float = -math.inf
-    stood_down: dict[str, str] = field(default_factory=dict)
+    ineligible: dict[str, str] = field(default_factory=dict)
     company: frozenset[tuple[str, int | None]] = frozenset()
     early: bool = False
     pause: Pause | None = None

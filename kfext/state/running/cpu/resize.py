@@ -1,6 +1,6 @@
 """Resize: the CPU of a node goes first to the job that would end first, by weight.
 
-The request of the favourite of a node is raised, and so its weight; limits stay the user's.
+The request of the prioritised job of a node is raised, and so its weight; limits stay the user's.
 `contest` says who is favoured and by how much. Sources: Friedman and Henderson, the Fair Sojourn
 Protocol, SIGMETRICS 2003, for the order; Zheng et al., FlowCon, ICPP 2019, for growth.
 """
@@ -12,7 +12,7 @@ from kfext.core.words import listed
 from kfext.model.policy import Mode
 from kfext.model.qos import QoS
 from kfext.state.running.cpu.cadence import RESIZED, opted_in
-from kfext.state.running.cpu.contest import Contest, contests, favourites, lead_of
+from kfext.state.running.cpu.contest import Contest, all_prioritised, contests, lead_of
 from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
@@ -22,16 +22,16 @@ _CHANGE = 0.2
 
 
 def _propose(signals: Signals) -> Advice:
-    willing, stood_down = RESIZE.eligible_jobs(signals, _why_not)
-    stood_down |= {job.uid: job.unread for job in willing if job.unread}
+    willing, ineligible = RESIZE.eligible_jobs(signals, _why_not)
+    ineligible |= {job.uid: job.unread for job in willing if job.unread}
     acting = [job for job in willing if _acts(job)]
     proposals = list(_decided(signals, acting, at_once=True))
     if observing := [job for job in willing if not _acts(job)]:
         # What is shown is what would be done if all jobs let kfext act.
         uids = {job.uid for job in observing}
-        would = _decided(signals, [*acting, *observing], at_once=False)
-        proposals += [proposal for proposal in would if proposal.job in uids]
-    return Advice(tuple(proposals), stood_down)
+        dry_run = _decided(signals, [*acting, *observing], at_once=False)
+        proposals += [proposal for proposal in dry_run if proposal.job in uids]
+    return Advice(tuple(proposals), ineligible)
 
 
 RESIZE = SignalPolicy(
@@ -69,7 +69,7 @@ class _Node:
     """
 
     contest: Contest
-    favourite: JobSignal | None
+    prioritised: JobSignal | None
     wanted: Mapping[str, int]
     shrinks: bool = False
     grown: dict[str, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def _decided(
 ) -> Iterator[Proposal]:
     """Yield the proposals for the candidates; `at_once`: no more than has room now."""
     of = contests(signals)
-    first = favourites(of, candidates)
+    first = all_prioritised(of, candidates)
     nodes = {
         node: _Node(contest, first.get(node), _wanted(contest, first.get(node), candidates))
         for node, contest in of.items()
@@ -107,15 +107,15 @@ def _decided(
 
 
 def _wanted(
-    of: Contest, favourite: JobSignal | None, candidates: Collection[JobSignal]
+    of: Contest, prioritised: JobSignal | None, candidates: Collection[JobSignal]
 ) -> dict[str, int]:
     """Return by uid what each candidate on a node should request; a job without entry stays."""
     here = [job for job in candidates if job in of.jobs]
     if len(of.jobs) > 1 and (
-        not of.is_open or (favourite is None and not of.by_growth and of.unknown)
+        not of.is_open or (prioritised is None and not of.by_growth and of.unknown)
     ):
         return {}
-    wanted = of.requests(favourite, here)
+    wanted = of.requests(prioritised, here)
     return {job.uid: wanted[job.uid] for job in here}
 
 
@@ -166,7 +166,7 @@ def _why(job: JobSignal, nodes: Collection[_Node]) -> str:
     if any(node.contest.by_growth for node in shared):
         share = lead_of(job.growth, list(jobs.values()))
         return f"it has {share:.0%} of the growth {among}"
-    if any(node.favourite is job for node in shared):
+    if any(node.prioritised is job for node in shared):
         return f"it would end first {among}"
     if job.young and not job.known:
         return f"it keeps an equal share {among} until its progress is known"

@@ -123,14 +123,14 @@ def restoring(
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
     )
-    if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
+    if changed is not None and chosen and not chosen.keys() <= state.disabled.keys():
         reason = f"another client changed the CPU of pod {changed.name}: that is the new wish"
-        return restore_proposal("", job, reason=reason, rests=chosen)
+        return restore_proposal("", job, reason=reason, disabled=chosen)
     if undo is not None:
         policy, why = undo
         reason = f"not all CPU was set: {why.message or why.reason}"
-        rests = [policy] if why.reason == _INFEASIBLE else []
-        if (back := restore_proposal("", job, reason=reason, rests=rests)) is not None:
+        disabled = [policy] if why.reason == _INFEASIBLE else []
+        if (back := restore_proposal("", job, reason=reason, disabled=disabled)) is not None:
             return back
     reason = _why_back(job, signals, state)
     return restore_proposal("", job, reason=reason) if reason else None
@@ -142,7 +142,7 @@ def _why_back(job: JobSignal, signals: Signals, state: CpuState) -> str:
         # A new pod may need the CPU that other pods of the job have beyond their requests.
         return "a pod of the job does not run, and needs what it requests"
     allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
-    acting = allowed - state.rests.keys()
+    acting = allowed - state.disabled.keys()
     if job.resized and not state.by <= acting:
         return f"{' and '.join(sorted(state.by - acting))} may not act on the job any more"
     for node in job.nodes:

@@ -151,7 +151,7 @@ class ResizeRollout:
         proposal = operation.proposal
         cpu = replace(
             noted(before, sizes, by=operation.by, pods=pods.values()),
-            rests={**before.rests, **dict.fromkeys(proposal.rests, proposal.reason)},
+            disabled={**before.disabled, **dict.fromkeys(proposal.disabled, proposal.reason)},
         )
         reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
         return Resize(sizes, replace(tracked.state, cpu=cpu), Verdict(reason, proposal.reason))

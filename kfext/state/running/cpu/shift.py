@@ -39,9 +39,9 @@ class _Shared:
 
 
 def _propose(signals: Signals) -> Advice:
-    willing, stood_down = SHIFT.eligible_jobs(signals, _why_not)
+    willing, ineligible = SHIFT.eligible_jobs(signals, _why_not)
     proposals = [_proposal(job) for job in willing]
-    return Advice(tuple(proposal for proposal in proposals if proposal is not None), stood_down)
+    return Advice(tuple(proposal for proposal in proposals if proposal is not None), ineligible)
 
 
 SHIFT = SignalPolicy(

@@ -25,18 +25,18 @@ from kfext.state.running.signals import JobSignal
 def cpu_shown(
     job: RunningJob,
     signal: JobSignal,
-    would: Proposal | None,
+    dry_run: Proposal | None,
     *,
     decided: bool,
     paused: bool,
 ) -> ConditionStatus | None:
     """Return what to show of the CPU of a job, or None without opt-in.
 
-    `would`: what a policy that may only observe would do. `decided`: whether a policy has just
+    `dry_run`: what a policy that may only observe would do. `decided`: whether a policy has just
     visited the job; otherwise, and while the job is resized, the last words stay.
     `paused`: whether nothing is tried for now, after a failure.
     """
-    verdict = next(_of_cpu(job, signal, would, paused=paused), None)
+    verdict = next(_of_cpu(job, signal, dry_run, paused=paused), None)
     resized = _resized(job, signal)
     if verdict is None and cpu_policies(job):
         before = job.shown.get(names.RESIZED)
@@ -57,7 +57,7 @@ def _resized(job: RunningJob, signal: JobSignal) -> bool:
 
 
 def _of_cpu(
-    job: RunningJob, signal: JobSignal, would: Proposal | None, *, paused: bool
+    job: RunningJob, signal: JobSignal, dry_run: Proposal | None, *, paused: bool
 ) -> Iterator[Verdict]:
     """Yield the verdicts that replace the last words, the most important first."""
     cpu, policies = record_of(job), signal.policies
@@ -69,10 +69,10 @@ def _of_cpu(
         yield Verdict(reason, cpu.operation.proposal.reason)
     if cpu_policies(job) and cpu.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, cpu.unfit)
-    if would is not None:
-        yield Verdict(names.REASON_WOULD_MOVE, would.reason)
-    rests = job.tracked.state.cpu.rests
-    if resting := [rests[name] for name in policies if name in rests]:
+    if dry_run is not None:
+        yield Verdict(names.REASON_WOULD_MOVE, dry_run.reason)
+    disabled = job.tracked.state.cpu.disabled
+    if resting := [disabled[name] for name in policies if name in disabled]:
         yield Verdict(names.REASON_RESTS, _listed(resting))
     reasons = _stood_down(job, signal)
     if policies and len(reasons) == len(policies):
@@ -90,7 +90,7 @@ def _of_cpu(
 
 def _stood_down(job: RunningJob, signal: JobSignal) -> dict[str, str]:
     """Return why policies leave the job alone for now, by the name of the policy."""
-    return {name: why for name in signal.policies if (why := record_of(job).stood_down.get(name))}
+    return {name: why for name in signal.policies if (why := record_of(job).ineligible.get(name))}
 
 
 def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:

@@ -151,13 +151,13 @@ class MoveExecutor(Executor):
         for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
                 answer = self._weighed(job, waits, now)
-                record_of(job).stays = record_of(job).would = None
+                record_of(job).stays = record_of(job).dry_run = None
                 if isinstance(answer, Proposal):
                     proposals[job.mode(MIGRATE)].append(answer)
                 else:
                     record_of(job).stays = answer
-        rests = now.monotonic - self._began < INTERVAL_SECONDS
-        acting = [] if self.changing or rests else proposals[Mode.ACT][:1]
+        disabled = now.monotonic - self._began < INTERVAL_SECONDS
+        acting = [] if self.changing or disabled else proposals[Mode.ACT][:1]
         return [*acting, *proposals[Mode.OBSERVE]]
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
@@ -168,7 +168,7 @@ class MoveExecutor(Executor):
             record_of(job).refused = None
             self._progress.await_checkpoint(job.uid, awaited=True)
         for proposal in chosen.observe:
-            record_of(self.jobs[proposal.job]).would = proposal
+            record_of(self.jobs[proposal.job]).dry_run = proposal
         if self.looks:
             for job in self.jobs.values():
                 with self.running.failures.about(job.tracked):
@@ -210,7 +210,7 @@ class MoveExecutor(Executor):
                 if self._is_free(job, now):
                     yield job
                 elif job.tracked.job.suspend:
-                    record_of(job).stays = record_of(job).would = None
+                    record_of(job).stays = record_of(job).dry_run = None
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that it may be moved."""

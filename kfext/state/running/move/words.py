@@ -27,6 +27,6 @@ def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdi
     if move.unfit is not None:
         yield move.unfit
     yield from why_not_saved(move, ready, change="a move", now=now)
-    if move.would is not None:
-        yield Verdict(names.REASON_WOULD_MIGRATE, f"it would be moved: {move.would.reason}")
+    if move.dry_run is not None:
+        yield Verdict(names.REASON_WOULD_MIGRATE, f"it would be moved: {move.dry_run.reason}")
     yield move.stays or Verdict(names.REASON_TOO_EARLY, "its place has not been checked yet")

@@ -64,7 +64,7 @@ class SizeExecutor(Executor):
         changing = job is not None and record_of(job).operation is not None
         stopped = bool(tracked.state.scale.cause) and tracked.job.suspend and tracked.job.held
         opted_out = self.running.settings_of(tracked).elastic is None
-        marked = bool(tracked.state.scale.rests) or (is_edited(tracked) and opted_out)
+        marked = bool(tracked.state.scale.disabled) or (is_edited(tracked) and opted_out)
         return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or marked
 
     def keeps_room(self, uid: str) -> bool:
@@ -103,7 +103,7 @@ class SizeExecutor(Executor):
         if self.looks:
             self._begin(chosen.act, at)
             for proposal in chosen.observe:
-                record_of(self.jobs[proposal.job]).would = proposal
+                record_of(self.jobs[proposal.job]).dry_run = proposal
             steps += self._rescaling.steps(now)
             for job in self.jobs.values():
                 with self.running.failures.about(job.tracked):

@@ -149,7 +149,7 @@ class ScaleProposals:
         """Return the growth of jobs, a few of many at a time."""
         proposals = []
         for job in self._turns[mode].some(jobs):
-            record_of(job).would = None
+            record_of(job).dry_run = None
             with self._running.failures.about(job.tracked):
                 if growth := self._search.growth(job, limit, now=now.wall):
                     proposals.append(growth)
@@ -159,9 +159,9 @@ class ScaleProposals:
         """Forget shown proposals, except the growth of observing jobs that have a later turn."""
         uids = {job.uid for job in observing}
         for job in self._jobs.values():
-            would = record_of(job).would
-            if would is not None and (job.uid not in uids or would.rank is Rank.RESCUE):
-                record_of(job).would = None
+            dry_run = record_of(job).dry_run
+            if dry_run is not None and (job.uid not in uids or dry_run.rank is Rank.RESCUE):
+                record_of(job).dry_run = None
 
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
         """Return the proposal that gives a job the size that it asked for, if there is room."""
@@ -208,7 +208,7 @@ class ScaleProposals:
     def _may_act(self, job: RunningJob) -> bool:
         return (
             job.mode(SCALE) is Mode.ACT
-            and not job.tracked.state.scale.rests
+            and not job.tracked.state.scale.disabled
             and not record_of(job).unfit
         )
 

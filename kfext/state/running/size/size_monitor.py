@@ -193,11 +193,13 @@ class SizeMonitor:
     def _rest(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
         """Yield the step that records that a job is left alone from now on, or no longer."""
         size, state = record_of(job), job.tracked.state
-        if state.scale.rests and self._running.settings_of(job.tracked).elastic is None:
+        if state.scale.disabled and self._running.settings_of(job.tracked).elastic is None:
             size.resting = ""
         if size.resting is not None and now.monotonic >= size.not_before:
             scale = replace(
-                size.remembered(state.scale, pause=job.restart.pause), rests=size.resting, cause=""
+                size.remembered(state.scale, pause=job.restart.pause),
+                disabled=size.resting,
+                cause="",
             )
             resting = replace(state, scale=scale)  # without a cause, so that no change is judged
             resting = (
@@ -233,7 +235,7 @@ class SizeMonitor:
             if grew:
                 size.unplaced = 0
             size.whole_at = at
-            self._progress.followed(job.uid).pace_anew(now.wall)
+            self._progress.followed(job.uid).restart_rate(now.wall)
             if starts_anew(job.tracked.job):
                 job.restart.at = at
             size.enter(Phase.MEASURING, at=at)

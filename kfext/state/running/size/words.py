@@ -32,15 +32,15 @@ def _of_size(
     size, sizes = record_of(job), record_of(job).sizes
     if size.operation is not None and (under_way := _under_way(job, size.operation)):
         yield under_way
-    if rests := job.tracked.state.scale.rests:
-        yield Verdict(names.REASON_RESTS, rests)
+    if disabled := job.tracked.state.scale.disabled:
+        yield Verdict(names.REASON_RESTS, disabled)
     if size.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, size.unfit)
     yield from why_not_saved(size, ready, change="another number of workers", now=now)
-    if size.would is not None and isinstance(would := size.would.change, Workers):
-        number = words.workers(would.workers)
+    if size.dry_run is not None and isinstance(dry_run := size.dry_run.change, Workers):
+        number = words.workers(dry_run.workers)
         message = f"it would get {number}"
-        if would.cause is Cause.GUARD:
+        if dry_run.cause is Cause.GUARD:
             message = f"it would go down to {number}, for a waiting job"
         yield Verdict(names.REASON_WOULD_SCALE, message)
     has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"

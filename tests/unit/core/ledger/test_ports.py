@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import plan_claims
-from kfext.core.ledger.ports import block, free_base, hosted, joins_block, offsets, port_claims
+from kfext.core.ledger.ports import block, free_base, hosted, offsets, port_claims, ports_available
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, job, ledger, node
@@ -183,7 +183,7 @@ def test_a_job_grows_within_its_block_of_ports(
     books.claim_all(port_claims(TFJOB, PLAN))
     for key, claim in others.items():
         books.claim(key, claim)
-    assert joins_block(TFJOB, larger.build(), PLAN, places=GROWN, ledger=books) is joins
+    assert ports_available(TFJOB, larger.build(), PLAN, places=GROWN, ledger=books) is joins
 
 
 def test_a_worker_that_torchrun_is_given_needs_the_first_port_on_its_node() -> None:
@@ -191,9 +191,9 @@ def test_a_worker_that_torchrun_is_given_needs_the_first_port_on_its_node() -> N
     on = {ReplicaKey("worker", index): name for index, name in enumerate("abc")}
     plan = replace(PLAN, assignment={key: on[key] for key, _ in two.replicas()})
     books = ledger(*map(node, "abc"))
-    assert joins_block(two, three, plan, places=on, ledger=books)
+    assert ports_available(two, three, plan, places=on, ledger=books)
     books.claim("another", held(20000, on="c"))
-    assert not joins_block(two, three, plan, places=on, ledger=books)
+    assert not ports_available(two, three, plan, places=on, ledger=books)
 
 
 def test_on_the_host_network_a_declared_port_is_one_of_the_node() -> None:

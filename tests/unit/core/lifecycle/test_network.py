@@ -12,7 +12,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.network import (
     MOST_COMPARED,
     MOST_NETWORK_POLICIES,
-    agents_alike,
+    agents_indistinguishable,
     bypassed,
     host_network_request,
     why_network,
@@ -311,7 +311,7 @@ AGENTS: dict[str, tuple[JobBuilder, Assignment, bool]] = {
 def test_agents_of_torchrun_on_one_node_take_each_other_for_themselves(
     made: JobBuilder, places: Assignment, alike: bool
 ) -> None:
-    assert bool(agents_alike(made.build(), places)) is alike
+    assert bool(agents_indistinguishable(made.build(), places)) is alike
 
 
 SELECTORS = {

@@ -43,7 +43,7 @@ from tests.unit.core.lifecycle.cases import (
 RESIZED = CpuState(
     asked={"worker": PodCpu(20, None)},
     written={"worker-0": (PodCpu(700, None),)},
-    rests={"shift": "why"},
+    disabled={"shift": "why"},
 )
 
 
@@ -223,7 +223,7 @@ STRIKES: dict[str, Case] = {
         workers(pinned="a"),
         state=JobState(strikes=2, cpu=RESIZED),
         more={"waited": 60.0, "colocation": "required"},
-        check=lambda step: step.state.cpu == CpuState(rests=RESIZED.rests),
+        check=lambda step: step.state.cpu == CpuState(disabled=RESIZED.disabled),
     ),
     "the third failure of a required job that Kueue started: never stopped by us": Case(
         DeleteUnbound,

@@ -79,7 +79,7 @@ RESIZED = CpuState(
     asked={"worker": PodCpu(1000, None)},
     written={"worker-0": (PodCpu(1500, None),)},
     by=frozenset({"resize"}),
-    rests={"shift": "it has shown no gain"},
+    disabled={"shift": "it has shown no gain"},
 )
 NO_PODS = {
     "metadata": {"namespace": "team", "name": "q"},
@@ -123,7 +123,7 @@ QUEUE: dict[str, Case] = {
         SaveState,
         three().suspended(),
         state=JobState(cpu=RESIZED),
-        check=lambda step: step.state.cpu == CpuState(rests=RESIZED.rests),
+        check=lambda step: step.state.cpu == CpuState(disabled=RESIZED.disabled),
     ),
     "a person is stopping such a job": Case(
         Wait,
@@ -135,7 +135,7 @@ QUEUE: dict[str, Case] = {
     "a person has stopped a job that a policy leaves alone": Case(
         Wait,
         three().suspended(),
-        state=JobState(cpu=CpuState(rests=RESIZED.rests)),
+        state=JobState(cpu=CpuState(disabled=RESIZED.disabled)),
         check=phase(SUSPENDED),
     ),
     "suspended by Kueue": Case(Wait, three().suspended().queued_by_kueue(), check=phase(SUSPENDED)),

@@ -48,7 +48,7 @@ OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
 def test_whom_kept_room_does_not_keep_out(
     made: JobBuilder, context: QueueContext, want: bool
 ) -> None:
-    found = replace(QUEUED, job=made.build(), context=context).open_claims
+    found = replace(QUEUED, job=made.build(), context=context).usable_claims
     assert found == (tuple(KEPT.claims) if want else ())
 
 

@@ -118,7 +118,7 @@ ONE_EACH: dict[str, tuple[JobBuilder, int]] = {
 
 @pytest.mark.parametrize(("made", "want"), ONE_EACH.values(), ids=ONE_EACH)
 def test_pods_with_a_common_term_need_a_node_each(made: JobBuilder, want: int) -> None:
-    assert gang(made.members()).one_each == want
+    assert gang(made.members()).max_anti_affine == want
     assert gang(made.members()).apart is (want > 1)
 
 

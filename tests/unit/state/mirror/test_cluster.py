@@ -75,7 +75,7 @@ def test_a_job_that_went_while_its_step_was_written_claims_nothing_after(
 def test_only_so_many_jobs_that_are_gone_are_remembered(cluster: Cluster) -> None:
     for number in range(20_000):
         cluster.forget_job(f"uid-{number}")
-    assert len(cluster._gone) <= 10_000
+    assert len(cluster._deleted_jobs) <= 10_000
 
 
 # --- order ------------------------------------------------------------------------------------

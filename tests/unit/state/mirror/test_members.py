@@ -23,17 +23,17 @@ def test_pods_are_found_by_their_job_until_they_are_removed() -> None:
 
 def test_pods_of_one_name_are_counted_while_none_of_them_is_being_deleted() -> None:
     members = Members()
-    assert members.namesakes(pod(ONE, "worker", 0)) == 0
+    assert members.duplicates(pod(ONE, "worker", 0)) == 0
     for uid in ("p0", "p1"):
         members.put(pod(ONE, "worker", 0, uid=uid))
         members.put(pod(ONE, "worker", 0, uid=uid, bound="a"))
     members.put(pod(ONE, "worker", 1, uid="p2"))
-    assert members.namesakes(pod(ONE, "worker", 0)) == 2
+    assert members.duplicates(pod(ONE, "worker", 0)) == 2
     members.put(pod(ONE, "worker", 0, uid="p0", deleting=True))
-    assert members.namesakes(pod(ONE, "worker", 0)) == 1
+    assert members.duplicates(pod(ONE, "worker", 0)) == 1
     for uid in ("p0", "p1"):
         members.remove(pod(ONE, "worker", 0, uid=uid))
-    assert members.namesakes(pod(ONE, "worker", 0)) == 0
+    assert members.duplicates(pod(ONE, "worker", 0)) == 0
 
 
 def test_a_newer_pod_takes_the_place_of_the_older() -> None:

@@ -522,7 +522,7 @@ def test_F6_without_the_right_it_is_tried_seldom() -> None:
         pytest.param("Error", False, id="so is what failed"),
     ],
 )
-def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, rests: bool) -> None:
+def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, disabled: bool) -> None:
     bed = contended()
     bed.faults.resize = refusing(why)
     bed.after(150)
@@ -530,8 +530,8 @@ def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, rests: bool) ->
     assert sizes[1] == ASKED < (sizes[0] or 0)
     bed.faults.resize = lambda _pod: None
     bed.after(300)
-    assert (bed.reason("short") == names.REASON_RESTS) is rests
-    assert (requests(bed)["short"] == ASKED) is rests
+    assert (bed.reason("short") == names.REASON_RESTS) is disabled
+    assert (requests(bed)["short"] == ASKED) is disabled
 
 
 def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:

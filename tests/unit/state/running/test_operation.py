@@ -130,7 +130,7 @@ def test_what_has_failed_is_undone_and_the_policy_rests() -> None:
     back = Trial(proposal("j"), before=(1.0,)).undo(seen(400))
     assert back is not None
     assert (back.job, back.policy, back.rank) == ("j", "resize", Rank.RESTORE)
-    assert back.rests == {"resize"}
+    assert back.disabled == {"resize"}
     assert back.stages == ((Size("j-0", 400),),)
 
 

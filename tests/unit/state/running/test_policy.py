@@ -18,9 +18,9 @@ DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, "none", {"depth"
     [
         pytest.param(job(policy="dream"), True, id="a job that opted in"),
         pytest.param(job(policy="resize"), False, id="a job that opted in to another policy"),
-        pytest.param(job(policy="dream", rests=frozenset(["dream"])), False, id="it rests"),
+        pytest.param(job(policy="dream", disabled=frozenset(["dream"])), False, id="it rests"),
         pytest.param(
-            job(policy="dream", rests=frozenset(["other"])), True, id="another policy rests"
+            job(policy="dream", disabled=frozenset(["other"])), True, id="another policy rests"
         ),
     ],
 )

@@ -41,14 +41,14 @@ def test_what_the_user_wrote_is_given_back() -> None:
         pod("as-written", limit=400, user_limit=400),
         pod("without"),
     )
-    back = restore_proposal("resize", of, reason="why", rests={"resize"})
+    back = restore_proposal("resize", of, reason="why", disabled={"resize"})
     assert back is not None
     assert back.stages == (
         (Size("raised", 400), Size("favoured", request=20)),
         (Size("capped", 400), Size("gave-way", request=20)),
     )
     assert (back.rank, back.measure, back.reason) == (Rank.RESTORE, None, "why")
-    assert back.rests == {"resize"}
+    assert back.disabled == {"resize"}
 
 
 def test_a_guaranteed_pod_gets_its_request_back_as_well() -> None:
@@ -67,10 +67,10 @@ def test_there_is_nothing_to_give_back_to_pods_as_the_user_wrote_them() -> None:
 
 def test_a_policy_comes_to_rest_although_there_is_nothing_to_give_back() -> None:
     of = job("j", pod("a", limit=400, user_limit=400))
-    back = restore_proposal("resize", of, reason="why", rests={"resize"})
+    back = restore_proposal("resize", of, reason="why", disabled={"resize"})
     assert back is not None
     assert back.stages == ()
-    assert back.rests == {"resize"}
+    assert back.disabled == {"resize"}
 
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
@@ -125,7 +125,7 @@ def test_what_is_only_shown_keeps_nothing_from_acting() -> None:
     [
         pytest.param(job("j", mode=Mode.OFF), id="switched off"),
         pytest.param(job("j", policy="shift"), id="not opted in"),
-        pytest.param(job("j", rests=frozenset(["resize"])), id="the policy rests"),
+        pytest.param(job("j", disabled=frozenset(["resize"])), id="the policy rests"),
         pytest.param(job("j", mode=Mode.OBSERVE), id="only shown"),
     ],
 )

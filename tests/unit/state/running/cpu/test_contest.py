@@ -15,9 +15,9 @@ from kfext.state.running.cpu.contest import (
     LEAST_REQUEST,
     Contest,
     Part,
+    all_prioritised,
     contests,
     fair_ends,
-    favourites,
     share_out,
 )
 from kfext.state.running.signals import JobSignal, Sharer, Signals
@@ -41,8 +41,8 @@ def contest(*jobs: JobSignal, headroom: dict[str, int] | None = None, **node: An
     return replace(contests(here)[NODE], of=replace(here.nodes[NODE], **node))
 
 
-def requests(of: Contest, favourite: str) -> dict[str, int]:
-    first = next((job for job in of.jobs if job.uid == favourite), None)
+def requests(of: Contest, prioritised: str) -> dict[str, int]:
+    first = next((job for job in of.jobs if job.uid == prioritised), None)
     return of.requests(first, of.jobs)
 
 
@@ -72,20 +72,20 @@ FIRST: dict[str, tuple[list[JobSignal], str | None]] = {
 @pytest.mark.parametrize(("jobs", "want"), FIRST.values(), ids=FIRST)
 def test_the_favourite_of_a_node(jobs: list[JobSignal], want: str | None) -> None:
     of = {NODE: contest(*jobs)}
-    found = favourites(of, jobs).get(NODE)
+    found = all_prioritised(of, jobs).get(NODE)
     assert (found and found.uid) == want
 
 
 def test_jobs_that_have_ended_count_in_the_order() -> None:
     """Without the job that is gone, the old job would have been ahead of the new job."""
     jobs = [ends("old", 140.0, created=0.0), ends("new", 50.0, created=100.0)]
-    assert favourites({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
+    assert all_prioritised({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
     gone = contest(*jobs, gone=(Sharer("gone", 0.0, 90.0),))
-    assert favourites({NODE: gone}, jobs)[NODE].uid == "new"
+    assert all_prioritised({NODE: gone}, jobs)[NODE].uid == "new"
 
 
 def test_only_candidates_are_favoured() -> None:
-    assert favourites({NODE: contest(A, B)}, [B])[NODE].uid == "b"
+    assert all_prioritised({NODE: contest(A, B)}, [B])[NODE].uid == "b"
 
 
 CLOSED: dict[str, tuple[list[JobSignal], dict[str, Any]]] = {
@@ -100,7 +100,7 @@ CLOSED: dict[str, tuple[list[JobSignal], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("jobs", "node"), CLOSED.values(), ids=CLOSED)
 def test_a_node_has_no_favourite_while(jobs: list[JobSignal], node: dict[str, Any]) -> None:
-    assert favourites({NODE: contest(*jobs, **node)}, jobs) == {}
+    assert all_prioritised({NODE: contest(*jobs, **node)}, jobs) == {}
 
 
 def spread(uid: str, left: float) -> JobSignal:
@@ -111,7 +111,7 @@ def spread(uid: str, left: float) -> JobSignal:
 def test_a_job_with_a_raise_that_shows_no_end_keeps_it_from_no_other_job_for_long() -> None:
     silent = ends("b", math.inf, request=500, user_request=100)
     late = replace(silent, followed=300.0)
-    assert favourites({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
+    assert all_prioritised({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
 
 
 def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
@@ -142,7 +142,7 @@ SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {
 @pytest.mark.parametrize(("jobs", "want"), SEVERAL_NODES.values(), ids=SEVERAL_NODES)
 def test_a_job_on_several_nodes_is_favoured_on(jobs: list[JobSignal], want: dict[str, str]) -> None:
     of = contests(signals(*jobs, allocatable=SIZE))
-    assert {node: job.uid for node, job in favourites(of, jobs).items()} == want
+    assert {node: job.uid for node, job in all_prioritised(of, jobs).items()} == want
 
 
 # --- what each job requests -----------------------------------------------------------------------
@@ -275,7 +275,7 @@ def any_contest(draw: st.DrawFn) -> Signals:
 @given(any_contest())
 def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signals) -> None:
     (of,) = contests(here).values()
-    first = favourites({NODE: of}, here.jobs).get(NODE)
+    first = all_prioritised({NODE: of}, here.jobs).get(NODE)
     wanted = of.requests(first, here.jobs)
     asked = {job.uid: of.asked(job) for job in here.jobs}
     assert sum(wanted.values()) <= max(sum(asked.values()), of.of.allocatable)

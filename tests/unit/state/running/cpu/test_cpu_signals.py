@@ -139,12 +139,12 @@ def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:
 def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
     bed = TwoWorkers()
     bed.job.chosen = {"resize": PolicyChoice()}
-    bed.job.tracked.state = JobState(cpu=CpuState(rests={"shift": "why"}))
+    bed.job.tracked.state = JobState(cpu=CpuState(disabled={"shift": "why"}))
     cpu_record(bed.job).history.rate = 2.0
     reported = Reported(Progress(), growth=0.4, state=GrowthState.COMPLETING)
     seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=True)
     assert (seen.uid, seen.growth, seen.state) == ("uid-1", 0.4, GrowthState.COMPLETING)
-    assert (seen.rests, seen.rate, seen.in_flight) == (frozenset({"shift"}), 2.0, True)
+    assert (seen.disabled, seen.rate, seen.in_flight) == (frozenset({"shift"}), 2.0, True)
     assert seen.policies == {"resize": PolicyChoice()}
 
 

@@ -31,7 +31,7 @@ def test_a_trial_ends_with_a_gain() -> None:
 def test_a_trial_without_a_gain_is_to_be_undone_until_that_begins() -> None:
     record, undone = after([400] * (WINDOWS + 1))
     (back,) = undone
-    assert (back.job, back.rank, back.rests) == ("j", Rank.RESTORE, {"shift"})
+    assert (back.job, back.rank, back.disabled) == ("j", Rank.RESTORE, {"shift"})
     assert record.trial is not None
 
 

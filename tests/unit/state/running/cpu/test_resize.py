@@ -169,13 +169,13 @@ def test_a_job_that_observes_gives_nothing() -> None:
 @pytest.mark.parametrize("qos", [QoS.GUARANTEED, QoS.BEST_EFFORT])
 def test_a_pod_that_is_not_burstable_stands_down_with_the_reason(qos: QoS) -> None:
     found = RESIZE.propose(here(ends("a", 50.0, qos=qos), ends("b", 90.0), free=800))
-    assert f"is {qos}" in found.stood_down["a"]
+    assert f"is {qos}" in found.ineligible["a"]
     assert sizes(found) == {"b-0": 820}
 
 
 def test_a_job_that_shows_no_progress_says_so() -> None:
     found = RESIZE.propose(here(ends("a", None, unread="no lines"), ends("b", 9.0), free=800))
-    assert found.stood_down == {"a": "no lines"}
+    assert found.ineligible == {"a": "no lines"}
     assert sizes(found) == {"b-0": 820}, "the others go on"
 
 

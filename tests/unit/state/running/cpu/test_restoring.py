@@ -78,9 +78,9 @@ def test_a_pod_without_a_known_container_is_not_noted() -> None:
 
 
 def test_the_rest_of_the_state_stays() -> None:
-    before = CpuState(rests={"shift": "why"}, by=frozenset({"shift"}))
+    before = CpuState(disabled={"shift": "why"}, by=frozenset({"shift"}))
     after = noted(before, [(running(0, 1000), CpuSize(350))], by=BY)
-    assert (after.rests, after.by) == (before.rests, BY)
+    assert (after.disabled, after.by) == (before.disabled, BY)
 
 
 requests = st.integers(1, 2000)
@@ -167,7 +167,7 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
     "the job has opted out": ({"chosen": {}}, "resize may not act"),
     "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
-    "the policy rests": ({"recorded": state(rests=RESTS)}, "resize may not act"),
+    "the policy rests": ({"recorded": state(disabled=RESTS)}, "resize may not act"),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
     "a pod waits for what its raise takes": ({"awaited": True}, "needs what is free on n1"),
 }
@@ -180,12 +180,12 @@ def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None
     assert back.stages == ((Size("worker-0", request=REQUEST),),)
     assert (back.rank, back.measure) == (Rank.RESTORE, None)
     assert why in back.reason
-    assert not back.rests
+    assert not back.disabled
 
 
 LEFT: dict[str, dict[str, Any]] = {
     "the policy may act": {},
-    "another that rests has not written it": {"recorded": state(rests={"shift": "why"})},
+    "another that rests has not written it": {"recorded": state(disabled={"shift": "why"})},
     "another is switched off": {"chosen": {"resize": ACTS}},
     "kfext has written the request of another pod alone": {
         "request": REQUEST,
@@ -224,7 +224,7 @@ def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
 def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
     back = found(undo=("resize", INFEASIBLE))
     assert back is not None
-    assert back.rests == {"resize"}
+    assert back.disabled == {"resize"}
 
 
 HANDS: dict[str, dict[str, Any]] = {
@@ -239,7 +239,7 @@ def test_after_a_hand_of_others_every_policy_rests_and_the_cpu_of_theirs_stays(
 ) -> None:
     back = found(**case)
     assert back is not None
-    assert back.rests == {"resize", "shift"}
+    assert back.disabled == {"resize", "shift"}
     assert back.stages == ()
     assert "is the new wish" in back.reason
 
@@ -254,7 +254,7 @@ def test_a_request_of_the_users_that_kfext_never_replaced_is_of_no_other_hand() 
     "case",
     [
         pytest.param(
-            {"recorded": state(rests=dict.fromkeys(["resize", "shift"], "why"))}, id="once"
+            {"recorded": state(disabled=dict.fromkeys(["resize", "shift"], "why"))}, id="once"
         ),
         pytest.param({"chosen": {}}, id="not for a job that has opted out"),
     ],

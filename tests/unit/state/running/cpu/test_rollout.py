@@ -16,7 +16,7 @@ from tests.unit.state.two_workers import GROW, SHRINK, TWO_STAGES, TwoWorkers
 FORBIDDEN = 'pods "x" is forbidden: User "kfext" cannot patch resource "pods/resize"'
 BEYOND = "maximum cpu usage per Container is 500m, but limit is 600m"
 TRIAL = Trial(TWO_STAGES, before=(1.0,))
-RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE, rests=frozenset({"resize"}))
+RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE, disabled=frozenset({"resize"}))
 
 
 def limits(step: Resize | None) -> list[int | None]:
@@ -174,7 +174,7 @@ def test_an_operation_without_sizes_ends_when_it_is_written() -> None:
     bed = TwoWorkers()
     step = bed.begin(RESTS)
     assert step is not None
-    assert (step.sizes, step.state.cpu.rests) == ((), {"resize": "a reason"})
+    assert (step.sizes, step.state.cpu.disabled) == ((), {"resize": "a reason"})
     bed.write(step)
     assert cpu_record(bed.job).operation is None
 
@@ -213,11 +213,11 @@ def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
 
 def test_the_rest_of_the_state_of_a_job_stays() -> None:
     bed = TwoWorkers()
-    bed.job.tracked.state = JobState(strikes=2, cpu=CpuState(rests={"shift": "why"}))
+    bed.job.tracked.state = JobState(strikes=2, cpu=CpuState(disabled={"shift": "why"}))
     step = bed.begin(RESTS)
     assert step is not None
     assert step.state.strikes == 2
-    assert step.state.cpu.rests == {"shift": "why", "resize": "a reason"}
+    assert step.state.cpu.disabled == {"shift": "why", "resize": "a reason"}
     forgotten = bed.resizing.forget(bed.job)
     assert (forgotten.sizes, forgotten.state) == ((), JobState(strikes=2))
 

@@ -229,7 +229,7 @@ def test_what_cannot_be_shifted_stands_down_with_the_reason(
 ) -> None:
     found = advice(*pods)
     assert found.proposals == ()
-    assert why in found.stood_down["j"]
+    assert why in found.ineligible["j"]
 
 
 @st.composite

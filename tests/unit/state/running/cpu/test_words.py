@@ -41,10 +41,10 @@ def bed_of(state: CpuState | None = None) -> TwoWorkers:
 
 
 def shown(
-    bed: TwoWorkers, *, would: bool = False, decided: bool = True, paused: bool = False
+    bed: TwoWorkers, *, dry_run: bool = False, decided: bool = True, paused: bool = False
 ) -> ConditionStatus | None:
     job, _ = bed.signals()
-    proposed = proposal("uid-1", reason="it would move") if would else None
+    proposed = proposal("uid-1", reason="it would move") if dry_run else None
     return cpu_shown(bed.job, job, proposed, decided=decided, paused=paused)
 
 
@@ -64,26 +64,26 @@ def is_unfit(running: RunningJob) -> None:
     cpu_record(running).unfit = "Kueue manages it"
 
 
-def rests(running: RunningJob) -> None:
+def disabled(running: RunningJob) -> None:
     running.tracked.state = JobState(
-        cpu=CpuState(rests={"resize": "its budget", "shift": "by hand"})
+        cpu=CpuState(disabled={"resize": "its budget", "shift": "by hand"})
     )
 
 
 def one_rests(running: RunningJob) -> None:
-    running.tracked.state = JobState(cpu=CpuState(rests={"resize": "its budget"}))
+    running.tracked.state = JobState(cpu=CpuState(disabled={"resize": "its budget"}))
 
 
 def stands_down(running: RunningJob) -> None:
-    cpu_record(running).stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
+    cpu_record(running).ineligible = {"resize": "not Burstable", "shift": "not Burstable"}
 
 
 def one_stands_down(running: RunningJob) -> None:
-    cpu_record(running).stood_down = {"resize": "not Burstable", "shift": ""}
+    cpu_record(running).ineligible = {"resize": "not Burstable", "shift": ""}
 
 
 def is_unread(running: RunningJob) -> None:
-    cpu_record(running).stood_down = {"resize": "metrics is off"}
+    cpu_record(running).ineligible = {"resize": "metrics is off"}
     cpu_record(running).unread = "metrics is off"
 
 
@@ -94,10 +94,10 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
         names.REASON_RESIZE_REFUSED,
         "beyond the quota",
     ),
-    "what is moved": ([is_moved, rests], names.REASON_CPU_MOVED, "a reason"),
-    "what is restored": ([is_restored, rests], names.REASON_CPU_RESTORED, "a reason"),
+    "what is moved": ([is_moved, disabled], names.REASON_CPU_MOVED, "a reason"),
+    "what is restored": ([is_restored, disabled], names.REASON_CPU_RESTORED, "a reason"),
     "why no policy looks at it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
-    "all that rests": ([rests, stands_down], names.REASON_RESTS, "its budget; by hand"),
+    "all that rests": ([disabled, stands_down], names.REASON_RESTS, "its budget; by hand"),
     "one policy that rests": ([one_rests], names.REASON_RESTS, "its budget"),
     "why all leave it alone, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
     "that its progress is not known": ([], names.REASON_TOO_EARLY, "its progress"),
@@ -159,7 +159,7 @@ def test_what_was_refused_is_shown_while_it_is_not_tried_again() -> None:
 
 
 def test_what_would_be_done_is_shown_before_what_is_too_early() -> None:
-    found = shown(bed_of(), would=True)
+    found = shown(bed_of(), dry_run=True)
     assert found == ConditionStatus(
         holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move")
     )

@@ -48,17 +48,17 @@ def unfit(running: RunningJob) -> RunningJob:
     return running
 
 
-RESTING = JobState(scale=ScaleState(rests="another client set 4"))
+RESTING = JobState(scale=ScaleState(disabled="another client set 4"))
 
 
 @dataclass(frozen=True)
 class Case:
-    """`reason`: that is shown of a job. `would`: that a policy which observes would do."""
+    """`reason`: that is shown of a job. `dry_run`: that a policy which observes would do."""
 
     running: RunningJob
     reason: str
     ready: Readiness = Readiness.READY
-    would: str = ""
+    dry_run: str = ""
     holds: bool = False
 
 
@@ -84,10 +84,10 @@ CASES: dict[str, Case] = {
     "it cannot be scaled any more, and was refused a moment ago": Case(
         unfit(refused(until=60.0)), names.REASON_STANDS_DOWN
     ),
-    "it would be": Case(scaled(), names.REASON_WOULD_SCALE, would="get 5 workers"),
+    "it would be": Case(scaled(), names.REASON_WOULD_SCALE, dry_run="get 5 workers"),
     "it has saved nothing": Case(scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER),
     "it would be if it had saved": Case(
-        scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, would="get 5 workers"
+        scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, dry_run="get 5 workers"
     ),
 }
 
@@ -95,13 +95,13 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_shown(case: Case) -> None:
     running, reason = case.running, case.reason
-    if case.would:
-        size_record(running).would = workers_proposal(
+    if case.dry_run:
+        size_record(running).dry_run = workers_proposal(
             running.uid, Workers(Cause.GROWTH, 5), "there is room"
         )
     found = size_shown(running, case.ready, now=40.0)
     assert (found.holds, found.verdict.reason) == (case.holds, reason)
-    assert case.would in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
+    assert case.dry_run in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
     assert reason in SCALED.reasons
 
 
