@@ -172,7 +172,8 @@ class Gang:
 
     `managed`: whether its namespace is opted in, `operated` whether the operator runs it, `kueue`
     whether it bears Kueue's label, so that kfext may not suspend it, `autoscaled` whether a
-    HorizontalPodAutoscaler scales it. `fewest`: with how few workers it trains, 0 if only whole.
+    HorizontalPodAutoscaler scales it, to `most_autoscaled` workers at most, whatever a person sets.
+    `fewest`: with how few workers it trains, 0 if only whole.
     """
 
     uid: str
@@ -191,6 +192,7 @@ class Gang:
     operated: bool = True
     kueue: bool = False
     autoscaled: bool = False
+    most_autoscaled: int = 0
     fewest: int = 0
 
     @property

@@ -125,7 +125,8 @@ class Sizes:
             self.left_alone.discard(gang.uid)
         else:
             self.servers.setdefault(gang.uid, servers_of(gang))
-            if now.workers != before.workers and not (_edited(before, now) or before.suspended):
+            by_others = _edited(before, now) or _capped(gang, before, now)
+            if now.workers != before.workers and not (by_others or before.suspended):
                 # It came at some time since the last look: under load that may be long ago.
                 self._take_change(gang, before, now, at, unsaved=before.at - saved_at)
         self.largest[gang.uid] = max(now.workers, self.largest.get(gang.uid, 0))
@@ -216,6 +217,11 @@ def has_opted_in(gang: Gang) -> bool:
     """Say whether kfext may scale a job while it runs: nothing else does, and it was asked to."""
     elsewhere = gang.kueue or gang.autoscaled or gang.released
     return gang.managed and gang.operated and not elsewhere and allowed(gang) is not None
+
+
+def _capped(gang: Gang, before: _Seen, now: _Seen) -> bool:
+    """Say whether a HorizontalPodAutoscaler took a job back to its most workers."""
+    return gang.autoscaled and now.workers == gang.most_autoscaled < before.workers
 
 
 def _edited(before: _Seen, now: _Seen) -> bool:

@@ -69,7 +69,7 @@ def gang_of(
 ) -> Gang:
     """Return a job with its pods; a view of an earlier job of the name counts as none."""
     metadata, spec = raw["metadata"], raw["spec"]
-    policy = spec.get("runPolicy", {})
+    policy, elastic = spec.get("runPolicy", {}), spec.get("elasticPolicy") or {}
     replicas = spec.get("pytorchReplicaSpecs") or spec.get("tfReplicaSpecs") or {}
     conditions = (raw.get("status") or {}).get("conditions") or ()
     mine = view and view.get("spec", {}).get("job", {}).get("uid") == metadata["uid"]
@@ -89,7 +89,8 @@ def gang_of(
         managed=managed,
         operated=policy.get("managedBy", _OPERATOR) == _OPERATOR,
         kueue=_QUEUE in (metadata.get("labels") or {}),
-        autoscaled=bool((spec.get("elasticPolicy") or {}).get("metrics")),
+        autoscaled=bool(elastic.get("metrics")),
+        most_autoscaled=int(elastic.get("maxReplicas") or 0) if elastic.get("metrics") else 0,
         fewest=_fewest(spec, replicas),
     )
 

@@ -69,7 +69,7 @@ def sized(
     )
     made["metadata"]["annotations"] |= {BY_HAND: str(by_hand)} if by_hand else {}
     if autoscaled:
-        made["spec"]["elasticPolicy"] = {"metrics": [{"type": "Resource"}]}
+        made["spec"]["elasticPolicy"] = {"metrics": [{"type": "Resource"}], "maxReplicas": 4}
     specs = made["spec"]["pytorchReplicaSpecs"]
     specs |= {
         type_: {**specs["Worker"], "replicas": count} for type_, count in (servers or {}).items()
@@ -237,3 +237,11 @@ SILENCE = {
 @pytest.mark.parametrize(("first", "last", "wrong"), SILENCE.values(), ids=SILENCE)
 def test_silence_about_a_size(first: Raw, last: Raw, *, wrong: bool) -> None:
     assert silent(first, last) is wrong
+
+
+def test_an_autoscaler_may_take_a_job_back_to_its_most_workers() -> None:
+    wanted = sized(6, by_hand=6, autoscaled=True)
+    capped, lower = sized(4, by_hand=6, autoscaled=True), sized(3, by_hand=6, autoscaled=True)
+    looks = ((0.0, wanted, ()), (LATER, wanted, ()))
+    assert judged(*looks, (LATER + 20, capped, ())) == set()
+    assert "scaled_unasked" in judged(*looks, (LATER + 20, lower, ()))
