@@ -22,6 +22,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan, shares_gpus
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED
@@ -145,9 +146,9 @@ class TrackedJob:
             RESIZED: state.cpu != CpuState(),
         }
         if self.phase is not None:
-            shown[SCALED] |= settings.elastic is not None
-            shown[MOVED] |= settings.migrate != NEVER
-            shown[RESIZED] |= settings.resize is not Resize.OFF
+            shown[SCALED] |= settings.elastic is not None and _on(settings, "scale")
+            shown[MOVED] |= settings.migrate != NEVER and _on(settings, "migrate")
+            shown[RESIZED] |= settings.resize is not Resize.OFF and _on(settings, "resize", "shift")
         shown[RESIZED] &= not job.suspend
         return frozenset(type_ for type_, is_shown in shown.items() if is_shown)
 
@@ -247,6 +248,11 @@ class TrackedJob:
         )
         self.not_before = at + pause
         return pause
+
+
+def _on(settings: Settings, *policies: str) -> bool:
+    """Return whether the administrator lets any of these policies visit a job that opted in."""
+    return any(settings.choice(name, Mode.ACT).mode is not Mode.OFF for name in policies)
 
 
 class Failures:

@@ -12,6 +12,7 @@ from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
+from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MoveState
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, Failures, TrackedJob
@@ -162,6 +163,9 @@ def test_a_process_that_is_to_end_ends(tracked: TrackedJob) -> None:
 
 ALL = {names.SCALED, names.MOVED, names.RESIZED}
 OPTED = Settings(elastic=Range(1, 4), resize=Resize.CPU, migrate="checkpointed")
+FORBIDDEN = replace(
+    OPTED, companion={name: PolicyChoice(Mode.OFF) for name in ("scale", "resize", "shift")}
+)
 OWED = JobState(
     asked=4,
     cpu=CpuState(by=frozenset({"shift"})),
@@ -170,6 +174,7 @@ OWED = JobState(
 SHOWN: dict[str, tuple[Settings, JobState, dict[str, object], set[str]]] = {
     "none without settings": (Settings(), JobState(), {}, set()),
     "changes that it opted in to": (OPTED, JobState(), {}, ALL),
+    "none that an administrator switched off": (FORBIDDEN, JobState(), {}, {names.MOVED}),
     "none before kfext handles it": (OPTED, JobState(), {"phase": None}, set()),
     "changes that kfext has to revert": (Settings(), OWED, {"phase": None}, ALL),
     "no CPU while it is suspended": (OPTED, JobState(), {"suspend": True}, ALL - {names.RESIZED}),
