@@ -65,9 +65,10 @@ class Asking:
 
         Raises AssertionError.
         """
-        known = ("exceeded quota", REFUSAL)
-        quota = answer.status == 403 and any(phrase in answer.message for phrase in known)
-        if not answer.ok and answer.status not in _GONE and not quota:
+        # A pod is not resized if its node has gone.
+        known = ("exceeded quota", REFUSAL, "not found")
+        refused = answer.status == 403 and any(phrase in answer.message for phrase in known)
+        if not answer.ok and answer.status not in _GONE and not refused:
             raise AssertionError(f"{path}: {answer.status} {answer.message}")
         return answer.ok
 
