@@ -22,7 +22,7 @@ from tests.builders import node, using
 from tests.builders import pod as pod_of
 
 BOUNDED = {
-    "_gone",  # 10,000 uids, for answers that come late
+    "_deleted_jobs",  # 10,000 uids, for answers that come late
     "_known",  # what did not fit, until capacity comes free
     "_nowhere",
     "_masks",

@@ -122,14 +122,14 @@ def test_micro_steps_that_end_long_after_the_gate_is_shut_hide_no_loss(
     ],
 )
 def test_who_rests_now_and_then_has_to_keep_within_the_budget_all_the_same(
-    works: float, disabled: float, *, shut: bool
+    works: float, rests: float, *, shut: bool
 ) -> None:
     shared = card(0.8, looks=False)
     while shared.now < 600:
         shared.wants = True
         shared.run(works)
         shared.wants = False
-        shared.run(disabled)
+        shared.run(rests)
     assert (shared.ruling.times_shut > 0) is shut
 
 

@@ -258,11 +258,11 @@ def test_who_is_alone_works_all_the_time_and_owes_nothing_for_it() -> None:
     for name in ("a", "b"):
         dispatcher.turns.set(name, share=0.5, now=0.0)
     works = Activity(wants=True, begun=True, used=_LOOK)
-    disabled = Activity(wants=False, begun=False, used=0.0)
+    rests = Activity(wants=False, begun=False, used=0.0)
     looks = 0
     while looks < 200:
         looks += 1
-        dispatcher.look({"a": works, "b": disabled}, now=looks * _LOOK)
+        dispatcher.look({"a": works, "b": rests}, now=looks * _LOOK)
         assert dispatcher.holder == "a"
     had = []
     while looks < 240:

@@ -515,7 +515,7 @@ def test_F6_without_the_right_it_is_tried_seldom() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "rests"),
+    ("why", "disabled"),
     [
         pytest.param("Infeasible", True, id="what can never be is given up"),
         pytest.param("Deferred", False, id="what is deferred is tried again"),
