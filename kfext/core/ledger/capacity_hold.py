@@ -4,7 +4,7 @@ A pod that exists, pinned or bound, claims for itself (core.ledger.claims) and n
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,11 +35,11 @@ class Hold:
     """Capacity that is kept for a job.
 
     `job`: the uid of the job.
-    `claims`: the claims on the ledger, by their keys.
+    `claims`: the claims on the ledger, by their keys; a pod takes over the claim of its plan.
     `until`: when it is expected to end, in epoch seconds; infinite if that is unknown.
     """
 
     kind: HoldKind
     job: str
-    claims: Mapping[Hashable, Claim]
+    claims: dict[Hashable, Claim]
     until: float = math.inf

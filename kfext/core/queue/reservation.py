@@ -49,7 +49,7 @@ class Reservation(Hold):
         return ends is not None and math.isfinite(self.until) and ends <= self.until
 
 
-def kept_claims(job_uid: str, kept: Mapping[str, Resources]) -> Mapping[Hashable, Claim]:
+def kept_claims(job_uid: str, kept: Mapping[str, Resources]) -> dict[Hashable, Claim]:
     """Return the claims of a reservation that keeps such amounts of nodes."""
     return {
         ("reserved", node): Claim(node=node, requests=amounts, job=job_uid, kept=True)

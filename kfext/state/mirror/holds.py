@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from kfext.core.ledger.capacity_hold import Hold, HoldKind
 from kfext.core.ledger.cards import kept_requests
@@ -54,7 +53,7 @@ class Holds:
     def hold_plan(self, uid: str, claims: Mapping[Hashable, Claim]) -> None:
         """Hold what the plan of a job claims, which may be nothing."""
         before = self._plans.pop(uid, None)
-        hold = Hold(kind=HoldKind.PLAN, job=uid, claims=claims) if claims else None
+        hold = Hold(kind=HoldKind.PLAN, job=uid, claims=dict(claims)) if claims else None
         if hold is not None:
             self._plans[uid] = hold
         self._claim(before, hold)
@@ -62,9 +61,7 @@ class Holds:
     def hand_over(self, uid: str, key: Hashable, *, to: Hashable) -> None:
         """Drop a claim of the plan of a job, if it has it; the claim `to` has its capacity now."""
         hold = self._plans.get(uid)
-        if hold is not None and key in hold.claims:
-            claims = {other: claim for other, claim in hold.claims.items() if other != key}
-            self._plans[uid] = replace(hold, claims=claims)
+        if hold is not None and hold.claims.pop(key, None) is not None:
             self._ledger.hand_over(key, to=to)
 
     # --- the reservation ------------------------------------------------------------------------

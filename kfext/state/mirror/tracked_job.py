@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kfext.core.elastic import with_workers
+from kfext.core.elastic import scales, with_workers
 from kfext.core.lifecycle.capacity import NEVER_FITS
 from kfext.core.lifecycle.situation import queued_since
 from kfext.core.lifecycle.steps import (
@@ -146,7 +146,7 @@ class TrackedJob:
             RESIZED: state.cpu != CpuState(),
         }
         if self.phase is not None:
-            shown[SCALED] |= settings.elastic is not None and _on(settings, "scale")
+            shown[SCALED] |= scales(settings) is not Mode.OFF
             shown[MOVED] |= settings.migrate != NEVER and _on(settings, "migrate")
             shown[RESIZED] |= settings.resize is not Resize.OFF and _on(settings, "resize", "shift")
         shown[RESIZED] &= not job.suspend

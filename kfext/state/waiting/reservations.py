@@ -78,7 +78,8 @@ class ReservationManager:
             awaited = (self._cluster.jobs.get(uid) for uid in self.kept.waits_for)
             ends = (self._durations.expected_end(other.job, now=now) for other in awaited if other)
             until = max((math.inf if end is None else end for end in ends), default=math.inf)
-            self._holds.reserve(replace(self.kept, until=until))
+            if until != self.kept.until:
+                self._holds.reserve(replace(self.kept, until=until))
 
     @property
     def may_search(self) -> bool:
