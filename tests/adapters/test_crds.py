@@ -91,7 +91,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "placement.topologyKeys": [["topology.kubernetes.io/zone", "rack"]],
     "placement.assumedBurst": [0, 8, "4", "0.5", "500m"],
     "network.portRange": ["20000-29999", "1024-1024", "61000-65535"],
-    "companion.resize": [{"mode": "observe", "parameters": {"change": 0.1, "interval": 30}}],
+    "companion.resize": [{"mode": "observe"}],
     "companion.scale.parameters": [{"wait": 5, "rest": 90.5, "ceiling": 1, "acrossNamespaces": 0}],
 }
 

@@ -31,7 +31,7 @@ def test_a_favourite_is_known_before_its_use_is_measured() -> None:
     seed = 8  # the first job has far less to do than the second
     cluster = Cluster(WORLDS["node-3"](seed), seed)
     cluster.driver.measure = lambda _pod: None
-    cluster.at(45)
+    cluster.at(50)  # the first look of kfext that knows the length of both jobs
     raised = [written.job for written in cluster.driver.written if _resizes(written)]
     assert raised == ["job-0"]
 
