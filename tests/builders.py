@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from kfext import names
 from kfext.core.ledger.claim import Claim
@@ -31,7 +31,7 @@ from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.quantity import parse_resources
 from kfext.state.planner.planner import Planner
-from kfext.state.running.loop import ChangeLoop
+from kfext.state.running.executor import Executor
 
 Raw = dict[str, Any]
 
@@ -66,6 +66,9 @@ def requests(
 def extended(amounts: dict[str, str]) -> dict[str, str]:
     """The extended resources in a resource list."""
     return {name: amount for name, amount in amounts.items() if "/" in name}
+
+
+E = TypeVar("E", bound=Executor)
 
 
 class JobBuilder:
@@ -395,8 +398,8 @@ def situation_of(
     )
 
 
-def loop_of(planner: Planner) -> ChangeLoop:
-    """Return the loop over running jobs, once a job has asked for a change."""
-    loop = planner.companion.loop
-    assert loop is not None, "no job asks for a change"
-    return loop
+def executor_of(planner: Planner, kind: type[E]) -> E:
+    """Return an executor of the companion, once a job has asked for its kind of change."""
+    executor = planner.companion.executors[kind.condition.type]
+    assert isinstance(executor, kind)
+    return executor

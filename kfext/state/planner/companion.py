@@ -1,24 +1,42 @@
-"""The companion: it changes running jobs. It sleeps until a job asks for a change.
+"""The companion: it changes running jobs.
 
-A job asks by its settings, or by the marks of a change that an earlier controller made.
+An executor carries out each kind of change. It is made when the first job asks for the kind: by its
+settings, or by the marks of a change that an earlier controller made. Each turn: operations go on,
+policies propose, one choice is made for all, and the chosen proposals begin, at most one for each
+job. Only jobs with running pods change, so no placement waits.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
+from kfext.names import MOVED, RESIZED, SCALED
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.executor import Steps
-from kfext.state.running.loop import ChangeLoop
-from kfext.state.running.running_jobs import News
+from kfext.state.running.cpu.executor import CpuExecutor
+from kfext.state.running.executor import Executor, Steps
+from kfext.state.running.move.executor import MoveExecutor
+from kfext.state.running.proposal import Proposal, arbitrate
+from kfext.state.running.registry import POLICIES
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_jobs import News, RunningJobs
+from kfext.state.running.size.executor import SizeExecutor
+from kfext.state.running.size.scale import SCALE
+from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.waiting.queue import Queue
 
 
 class Companion:
-    """The `loop` over running jobs, made when the first job asks for a change."""
+    """Changes the jobs that opted in.
+
+    `executors`: by the type of their condition, in the order of their turns.
+    `failures`: errors of kfext in the last `steps`, each with a job.
+    `settings_of` returns the settings of a job.
+    """
 
     def __init__(
         self,
@@ -27,53 +45,113 @@ class Companion:
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
+        self.executors: dict[str, Executor] = {}
+        self.failures: list[tuple[TrackedJob, Exception]] = []
         self._cluster = cluster
+        self._queue = queue
+        self._progress = progress
         self._settings_of = settings_of
-        self._parts = cluster, queue, progress, settings_of
-        self.loop: ChangeLoop | None = None
+        self._makers: dict[str, Callable[[], Executor]] = {
+            SCALED: self._size_executor,
+            MOVED: self._move_executor,
+            RESIZED: self._cpu_executor,
+        }
+
+    def _size_executor(self) -> SizeExecutor:
+        search = ScaleSearch(self._queue, self._room, self._progress, self._settings_of)
+        return SizeExecutor(self._running, self._cluster, self._queue, self._progress, search)
+
+    def _move_executor(self) -> MoveExecutor:
+        return MoveExecutor(self._running, self._cluster, self._queue, self._progress, self._room)
+
+    def _cpu_executor(self) -> CpuExecutor:
+        return CpuExecutor(self._running, self._cluster, self._queue, self._progress)
+
+    @cached_property
+    def _running(self) -> RunningJobs:
+        return RunningJobs(self._cluster, self._settings_of, POLICIES)
+
+    @cached_property
+    def _room(self) -> ScaleRoom:
+        return ScaleRoom(
+            self._cluster,
+            self._queue,
+            self._settings_of,
+            lambda settings: SCALE.parameter(settings, "wait"),
+        )
 
     def adopt(self, now: Moment) -> None:
-        """Go on with the changes of an earlier controller."""
-        self._awake(now)
+        """Go on with the changes of an earlier controller, and hold capacity for stopped jobs."""
+        for executor in self._awake():
+            executor.enrol(now)
 
-    def _awake(self, now: Moment) -> ChangeLoop | None:
-        if self.loop is None:
+    def _awake(self) -> Iterable[Executor]:
+        """Return the executors of all kinds of change that a job has asked for."""
+        if len(self.executors) < len(self._makers):
             jobs = self._cluster.jobs.values()
-            if any(tracked.changes_shown(self._settings_of(tracked)) for tracked in jobs):
-                self.loop = ChangeLoop(*self._parts)
-                self.loop.adopt(now)
-        return self.loop
+            asked = {type_ for job in jobs for type_ in job.changes_shown(self._settings_of(job))}
+            self.executors = {
+                type_: self.executors.get(type_) or make()
+                for type_, make in self._makers.items()
+                if type_ in asked or type_ in self.executors
+            }
+        return self.executors.values()
 
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
-        loop = self._awake(now)
-        return loop.steps(now) if loop else []
+        executors = self._awake()
+        if not executors:
+            return []
+        steps: Steps = []
+        for executor in executors:
+            with self._keeping(steps):
+                executor.look(now)
+                steps += _decided(executor, executor.advance(now), now)
+        proposals: list[Proposal] = []
+        for executor in executors:
+            with self._keeping(steps):
+                proposals += executor.propose(now)
+        chosen = arbitrate(proposals, self._running.signals(proposals))
+        for executor in executors:
+            with self._keeping(steps):
+                steps += _decided(executor, executor.begin(chosen.part(executor.change), now), now)
+        self.failures = self._running.failures.take()
+        return steps
 
-    @property
-    def failures(self) -> list[tuple[TrackedJob, Exception]]:
-        """The errors of kfext in the last `steps`, each with a job."""
-        return self.loop.failures if self.loop else []
+    def _keeping(self, steps: Steps) -> AbstractContextManager[None]:
+        """Collect an error of an executor if steps of others would be lost with it.
+
+        Without an answer the jobs of these steps would be busy without end.
+        """
+        return self._running.failures.about(steps[0][0]) if steps else nullcontext()
 
     def next_look(self) -> float:
         """Return when the next turn is due, in monotonic seconds; infinity: never."""
-        return self.loop.next_look() if self.loop else math.inf
+        return min((each.next_look() for each in self.executors.values()), default=math.inf)
 
     def keeps_room(self, uid: str) -> bool:
         """Return whether a job was stopped for a change, so that it keeps its hold."""
-        return self.loop is not None and self.loop.keeps_room(uid)
+        return any(executor.keeps_room(uid) for executor in self.executors.values())
 
     def may_return(self, uid: str) -> bool:
         """Return whether a job that was stopped may start where it was."""
-        return self.loop is not None and self.loop.may_return(uid)
+        return any(executor.may_return(uid) for executor in self.executors.values())
 
     def finish(self, uid: str, by: str, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a step of a job.
 
         `by`: the condition of the executor. `final`: why the API server would refuse it again.
         """
-        if self.loop:
-            self.loop.finish(uid, by, complete=complete, final=final, now=now)
+        if (executor := self.executors.get(by)) and (job := executor.jobs.get(uid)):
+            executor.finish(job, complete=complete, final=final, now=now)
 
     def news(self) -> list[News]:
         """Return the conditions to show that changed since the last call."""
-        return self.loop.news() if self.loop else []
+        return self._running.shown.news() if self.executors else []
+
+
+def _decided(executor: Executor, steps: Steps, now: Moment) -> Steps:
+    for tracked, step in steps:
+        tracked.decide(step, at=now.monotonic)
+        tracked.executor = executor.condition.type
+    return steps

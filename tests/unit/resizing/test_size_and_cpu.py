@@ -5,9 +5,11 @@ from collections.abc import Callable
 from kfext.model.log_line import LogLine
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.sim.jobs import PYTORCH, Style
+from kfext.state.running.cpu.executor import CpuExecutor
 from kfext.state.running.cpu.record import record_of as cpu_record
+from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
-from tests.builders import loop_of
+from tests.builders import executor_of
 from tests.unit.resizing.bed import CPU, ROUND, CpuBed
 
 BOTH = "old"
@@ -46,12 +48,12 @@ def rounds_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
 
 def changes_size(bed: CpuBed) -> bool:
     """Return whether another size of the job is under way: it waits for its next checkpoint."""
-    job = loop_of(bed.planner).executors[0].jobs.get(f"uid-{BOTH}")
+    job = executor_of(bed.planner, SizeExecutor).jobs.get(f"uid-{BOTH}")
     return job is not None and size_record(job).operation is not None
 
 
 def changes_cpu(bed: CpuBed) -> bool:
-    job = loop_of(bed.planner).executors[2].jobs.get(f"uid-{BOTH}")
+    job = executor_of(bed.planner, CpuExecutor).jobs.get(f"uid-{BOTH}")
     return job is not None and cpu_record(job).operation is not None
 
 

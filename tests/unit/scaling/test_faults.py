@@ -21,7 +21,6 @@ from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running import room
-from kfext.state.running.loop import ChangeLoop
 from kfext.state.running.operation import Phase
 from kfext.state.running.proposal import Cause
 from kfext.state.running.room import ScaleRoom
@@ -31,7 +30,7 @@ from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
 from kfext.state.running.size.scale_policy import MOST_LOOKED
 from kfext.state.running.size.scale_search import ScaleSearch
-from tests.builders import loop_of
+from tests.builders import executor_of
 from tests.unit.sim.bed import (
     ANEW,
     CONFLICT,
@@ -47,18 +46,16 @@ from tests.unit.sim.bed import (
 )
 
 
-def companion(of: Bed) -> ChangeLoop:
-    return loop_of(of.planner)
+def sizes_of(of: Bed) -> SizeExecutor:
+    return executor_of(of.planner, SizeExecutor)
 
 
 def any_rescaled(of: Bed) -> bool:
-    return any(
-        size_record(job).operation is not None for job in companion(of).executors[0].jobs.values()
-    )
+    return any(size_record(job).operation is not None for job in sizes_of(of).jobs.values())
 
 
 def followed(of: Bed, name: str = "train") -> RunningJob:
-    return companion(of).executors[0].jobs[f"uid-{name}"]
+    return sizes_of(of).jobs[f"uid-{name}"]
 
 
 def until_changed(of: Bed, *, times: int = 1) -> Bed:
@@ -165,7 +162,7 @@ def test_a_job_that_prints_seldom_holds_up_no_growth_of_others() -> None:
     of.job().training.hang()
     of.at(of.clock.now + 300)
     assert size_record(followed(of)).phase is Phase.MEASURING
-    assert of.driver.moment.monotonic - companion(of).executors[0]._scale._quiet_since >= 60
+    assert of.driver.moment.monotonic - sizes_of(of)._scale._quiet_since >= 60
 
 
 def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
@@ -373,9 +370,7 @@ def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> Non
     of.job().training.lines.append(LogLine(of.clock.wall, "kfext.checkpoint 99"))
     of.at(of.clock.now + 1)
     # The lost server ends the job; a look may already have forgotten it.
-    assert [
-        job for job in companion(of).executors[0].jobs.values() if size_record(job).operation
-    ] == []
+    assert [job for job in sizes_of(of).jobs.values() if size_record(job).operation] == []
 
 
 def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(

@@ -22,7 +22,8 @@ from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.training import Doing
 from kfext.sim.worlds import random_world
 from kfext.state.mirror.holds import HOLD_SECONDS
-from tests.builders import loop_of
+from kfext.state.running.move.executor import MoveExecutor
+from tests.builders import executor_of
 from tests.unit.sim.bed import MASTER, Bed, refuse
 from tests.unit.sim.rules import Rules
 
@@ -138,7 +139,7 @@ def test_S3_no_job_is_moved_twice_in_10_minutes() -> None:
 
 def test_S3_moves_in_the_cluster_are_30_s_apart() -> None:
     of = spread_bed().at(ENDS - 10)
-    loop_of(of.planner).executors[1]._began = later = of.driver.moment.monotonic + 60
+    executor_of(of.planner, MoveExecutor)._began = later = of.driver.moment.monotonic + 60
     while not stops(of):
         of.after(1)
     assert of.driver.moment.monotonic >= later + 30

@@ -1,4 +1,4 @@
-"""The companion sleeps until a job asks for a change of what runs."""
+"""An executor is made when the first job asks for its kind of change."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ def test_it_sleeps_among_jobs_without_settings() -> None:
     of = Bed(RUNS, policy=None, a=4000).at(60)
     assert of.job().job.started
     companion = of.planner.companion
-    assert companion.loop is None
+    assert companion.executors == {}
     assert (companion.next_look(), companion.news(), companion.failures) == (float("inf"), [], [])
 
 
@@ -21,7 +21,7 @@ def test_it_wakes_for_a_job_that_opts_in_while_it_runs() -> None:
     of = Bed(RUNS, policy=None, a=4000).at(60)
     of.annotate(names.RESIZE, "cpu")
     of.after(20)
-    assert of.planner.companion.loop is not None
+    assert of.planner.companion.executors.keys() == {names.RESIZED}
 
 
 def test_a_new_controller_gives_back_workers_of_a_job_that_opted_out_meanwhile() -> None:
@@ -32,4 +32,4 @@ def test_a_new_controller_gives_back_workers_of_a_job_that_opted_out_meanwhile()
     of.restart()
     of.annotate(names.ELASTIC, "off")
     of.after(300)
-    assert (of.planner.companion.loop is not None, sizes(of)[-1]) == (True, asked)
+    assert sizes(of)[-1] == asked

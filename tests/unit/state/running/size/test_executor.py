@@ -5,9 +5,10 @@ import pytest
 from kfext.model.moment import Moment
 from kfext.state.running.executor import LOOK_SECONDS
 from kfext.state.running.proposal import Cause, Chosen, Rescue, Workers
+from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
 from kfext.state.running.size.scale import workers_proposal
-from tests.builders import loop_of
+from tests.builders import executor_of
 from tests.unit.sim.bed import GANG, LONG, scaled_bed
 
 
@@ -21,7 +22,7 @@ from tests.unit.sim.bed import GANG, LONG, scaled_bed
 def test_jobs_give_workers_together_or_not_at_all(givers: list[str], *, begins: bool) -> None:
     of = scaled_bed(LONG, GANG)
     of.at(60)
-    sizes = loop_of(of.planner).executors[0]
+    sizes = executor_of(of.planner, SizeExecutor)
     rescue = Rescue("uid-gang", workers=1, sizes=dict.fromkeys(givers, 2))
     proposal = workers_proposal("uid-train", Workers(Cause.GUARD, 2, rescue), "room for a job")
     wall, monotonic = of.driver.moment.wall, of.driver.moment.monotonic

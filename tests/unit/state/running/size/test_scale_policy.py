@@ -16,8 +16,9 @@ from kfext.model.timestamps import written_time
 from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
 from kfext.state.running.operation import Phase
+from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import record_of as size_record
-from tests.builders import loop_of
+from tests.builders import executor_of
 from tests.unit.sim.bed import (
     ANEW,
     DYNAMIC,
@@ -401,7 +402,8 @@ def test_workers_are_replaced_once_more_if_a_worker_changed_before_it_was_replac
 
 def test_no_job_goes_below_a_MIN_that_was_raised_while_it_saved() -> None:
     of = scaled_bed(replace(LONG, answers=60.0, bounds=(1, 4)), replace(GANG, workers=3)).at(150)
-    assert size_record(loop_of(of.planner).executors[0].jobs["uid-train"]).phase is Phase.SAVING
+    job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
+    assert size_record(job).phase is Phase.SAVING
     of.annotate(names.ELASTIC, "4-4")
     of.at(300)
     assert sizes(of) == []

@@ -13,10 +13,11 @@ from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.running.operation import Phase
 from kfext.state.running.restarts import USUAL_START, usual_restart
+from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import SizeRecord
 from kfext.state.running.size.record import record_of as size_record
 from kfext.state.running.size.size_monitor import WATCHED_SECONDS
-from tests.builders import loop_of
+from tests.builders import executor_of
 from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
 
 GROWS = replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000)
@@ -27,15 +28,15 @@ LATE = 4.0
 
 
 def followed(of: Bed) -> SizeRecord:
-    return size_record(loop_of(of.planner).executors[0].jobs["uid-train"])
+    return size_record(executor_of(of.planner, SizeExecutor).jobs["uid-train"])
 
 
 def paused(of: Bed) -> float:
-    return loop_of(of.planner).executors[0].jobs["uid-train"].restart.pause
+    return executor_of(of.planner, SizeExecutor).jobs["uid-train"].restart.pause
 
 
 def cost_of(of: Bed, *, now: float) -> float:
-    sizes, *_ = loop_of(of.planner).executors
+    sizes = executor_of(of.planner, SizeExecutor)
     return sizes._scale._search.cost(sizes.jobs["uid-train"], now=now)
 
 
@@ -125,7 +126,7 @@ def test_where_the_other_workers_train_on_a_change_costs_only_a_start() -> None:
 def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
     of = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
     of.after(WATCHED_SECONDS)
-    job = loop_of(of.planner).executors[0].jobs["uid-train"]
+    job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
     assert job.restart.pause <= STOPS + LATE
     assert usual_restart(job) == USUAL_START + 60
 

@@ -12,7 +12,6 @@ from kfext.model.moment import Moment
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.loop import ChangeLoop
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import Cause, Workers
 from kfext.state.running.running_job import RunningJob
@@ -60,8 +59,7 @@ def changed(*, before: int, asked: int, phase: Phase) -> tuple[RunningJob, Scale
 
 def following(progress: FakeProgress) -> SizeMonitor:
     planner = Planner()
-    loop = ChangeLoop(planner.cluster, planner.queue, planner.progress, planner.settings.of)
-    sizes = loop.executors[0]
+    sizes = planner.companion._size_executor()
     log = cast(JobsProgress, progress)
     return SizeMonitor(sizes.running, planner.cluster, log, sizes._rescaling)
 

@@ -21,9 +21,10 @@ from kfext.sim.objects import LivePod
 from kfext.sim.training import Doing
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.cpu import executor as cpu_executor
+from kfext.state.running.cpu.executor import CpuExecutor
 from kfext.state.running.executor import TURN_SECONDS
 from kfext.state.running.running_job import RunningJob
-from tests.builders import loop_of
+from tests.builders import executor_of
 from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
 from tests.unit.resizing.history import ACTS, CpuHistory
 
@@ -301,7 +302,7 @@ def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended().after(1)
-    cpu = loop_of(bed.planner).executors[2]
+    cpu = executor_of(bed.planner, CpuExecutor)
     owner, method = {
         "whether it is watched": (cpu, "follows"),
         "what is seen of it": (cpu._signals, "of"),
@@ -329,13 +330,14 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
         raise KeyError("a bug")
 
     bed = favoured()
-    tracked, companions = bed.tracked("short"), loop_of(bed.planner)
-    sizes, _, cpu = companions.executors
+    tracked, companion = bed.tracked("short"), bed.planner.companion
+    sizes, cpu = companion._size_executor(), executor_of(bed.planner, CpuExecutor)
+    companion.executors = {names.SCALED: sizes, names.RESIZED: cpu}
     sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
     monkeypatch.setattr(sizes, "advance", lambda now: [(tracked, sized)])
     monkeypatch.setattr(cpu, "enrol", fails)
-    assert companions.steps(later(bed, TURN_SECONDS)) == [(tracked, sized)]
-    assert [str(error) for _, error in companions.failures] == ["'a bug'"]
+    assert companion.steps(later(bed, TURN_SECONDS)) == [(tracked, sized)]
+    assert [str(error) for _, error in companion.failures] == ["'a bug'"]
 
 
 def test_observe_gives_back_and_goes_on_to_show() -> None:
