@@ -14,7 +14,7 @@ from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, ki
 from kfext.cli.jobs import ahead_of
 from kfext.cli.output import age, entry, format_output, job_of, output_option, table
 from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
-from kfext.core.elastic import asked_workers, workers_of
+from kfext.core.elastic import requested_workers, workers_of
 from kfext.core.patches.host_network import edits_of
 from kfext.core.settings.table import TO_PODS
 from kfext.core.settings.values import HOST, POD, Colocation
@@ -31,7 +31,7 @@ from kfext.model.pod import Pod
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.state.running.cpu.restoring import Owner, asked_of, cpu_of, owner_of
+from kfext.state.running.cpu.restoring import Owner, cpu_of, owner_of, requested_of
 
 _UNPLACED = "not placed by kfext"
 _MOST_ROWS = 12
@@ -343,9 +343,9 @@ def _of_job(job: TrainingJob) -> Iterator[str]:
     if job.held:
         state = "and waits to be placed" if job.suspend else "until it could be placed"
         yield f"suspended when it was submitted, {state} ({names.HELD})"
-    workers, asked = workers_of(job), asked_workers(job, state_of(job))
-    if workers != asked:
-        yield f"has {workers} workers, and asks for {asked} ({names.STATE})"
+    workers, requested = workers_of(job), requested_workers(job, state_of(job))
+    if workers != requested:
+        yield f"has {workers} workers, and asks for {requested} ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
 
@@ -367,12 +367,12 @@ def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
     state = state_of(job).cpu
     changed: dict[tuple[PodCpu, PodCpu], list[str]] = {}
     for pod in pods:
-        asked, now = asked_of(pod, state), cpu_of(pod)
-        if asked is not None and now is not None and owner_of(pod, state) is Owner.KFEXT:
-            changed.setdefault((now, asked), []).append(pod.name)
-    for (now, asked), pod_names in changed.items():
+        requested, now = requested_of(pod, state), cpu_of(pod)
+        if requested is not None and now is not None and owner_of(pod, state) is Owner.KFEXT:
+            changed.setdefault((now, requested), []).append(pod.name)
+    for (now, requested), pod_names in changed.items():
         of = listed(pod_names, of="pods")
-        yield f"CPU of {of}: {_amounts(now)}; by the job: {_amounts(asked)} ({names.STATE})"
+        yield f"CPU of {of}: {_amounts(now)}; by the job: {_amounts(requested)} ({names.STATE})"
 
 
 def _amounts(cpu: PodCpu) -> str:

@@ -174,7 +174,7 @@ def recognised(
     followed, series = Followed(expression), []
     course = followed.course
     for line in lines:
-        for reading in followed.take([line], now=Moment(wall=now, monotonic=now)):
+        for reading in followed.read_lines([line], now=Moment(wall=now, monotonic=now)):
             stamp = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="seconds")
             measures = {
                 name: value if math.isfinite(value) else None for name, value in reading.measures

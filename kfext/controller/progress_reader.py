@@ -134,7 +134,7 @@ class ProgressReader:
             progress.fail(read, Verdict(names.REASON_LOG_UNAVAILABLE, message), self._now())
             _log.info("log not read", pod=pod.name, namespace=pod.namespace, why=why)
         else:
-            progress.take(read, lines, self._now())
+            progress.read_lines(read, lines, self._now())
 
     def _log_of(self, read: LogRead) -> PodLog:
         """Return the log of a pod, which remembers its position."""

@@ -47,11 +47,11 @@ def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     `allowed`: the range that kfext may choose from (`open_range`). It counts the pods that train:
     Master, Chief and the workers.
     """
-    asked = workers_of(job)
+    requested = workers_of(job)
     if allowed is None or not job.scaling.any_start:
-        return asked
-    others = job.training_pods - asked
-    return min(max(allowed.minimum - others, job.scaling.fewest, 1), asked)
+        return requested
+    others = job.training_pods - requested
+    return min(max(allowed.minimum - others, job.scaling.fewest, 1), requested)
 
 
 def workers_of(job: TrainingJob) -> int:
@@ -59,13 +59,13 @@ def workers_of(job: TrainingJob) -> int:
     return sum(group.replicas for group in job.groups if group.type == WORKER)
 
 
-def asked_workers(job: TrainingJob, state: JobState) -> int:
+def requested_workers(job: TrainingJob, state: JobState) -> int:
     """Return how many workers the user asks for, even if kfext gave the job another number.
 
     The state of the job records the user's number, and holds while the job has kfext's number.
     """
     now = workers_of(job)
-    return state.asked if state.asked and state.admitted == now else now
+    return state.requested if state.requested and state.assigned == now else now
 
 
 def workers_on_release(job: TrainingJob, state: JobState) -> int:
@@ -74,10 +74,10 @@ def workers_on_release(job: TrainingJob, state: JobState) -> int:
     Nothing would give workers back later. A running job gets workers only if they can join the
     present workers, and loses none, because that may cost work.
     """
-    asked, now = asked_workers(job, state), workers_of(job)
+    requested, now = requested_workers(job, state), workers_of(job)
     if job.suspend:
-        return asked
-    return max(asked, now) if job.scaling.elastic else now
+        return requested
+    return max(requested, now) if job.scaling.elastic else now
 
 
 def with_workers(job: TrainingJob, count: int) -> TrainingJob:

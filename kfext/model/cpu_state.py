@@ -35,22 +35,22 @@ class PodCpu(NamedTuple):
 class CpuState:
     """The CPU of a job's pods where it is not the user's, in millicores.
 
-    `asked`: what the user wrote, by replica type in lower case, for the types that kfext resized;
-        and by replica, such as worker-0, for pods with other CPU than their type.
+    `requested`: the CPU in the job, by replica type in lower case, for the types that kfext
+        resized; and by replica, such as worker-0, for pods with other CPU than their type.
     `written`: by replica, such as worker-0, the sizes that kfext wrote, newest first. If the
         controller dies between a record and a write, the pod has an earlier size.
     `by`: the policies that wrote them.
     `disabled`: by the name of a policy why it leaves the job alone.
     """
 
-    asked: Mapping[str, PodCpu] = field(default_factory=dict)
+    requested: Mapping[str, PodCpu] = field(default_factory=dict)
     written: Mapping[str, tuple[PodCpu, ...]] = field(default_factory=dict)
     by: frozenset[str] = frozenset()
     disabled: Mapping[str, str] = field(default_factory=dict)
 
-    def asked_of(self, type_: str, index: int) -> PodCpu | None:
+    def requested_of(self, type_: str, index: int) -> PodCpu | None:
         """Return what the user wrote for a replica, or None for a type that was not resized."""
-        return self.asked.get(f"{type_}-{index}") or self.asked.get(type_)
+        return self.requested.get(f"{type_}-{index}") or self.requested.get(type_)
 
     def written_of(self, type_: str, index: int) -> tuple[PodCpu, ...]:
         """Return the sizes that kfext wrote for a replica, newest first."""
@@ -59,11 +59,11 @@ class CpuState:
     @property
     def unlike(self) -> tuple[str, ...]:
         """The replicas with other CPU from the user than their type."""
-        return tuple(name for name in self.asked if "-" in name)
+        return tuple(name for name in self.requested if "-" in name)
 
     def without_pods(self) -> Self:
         """Return the state after all pods have gone: new pods have what the user writes by then."""
-        return replace(self, asked={}, written={}, by=frozenset())
+        return replace(self, requested={}, written={}, by=frozenset())
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
         """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
@@ -75,7 +75,7 @@ class CpuState:
         values = {
             "asked": {
                 name: _encoded(cpu)
-                for name, cpu in self.asked.items()
+                for name, cpu in self.requested.items()
                 if "-" not in name or name in unlike
             },
             "written": written,
@@ -93,7 +93,7 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
     sizes = {name: _decoded(cpu) for name, cpu in mapping(raw.get("asked")).items()}
     named = list(sizes.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
     return CpuState(
-        asked={name: cpu for name, cpu in named if cpu},
+        requested={name: cpu for name, cpu in named if cpu},
         written={
             f"{type_}-{index}": written
             for type_, of in mapping(raw.get("written")).items()

@@ -85,8 +85,8 @@ class JobState:
     `retry_at`: before this time a suspended job is not started, and a started job gets no strike.
     `reason`, `message`: why the job was last suspended or got a strike.
     `generation`: the number of the last plan that was removed from the job.
-    `asked`: the workers that the user wants, while kfext gives the job another number; else 0.
-    `admitted`: the workers that kfext gave the job instead; else 0.
+    `requested`: the workers that the user wants, while kfext gives the job another number; else 0.
+    `assigned`: the workers that kfext gave the job instead; else 0.
     `queued_since`: when the job joined the queue; a failed start does not change it. 0.0: the later
         of the job's creation and `suspended_at` counts.
     `observed`: the job's pods as admission made them, by replica type in lower case.
@@ -107,8 +107,8 @@ class JobState:
     reason: str = ""
     message: str = ""
     generation: int = 0
-    asked: int = 0
-    admitted: int = 0
+    requested: int = 0
+    assigned: int = 0
     queued_since: float = 0.0
     observed: Mapping[str, ObservedPods] = field(default_factory=dict)
     no_host_network: str = ""
@@ -153,8 +153,8 @@ class JobState:
                 "reason": self.reason,
                 "message": cut(self.message, most=longest),
                 "generation": self.generation,
-                "asked": self.asked,
-                "admitted": self.admitted,
+                "asked": self.requested,
+                "admitted": self.assigned,
                 "queuedSince": round(self.queued_since, 3),
                 "observed": observed,
                 "noHostNetwork": cut(self.no_host_network, most=longest),
@@ -212,8 +212,8 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         reason=text(raw.get("reason")),
         message=text(raw.get("message")),
         generation=int(_number(raw.get("generation"))),
-        asked=int(_number(raw.get("asked"))),
-        admitted=int(_number(raw.get("admitted"))),
+        requested=int(_number(raw.get("asked"))),
+        assigned=int(_number(raw.get("admitted"))),
         queued_since=_number(raw.get("queuedSince")),
         observed={
             type_: _observed(mapping(pods)) for type_, pods in mapping(raw.get("observed")).items()

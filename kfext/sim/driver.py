@@ -129,7 +129,7 @@ class Driver:
                     training = live.job.training
                     training.advance()
                     lines, training.lines = training.lines, []
-                progress.take(read, lines, self.moment)
+                progress.read_lines(read, lines, self.moment)
 
     def use_of(self, live: LivePod) -> CpuUse | None:
         """Return what metrics-server says that a pod uses: the mean since it last looked."""

@@ -216,7 +216,7 @@ def _meet(job: LiveJob) -> None:
     """Show the training of a job which of its pods run."""
     running = [pod for pod in job.pods.values() if pod.runs]
     nodes = [pod.pod.node_name for pod in running if pod.trains]
-    job.training.meet(
+    job.training.set_running_pods(
         len(nodes),
         others=len(running) - len(nodes) == job.job.pods - job.job.training_pods,
         everyone=len(running) == job.job.pods,

@@ -68,7 +68,7 @@ class Training:
 
     # --- changes from outside ---------------------------------------------------------------------
 
-    def meet(self, workers: int, *, others: bool, everyone: bool, apart: bool) -> None:
+    def set_running_pods(self, workers: int, *, others: bool, everyone: bool, apart: bool) -> None:
         """Set which pods run: the number that trains, whether all others do, and whether all do.
 
         `apart`: whether the pods that train are on several nodes.

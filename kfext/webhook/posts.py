@@ -232,7 +232,7 @@ class Posts:
         if status is None:
             return
         metrics = {metric.name: metric.value for metric in status.metrics or ()}
-        source.posts.take(metrics, percentage=status.progress_percentage, at=self._wall())
+        source.posts.read_post(metrics, percentage=status.progress_percentage, at=self._wall())
         if status.progress_percentage == 100 and not source.ended:
             source.ended, source.written_at = True, -math.inf
 

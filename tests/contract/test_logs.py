@@ -49,7 +49,7 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
     for number, raw in enumerate(lines_of(name), 1):
         line = read_line(table.named(raw))
         if line is not None:
-            course.take(line, at=float(number), now=1e9)
+            course.read_line(line, at=float(number), now=1e9)
             around = line.position if line.position.step is not None else around
         if number not in wanted:
             continue
@@ -94,7 +94,7 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
     for number, raw in enumerate(lines_of(name), 1):
         line = read_line(table.named(raw))
         if line is not None:
-            course.take(line, at=float(number), now=1e9)
+            course.read_line(line, at=float(number), now=1e9)
         if number not in wanted:
             continue
         step, total = counted(wanted[number], from_zero=from_zero)
@@ -118,7 +118,7 @@ def test_no_restart_is_seen_in_a_training_that_did_not_restart(name: str) -> Non
     for number, raw in enumerate(lines_of(name), 1):
         line = read_line(table.named(raw))
         if line is not None:
-            course.take(line, at=float(number), now=1e9)
+            course.read_line(line, at=float(number), now=1e9)
     assert course.restarts == 0
 
 

@@ -46,7 +46,7 @@ def pod_claim(pod: Pod, cpu: CpuState = _AS_WRITTEN) -> Claim | None:
     """
     if pod.finished or not pod.home:
         return None
-    requests = _as_asked(pod, cpu) if cpu.asked else pod.requests
+    requests = _as_asked(pod, cpu) if cpu.requested else pod.requests
     if pod.reserves is not None:
         requests = {**requests, **taken_by_reservation(pod.reserves)}
     return Claim(
@@ -62,14 +62,14 @@ def pod_claim(pod: Pod, cpu: CpuState = _AS_WRITTEN) -> Claim | None:
 
 def _as_asked(pod: Pod, state: CpuState) -> Resources:
     """Return what a pod requests, with the CPU that its user wrote for the training container."""
-    asked = pod.replica and state.asked_of(pod.replica.type, pod.replica.index)
+    requested = pod.replica and state.requested_of(pod.replica.type, pod.replica.index)
     trainer = pod.trainer
-    if not asked or trainer is None or pod.replica is None:
+    if not requested or trainer is None or pod.replica is None:
         return pod.requests
-    kfexts = {asked, *state.written_of(pod.replica.type, pod.replica.index)}
+    kfexts = {requested, *state.written_of(pod.replica.type, pod.replica.index)}
     if (trainer.request, trainer.limit) not in kfexts:
         return pod.requests
-    cpu = max(trainer.beside, pod.requests.get(CPU, 0) - trainer.counted + asked.request)
+    cpu = max(trainer.beside, pod.requests.get(CPU, 0) - trainer.counted + requested.request)
     return {**pod.requests, CPU: cpu}
 
 

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kfext.core.elastic import asked_workers, open_range, with_workers, workers_of
+from kfext.core.elastic import open_range, requested_workers, with_workers, workers_of
 from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
@@ -94,10 +94,10 @@ def _without_growth(job: TrainingJob, state: JobState, settings: Settings) -> St
 
     It is for jobs that kfext may not scale any more: nothing else would take the growth back.
     """
-    asked = asked_workers(job, state)
-    if asked >= workers_of(job) or open_range(job, settings) is not None:
+    requested = requested_workers(job, state)
+    if requested >= workers_of(job) or open_range(job, settings) is not None:
         return None
-    return SaveState(replace(state, asked=0, admitted=0), asked)
+    return SaveState(replace(state, requested=0, assigned=0), requested)
 
 
 def _unrendered(situation: Situation) -> Step | None:
@@ -147,9 +147,9 @@ def _stopped(situation: Situation) -> Step:
     ended, state = all(pod.finished for pod in situation.pods), situation.state
     if ended:
         state = replace(state, cpu=state.cpu.without_pods())
-    workers = asked_workers(job, state)
+    workers = requested_workers(job, state)
     if ended and job.started_by and workers != workers_of(job):
-        return SaveState(replace(state, asked=0, admitted=0), workers)
+        return SaveState(replace(state, requested=0, assigned=0), workers)
     if plan is not None and plan.slots and ended:
         # If it is resumed into the queue, its wait counts from now.
         number, now = situation.generation, situation.now
@@ -292,7 +292,7 @@ def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> Jo
     state = replace(state, queued_since=queued_since(job, state, now=now))
     if not fewer:
         return state
-    return replace(state, asked=asked_workers(job, state), admitted=workers_of(job) - fewer)
+    return replace(state, requested=requested_workers(job, state), assigned=workers_of(job) - fewer)
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:

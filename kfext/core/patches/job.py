@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kfext.core.elastic import asked_workers, workers_of, workers_on_release
+from kfext.core.elastic import requested_workers, workers_of, workers_on_release
 from kfext.core.patches.host_network import port_operations
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.settings.table import OF_A_JOB, parsed
@@ -82,8 +82,8 @@ def unsuspend_patch(
         on_template |= {PLACES: places}
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
     if state is not None:
-        if state.admitted:
-            templates = _resized(templates, job, workers=state.admitted)
+        if state.assigned:
+            templates = _resized(templates, job, workers=state.assigned)
         annotations[STATE] = state.encode(job_uid=job.uid)
     return [
         *_tests(raw, job),
@@ -129,10 +129,10 @@ def suspend_patch(
     The job gets `workers`; if unset, the number that the user asked for.
     """
     templates = _without_plan(job)
-    asked = asked_workers(job, state)
+    requested = requested_workers(job, state)
     if workers is None:
-        state = replace(state, asked=0, admitted=0)
-    if (size := asked if workers is None else workers) != workers_of(job):
+        state = replace(state, requested=0, assigned=0)
+    if (size := requested if workers is None else workers) != workers_of(job):
         templates = _resized(templates, job, workers=size)
     spec: Changes = {**job.kind.suspend(True), **_on_templates(raw, job, templates)}
     changes: Changes = {
@@ -181,7 +181,7 @@ def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operatio
     """Release the job for good and record why; its pods still prefer one node."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
     if not job.started_by and workers_on_release(job, state) != workers_of(job):
-        state = replace(state, asked=0, admitted=0)
+        state = replace(state, requested=0, assigned=0)
     recorded: Changes = {STATE: state.encode(job_uid=job.uid)}
     return _released(raw, job, reason=verdict.reason, recorded=recorded)
 

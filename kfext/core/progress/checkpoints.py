@@ -302,7 +302,7 @@ class CheckpointLog:
         self._early: tuple[Complete, float, int | None] | None = None
         self._last = ""
 
-    def take(self, line: LogLine, *, step: int | None, now: float) -> None:
+    def read_line(self, line: LogLine, *, step: int | None, now: float) -> None:
         """Register a line; `step` is the present step, `now` the reader's epoch seconds.
 
         Clocks jump, so no checkpoint is older than the checkpoint before it nor newer than the

@@ -161,7 +161,7 @@ class GrowthList:
         self._best = 0.0
         self._share = _WHOLE_NODE
 
-    def take(self, progress: float | None, share: float | None) -> None:
+    def add_interval(self, progress: float | None, share: float | None) -> None:
         """Register an interval: its progress, and the share of the node's CPU that the job used.
 
         The last known share holds while the share is unknown. An interval with unknown progress
@@ -238,7 +238,7 @@ class Course:
         """Which way the metric improves, None before the first."""
         return better(self.metric) if self.metric else None
 
-    def take(self, line: Line, *, at: float, now: float) -> None:
+    def read_line(self, line: Line, *, at: float, now: float) -> None:
         """Register a line in the order printed; `at` is its time, `now` the time of the reader.
 
         Clocks jump, so a line is never newer than the reader, nor older than the line before it
@@ -256,9 +256,9 @@ class Course:
             self._recent.append((name, values[name]))
         if not name or (line.guessed and self.metric not in values and not self._varies(name)):
             if line.position.known:
-                self._steps.note(line.position)
+                self._steps.add_position(line.position)
             if not self.metric and _names_a_step(line.position):
-                self._bare.take(line.position)
+                self._bare.step_at(line.position)
             return
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
@@ -266,7 +266,9 @@ class Course:
             self._follow(name)
         if self.metric not in values:
             # An evaluation counts steps of its own.
-            self._steps.note(line.position, checks=is_checking(name) or self._steps.checking)
+            self._steps.add_position(
+                line.position, checks=is_checking(name) or self._steps.checking
+            )
             self._steps.end_epoch(line.position)
             return
         self._go_to(line.position, at, checks=is_checking(self.metric), timely=at == stated)
@@ -315,7 +317,7 @@ class Course:
     def _go_to(self, position: Position, at: float, *, timely: bool, checks: bool = False) -> None:
         """Go to the step of a line, and record the pace if the time of the line is `timely`."""
         restarts, before = self._steps.restarts, self._steps.last
-        step = self._steps.take(position, checks=checks)
+        step = self._steps.step_at(position, checks=checks)
         recounted = before and step and before.coarse != step.coarse
         if self._steps.restarts > restarts or recounted:
             self._pace.clear()

@@ -68,7 +68,7 @@ class Followed:
         self._unmeasured: Verdict | None = None
         self._pending = 0
 
-    def take(
+    def read_lines(
         self,
         lines: Sequence[LogLine],
         *,
@@ -97,7 +97,7 @@ class Followed:
                     self._checkpoints.go_on(self.course.counted)
                     known = line.measures and not line.guessed
                     found += [line] if known or self.course.metric in dict(line.measures) else []
-                self._checkpoints.take(printed, step=self.course.counted, now=now.wall)
+                self._checkpoints.read_line(printed, step=self.course.counted, now=now.wall)
             useful = bool(found) or posts
             if useful or not self.fruitless:
                 self._silent_from = now.monotonic
@@ -150,7 +150,7 @@ class Followed:
 
     def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
         before, restarts = self.course.at, self.course.restarts
-        self.course.take(line, at=at, now=now)
+        self.course.read_line(line, at=at, now=now)
         if not line.measures:
             return
         moved, self._source = self._source not in {"", source}, source
@@ -237,7 +237,7 @@ class Followed:
         progress = None
         if at - self._disturbed >= 2 * INTERVAL:
             progress = progress_of(self.course.windows, self.course.better, now=now.wall)
-        self._growth.take(progress, self._share)
+        self._growth.add_interval(progress, self._share)
 
 
 def _newest(lines: Sequence[LogLine]) -> Iterable[LogLine]:

@@ -72,7 +72,7 @@ class PodPosts:
         self._stepped = False
         self._status_at = 0.0
 
-    def take(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
+    def read_post(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
         """Register a post: its metrics by name, and the percentage of the training that is done.
 
         Long names and values, and metrics beyond the first MOST_METRICS, do not count.
@@ -111,7 +111,7 @@ class PodPosts:
         stated = map(mapping, sequence(status.get("metrics"))[:MOST_METRICS])
         metrics = {text(metric.get("name")): text(metric.get("value")) for metric in stated}
         percentage = _whole(status.get("progressPercentage"))
-        self.take(metrics, percentage=min(percentage or 0, _WHOLE), at=at)
+        self.read_post(metrics, percentage=min(percentage or 0, _WHOLE), at=at)
 
     def _measured(self, metrics: Mapping[str, str]) -> Iterator[tuple[str, float]]:
         """Yield the measures of the groups, training and evaluation, in which a value changed."""

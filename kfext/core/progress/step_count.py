@@ -72,7 +72,7 @@ class Steps:
         """Forget the last line: the next lines are about another measure."""
         self.last = self._place = None
 
-    def note(self, position: Position, *, checks: bool = False) -> None:
+    def add_position(self, position: Position, *, checks: bool = False) -> None:
         """Keep the position of a line without a measure: a heading, or a bar above it.
 
         Of a line of an evaluation (`checks`) only a count that holds the others is kept.
@@ -158,7 +158,7 @@ class Steps:
         if self._bars.goes_on(bar, since=last.number):
             self.last = Step(bar.step, last.total)
 
-    def take(self, position: Position, *, checks: bool = False) -> Step | None:
+    def step_at(self, position: Position, *, checks: bool = False) -> Step | None:
         """Return the step of a line with a measure, or None without a known step.
 
         `checks`: the measure is of an evaluation, and so is a bar above it without a title.

@@ -20,11 +20,13 @@ def expected_remaining(usual: float | None, *, ran: float) -> float:
     return max(usual - ran, _LEAST_LEFT * usual, ran - usual)
 
 
-def short_start_in(workers: int, asked: int, *, length: float, wait: float, waited: float) -> float:
+def short_start_in(
+    workers: int, requested: int, *, length: float, wait: float, waited: float
+) -> float:
     """Return in how many seconds a job starts with fewer workers than it asked for; 0.0: now.
 
     It starts when an early start finishes first, or after waiting as long as the smaller size
     costs: the expected ends of other jobs may be wrong. `length`: what it takes with all its
     workers. `wait`: until there is room for all of them. With fewer it takes longer in proportion.
     """
-    return max(0.0, length * asked / workers - length - wait - waited)
+    return max(0.0, length * requested / workers - length - wait - waited)

@@ -134,7 +134,7 @@ class HighPriorityHook:
     def _stepped(self, optimizer: Any) -> None:
         if self._beacon is None:
             return
-        self._learning.meet(first_parameter(optimizer))
+        self._learning.see_parameter(first_parameter(optimizer))
         self._forwards = 0
         self._in_backward = False  # a backward may have raised without a call of a module since
         self._within.clear()

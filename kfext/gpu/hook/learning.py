@@ -33,7 +33,7 @@ class Learning:
         self.passes = 0
         self.settled = False
 
-    def meet(self, parameter: Any) -> None:
+    def see_parameter(self, parameter: Any) -> None:
         """Record a trained parameter: an unknown parameter means another model.
 
         The watched modules do not show that: some may be shared, such as a loss made only once.

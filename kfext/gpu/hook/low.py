@@ -151,7 +151,7 @@ class LowPriorityHook:
         gate = self._gate
         if gate is None:
             return
-        self._learning.meet(first_parameter(optimizer))
+        self._learning.see_parameter(first_parameter(optimizer))
         gate.step()
         if self._measuring:  # _END keeps a wait for data out of the optimizer's lap
             mark = self._device.mark()

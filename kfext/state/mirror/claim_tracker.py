@@ -157,7 +157,7 @@ class ClaimTracker:
     def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
         """Bring the claims of a job's plan and the number of its missing pods up to date."""
         self._recount_pins(pods)
-        if tracked.state.cpu.asked:
+        if tracked.state.cpu.requested:
             self._recount({pod.uid: pod for pod in pods})
         believed = self._managed(tracked.job.namespace)
         self._claim_plan(tracked, pods, believed=believed)

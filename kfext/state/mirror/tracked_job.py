@@ -141,7 +141,7 @@ class TrackedJob:
         if job.finished or job.deleting or job.released:
             return frozenset()
         shown = {
-            SCALED: bool(state.asked or state.scale.cause or state.scale.disabled),
+            SCALED: bool(state.requested or state.scale.cause or state.scale.disabled),
             MOVED: bool(state.move.source),
             RESIZED: state.cpu != CpuState(),
         }

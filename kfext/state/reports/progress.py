@@ -127,14 +127,14 @@ class JobsProgress:
         """Forget the jobs that are gone, while another controller leads; `now` is monotonic."""
         self._enrol(now)
 
-    def take(self, read: LogRead, lines: Sequence[LogLine], now: Moment) -> None:
+    def read_lines(self, read: LogRead, lines: Sequence[LogLine], now: Moment) -> None:
         """Record the new lines of a log, in the order printed."""
         followed = self._end(read)
         if followed is None:
             return
         others = (pod for pod in self._cluster.pods(read.uid) if pod.uid != read.pod.uid)
         beside = {pod.uid for pod in others if not pod.finished}
-        followed.take(lines, now=now, source=read.pod.uid, beside=beside)
+        followed.read_lines(lines, now=now, source=read.pod.uid, beside=beside)
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
         posts = followed.posts(now.monotonic)
@@ -266,7 +266,7 @@ class JobsProgress:
         self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
     ) -> None:
         """Record the use of pods by uid, or why it is unknown, and of nodes by name."""
-        self.uses.take(found, nodes)
+        self.uses.record(found, nodes)
         for uid, followed in self._followed.items():
             record_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
 

@@ -31,7 +31,7 @@ class Uses:
         self._measured: dict[str, Measured] = {}
         self._nodes: dict[str, CpuUse] = {}
 
-    def take(
+    def record(
         self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
     ) -> None:
         """Record a round of measurements: pods by uid, nodes by name.

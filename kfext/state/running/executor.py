@@ -84,7 +84,7 @@ class Executor(ABC):
             if job is not None:
                 after[uid] = job
         for uid in before.keys() - after.keys():
-            self.leave(before[uid], now)
+            self.on_removed(before[uid], now)
             self.running.shown.hide(before[uid].tracked, self.condition.type)
         self.jobs.clear()
         self.jobs.update(after)
@@ -99,7 +99,7 @@ class Executor(ABC):
         if job is None:
             job = self.running.record(tracked)
             job.shown.pop(self.condition.type, None)
-            self.meet(job, now)
+            self.on_added(job, now)
         job.chosen = chosen
         return job
 
@@ -118,11 +118,11 @@ class Executor(ABC):
         """Return whether a job is to be followed; `job`: its record if it is followed now."""
 
     @abstractmethod
-    def meet(self, job: RunningJob, now: Moment) -> None:
+    def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow a job."""
 
     @abstractmethod
-    def leave(self, job: RunningJob, now: Moment) -> None:
+    def on_removed(self, job: RunningJob, now: Moment) -> None:
         """Stop following a job."""
 
     @abstractmethod

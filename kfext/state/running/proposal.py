@@ -61,9 +61,9 @@ class Cause(StrEnum):
     GUARD = "guard"
     """The job makes room for a waiting job."""
     REGROW = "regrow"
-    """The job gets back what its user asked for."""
+    """The job returns to its requested size."""
     GROWTH = "growth"
-    """The job gets more than its user asked for."""
+    """The job gets more than its requested size."""
     TAKE_BACK = "takeBack"
     """The job loses workers that did not pay, or that found no node."""
     GIVE_BACK = "giveBack"
@@ -164,8 +164,8 @@ def restore_proposal(
     sizes = [
         Size(
             pod.uid,
-            limit=pod.asked.limit if pod.limit != pod.asked.limit else None,
-            request=pod.asked.request if pod.request != pod.asked.request else None,
+            limit=pod.requested.limit if pod.limit != pod.requested.limit else None,
+            request=pod.requested.request if pod.request != pod.requested.request else None,
         )
         for pod in job.pods
         if pod.resized

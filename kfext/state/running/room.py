@@ -33,7 +33,7 @@ MOST_SHUT_SECONDS = 300.0
 
 
 class GrowthLimit(Enum):
-    """How far jobs may grow: not at all, to the size that they asked for, or while it pays."""
+    """How far jobs may grow: not at all, to their requested size, or while it pays."""
 
     NONE = "none"
     ASKED = "asked"

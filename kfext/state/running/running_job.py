@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
-from kfext.core.elastic import SCALE_NAME, asked_workers, workers_of
+from kfext.core.elastic import SCALE_NAME, requested_workers, workers_of
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
@@ -120,14 +120,14 @@ class RunningJob:
 
 
 def has_kfext_size(tracked: TrackedJob) -> bool:
-    """Return whether kfext gave the job a size other than the size that it asked for."""
-    return asked_workers(tracked.job, tracked.state) != workers_of(tracked.job)
+    """Return whether kfext gave the job a size other than its requested size."""
+    return requested_workers(tracked.job, tracked.state) != workers_of(tracked.job)
 
 
 def is_edited(tracked: TrackedJob) -> bool:
     """Return whether a person changed the size that kfext gave a job, and its state is older."""
     state, job = tracked.state, tracked.job
-    return tracked.phase is not None and state.asked > 0 and state.admitted != workers_of(job)
+    return tracked.phase is not None and state.requested > 0 and state.assigned != workers_of(job)
 
 
 def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:

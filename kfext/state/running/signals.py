@@ -47,19 +47,19 @@ class PodSignal:
     created: float = 0.0
 
     @property
-    def asked(self) -> PodCpu:
+    def requested(self) -> PodCpu:
         """What its user wrote."""
         return self.user or PodCpu(self.request, self.limit)
 
     @property
     def extra(self) -> int:
         """What kube-scheduler counts for it beyond the request that its user wrote."""
-        return max(self.request, self.allocated or 0) - self.asked.request
+        return max(self.request, self.allocated or 0) - self.requested.request
 
     @property
     def resized(self) -> bool:
         """Whether it has other CPU than its user wrote."""
-        return self.asked != (self.request, self.limit)
+        return self.requested != (self.request, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class JobSignal:
     def sharer(self, node: str) -> Sharer:
         """Return its part in the CPU of a node under equal shares."""
         here = self.on(node)
-        limits = [pod.asked.limit for pod in here]
+        limits = [pod.requested.limit for pod in here]
         return Sharer(
             uid=self.uid,
             came=self.began,

@@ -62,11 +62,11 @@ class FakeCluster:
         self.metrics: dict[str, list[dict[str, Any]] | int | bytes] = {}
         self.of_nodes: dict[str, dict[str, Any]] = {}
         self.without = 404
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.queries: list[dict[str, str]] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path)
+        self.requested.append(request.path)
         self.queries.append(dict(request.query))
         if request.path.startswith("/apis/metrics.k8s.io/v1beta1/nodes/"):
             stated = self.of_nodes.get(request.path.split("/")[-1])
@@ -80,7 +80,7 @@ class FakeCluster:
 
     def count(self, part: str) -> int:
         """Return how many requests had a part in their path."""
-        return sum(part in path for path in self.asked)
+        return sum(part in path for path in self.requested)
 
 
 class Bed:
@@ -128,7 +128,7 @@ async def test_the_metrics_api_is_asked_for_one_list_per_namespace(bed: Bed) -> 
         "a": CpuUse(0.2, at=AT, window=15.5),
         "b": CpuUse(0.05, at=AT, window=15.5),
     }
-    assert bed.api.asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"]
+    assert bed.api.requested == ["/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"]
     assert bed.api.queries == [{"labelSelector": names.JOB_NAME}]
 
 
@@ -151,12 +151,12 @@ async def test_figures_of_an_earlier_pod_of_the_same_name_are_not_those_of_the_n
 
 async def test_a_pod_that_is_not_bound_is_pending_and_nothing_is_asked(bed: Bed) -> None:
     assert (await bed.why(pod("a", node=""))).reason == names.REASON_CPU_USE_PENDING
-    assert bed.api.asked == []
+    assert bed.api.requested == []
 
 
 async def test_nothing_is_asked_for_no_pods(bed: Bed) -> None:
     assert await bed.read() == {}
-    assert bed.api.asked == []
+    assert bed.api.requested == []
 
 
 async def test_a_list_that_is_too_long_costs_its_own_namespace_alone(bed: Bed) -> None:

@@ -166,7 +166,7 @@ def test_it_tells_what_was_changed() -> None:
 def test_it_tells_that_an_elastic_job_was_made_smaller_and_not_edited_since(
     workers: int, *, shown: bool
 ) -> None:
-    state = JobState(asked=12, admitted=8).encode(job_uid="u")
+    state = JobState(requested=12, assigned=8).encode(job_uid="u")
     raw = job(uid="u", annotations={names.STATE: state}, specs={"Worker": {"replicas": workers}})
     want = ["the job has 8 workers, and asks for 12 (kfext.dev/state)"]
     assert listed(raw) == (want if shown else [])
@@ -189,7 +189,7 @@ def cpu_changed(
     """What is listed of CPU, where kfext wrote the same requests to the first six workers."""
     sizes = tuple(PodCpu(request, limit) for request in written)
     state = CpuState(
-        asked={"worker": PodCpu(20, limit)},
+        requested={"worker": PodCpu(20, limit)},
         written={f"worker-{index}": sizes for index in range(6)},
     )
     raw = job(uid="u", annotations={names.STATE: JobState(cpu=state).encode(job_uid="u")})

@@ -222,7 +222,7 @@ TABLES = {
 def test_it_shows_what_the_controller_reads_in_a_table(lines: list[str]) -> None:
     found, followed = shown(*lines), Followed()
     now = Moment(wall=NOW, monotonic=NOW)
-    followed.take([LogLine(at, line) for at, line in enumerate(lines)], now=now)
+    followed.read_lines([LogLine(at, line) for at, line in enumerate(lines)], now=now)
     progress = followed.reported().progress
     assert (found["recognised"], found["progress"]["step"]) == (2, 20)
     assert (found["progress"]["metric"], found["progress"]["value"]) == (progress.metric, 0.4)

@@ -126,7 +126,7 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
 async def test_an_error_of_kfext_with_one_log_keeps_no_other_from_being_read(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = bed.planner.progress.take
+    take = bed.planner.progress.read_lines
 
     def fails(read: LogRead, *rest: Any) -> None:
         if read.tracked.job.name == "odd":

@@ -223,7 +223,7 @@ class FakeCompanion:
     """Begins to resize a job of the bench when it is asked next, or fails."""
 
     def __init__(self, bench: Bench) -> None:
-        self.asked = 0
+        self.requested = 0
         self.looks_at = math.inf
         self.outcomes: list[tuple[bool, str]] = []
         self.job = ""
@@ -241,7 +241,7 @@ class FakeCompanion:
     may_return = keeps_room
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
-        self.asked += 1
+        self.requested += 1
         if self.error is not None:
             raise self.error
         if not self.job:
@@ -277,9 +277,9 @@ async def test_the_companion_decides_once_no_decision_on_a_placement_is_left_ove
     for number in range(MOST_DECISIONS + 1):
         bench.submit(gang(f"job-{number}", cpu="64"))
     await bench.tick()
-    assert companion.asked == 0
+    assert companion.requested == 0
     await bench.tick()
-    assert companion.asked == 1
+    assert companion.requested == 1
 
 
 async def test_the_companion_has_a_turn_every_ten_seconds_whatever_is_left_to_decide(
@@ -293,7 +293,7 @@ async def test_the_companion_has_a_turn_every_ten_seconds_whatever_is_left_to_de
         bench.now += 0.1
         bench.cluster.mark_queue()
         await bench.tick()
-        asked.append(companion.asked)
+        asked.append(companion.requested)
     assert asked[98] == 0, "jobs are left in every tick"
     assert (asked[100], asked[-1]) == (1, 2)
 
@@ -305,7 +305,7 @@ async def test_the_companion_has_its_turn_when_it_is_to_look_again(bench: Bench)
     companion.looks_at = 1.0
     bench.now = 1.0
     await bench.tick()
-    assert companion.asked == 1
+    assert companion.requested == 1
 
 
 @pytest.mark.parametrize(

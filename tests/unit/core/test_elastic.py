@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from kfext.core.elastic import (
-    asked_workers,
     fewest_workers,
+    requested_workers,
     why_not_scaled,
     with_workers,
     workers_of,
@@ -61,14 +61,14 @@ def test_fewer_workers_leave_the_other_types_as_they_are() -> None:
 
 ASKED = {
     "kfext has not changed it": (JobState(), 3),
-    "kfext took workers": (JobState(asked=5, admitted=3), 5),
-    "another client changed it after kfext": (JobState(asked=5, admitted=4), 3),
+    "kfext took workers": (JobState(requested=5, assigned=3), 5),
+    "another client changed it after kfext": (JobState(requested=5, assigned=4), 3),
 }
 
 
 @pytest.mark.parametrize(("state", "want"), ASKED.values(), ids=ASKED)
 def test_the_workers_that_the_user_asks_for(state: JobState, want: int) -> None:
-    assert asked_workers(torch(3).build(), state) == want
+    assert requested_workers(torch(3).build(), state) == want
 
 
 METRICS = [{"type": "Resource"}]

@@ -19,7 +19,7 @@ amounts = st.integers(min_value=1, max_value=2**20)
 pod_cpus = st.builds(PodCpu, amounts, st.none() | amounts)
 cpu_states = st.builds(
     CpuState,
-    asked=st.dictionaries(names, pod_cpus),
+    requested=st.dictionaries(names, pod_cpus),
     written=st.dictionaries(
         st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 10_000)),
         st.lists(pod_cpus, min_size=1, max_size=3).map(tuple),
@@ -41,7 +41,7 @@ def test_it_reads_back_as_it_was_written(state: CpuState) -> None:
 )))  # fmt: skip
 def test_whatever_is_written_can_be_read(raw: Any) -> None:
     found = decode_cpu(raw if isinstance(raw, dict) else {})
-    assert isinstance(hash((*found.written.values(), *found.asked.values())), int)
+    assert isinstance(hash((*found.written.values(), *found.requested.values())), int)
 
 
 WRITTEN = {"worker": {"0": [[370], [20, 1400]]}}
@@ -97,7 +97,7 @@ def test_a_reason_is_cut_to_what_fits() -> None:
 
 def test_without_its_pods_a_job_keeps_what_rests() -> None:
     state = CpuState(
-        asked={"worker": PodCpu(20, None)},
+        requested={"worker": PodCpu(20, None)},
         written={"worker-0": (PodCpu(700, None),)},
         by=frozenset({"resize"}),
         disabled={"resize": "a"},

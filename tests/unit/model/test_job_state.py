@@ -84,7 +84,7 @@ def test_of_the_jobs_that_it_left_the_last_stay() -> None:
 
 UNLIKE = MOST_RESIZED // 2
 RESIZED = CpuState(
-    asked={
+    requested={
         **{type_: PodCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
         **{f"evaluator-{index + 100}": PodCpu(20_000, 90_000) for index in range(UNLIKE)},
     },
@@ -132,7 +132,7 @@ def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
     written = crowded.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
     found = state_in(written)
-    assert (found.cpu.asked, found.cpu.written) == (RESIZED.asked, RESIZED.written)
+    assert (found.cpu.requested, found.cpu.written) == (RESIZED.requested, RESIZED.written)
     assert found.cpu.disabled.keys() == RESIZED.disabled.keys()
     assert found.settings == crowded.settings
     assert found.no_host_network.startswith("nn")

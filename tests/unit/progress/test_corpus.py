@@ -57,7 +57,7 @@ def read(lines: Sequence[str]) -> Course:
     for number, raw in enumerate(lines):
         line = read_line(table.named(raw))
         if line is not None:
-            course.take(line, at=float(number), now=1e9)
+            course.read_line(line, at=float(number), now=1e9)
     return course
 
 

@@ -28,7 +28,7 @@ def read(log: Log) -> Followed:
         LogLine(_BEGAN + _SECONDS_A_LINE * number, text) for number, text in enumerate(log["lines"])
     ]
     now = _BEGAN + _SECONDS_A_LINE * (len(lines) + 1)
-    followed.take(lines, now=Moment(wall=now, monotonic=now), source="pod")
+    followed.read_lines(lines, now=Moment(wall=now, monotonic=now), source="pod")
     return followed
 
 

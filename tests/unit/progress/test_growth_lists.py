@@ -40,15 +40,15 @@ SHARES: dict[str, tuple[list[float | None], float]] = {
 def test_F1_the_share_that_was_last_known_counts(shares: list[float | None], want: float) -> None:
     followed = GrowthList()
     for share in shares:
-        followed.take(0.1, share)
+        followed.add_interval(0.1, share)
     assert followed.growth == pytest.approx(want)
 
 
 def test_F1_a_share_counts_although_the_progress_of_its_interval_is_unknown() -> None:
     followed = GrowthList()
-    followed.take(None, 0.5)
+    followed.add_interval(None, 0.5)
     assert followed.growth is None
-    followed.take(0.1, None)
+    followed.add_interval(0.1, None)
     assert followed.growth == pytest.approx(0.2)
 
 
@@ -75,7 +75,7 @@ WALKS: dict[str, tuple[list[float | None], GrowthState]] = {
 def test_F2_a_job_moves_between_the_lists(progress: list[float | None], want: GrowthState) -> None:
     followed = GrowthList()
     for value in progress:
-        followed.take(value, 1.0)
+        followed.add_interval(value, 1.0)
     assert followed.state is want
 
 
@@ -89,7 +89,7 @@ def test_S1_the_list_is_the_number_of_intervals_below_in_a_row(
     """Read from the whole series at once: intervals without a value count for nothing."""
     followed = GrowthList(alpha)
     for value in progress:
-        followed.take(value, 1.0)
+        followed.add_interval(value, 1.0)
     known = [value for value in progress if value is not None and math.isfinite(value)]
     below = 0
     for at, value in enumerate(known):
@@ -104,7 +104,7 @@ def test_S1_what_is_not_known_moves_a_job_nowhere(
 ) -> None:
     followed = GrowthList()
     for value in progress:
-        followed.take(value, share)
+        followed.add_interval(value, share)
     state, growth = followed.state, followed.growth
-    followed.take(unknown, share)
+    followed.add_interval(unknown, share)
     assert (followed.state, followed.growth) == (state, growth)

@@ -115,14 +115,14 @@ class CpuHistory(CpuBed):
             return
         request = self.draw.draw(st.sampled_from(BY_HAND), "request")
         state = self.tracked(name).state.cpu
-        sizes = (*state.written.get("worker-0", ()), *state.asked.values())
+        sizes = (*state.written.get("worker-0", ()), *state.requested.values())
         if request in {size.request for size in sizes} or request >= (self.limit(name) or SIZE):
             return
         self._check_written()
         self.size_by_hand(name, request=request)
         self.touched.add(name)
         self.without[name] = request
-        if state.asked and name not in self.off:
+        if state.requested and name not in self.off:
             self.left_alone[name] = request
 
     def is_replaced(self) -> None:

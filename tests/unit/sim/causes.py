@@ -45,13 +45,13 @@ def why_waited(
     name: str,
     changes: Mapping[str, Sequence[Change]],
     *,
-    asked: Mapping[str, int],
+    requested: Mapping[str, int],
     due: float,
     until: float,
 ) -> Cause:
     """Return why a job began at second `until`, and not at second `due` as without the policy.
 
-    `changes`: of each job; `asked`: how many workers each job asked for.
+    `changes`: of each job; `requested`: how many workers each job asked for.
     """
     made = [
         change
@@ -62,15 +62,15 @@ def why_waited(
     if any(name in change.behind for change in made):
         return Cause.KEPT
     others = (other for other in changes if other != name)
-    if any(_had_grown(changes[other], asked[other], due=due, until=until) for other in others):
+    if any(_had_grown(changes[other], requested[other], due=due, until=until) for other in others):
         return Cause.GROWN
     return Cause.ORDER
 
 
-def _had_grown(changes: Sequence[Change], asked: int, *, due: float, until: float) -> bool:
+def _had_grown(changes: Sequence[Change], requested: int, *, due: float, until: float) -> bool:
     """Say whether a job had more workers than it asked for at any of these seconds."""
     ends = [change.at for change in changes[1:]] + [until]
     return any(
-        change.after > asked and change.at < until and end > due
+        change.after > requested and change.at < until and end > due
         for change, end in zip(changes, ends, strict=True)
     )

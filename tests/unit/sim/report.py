@@ -71,7 +71,7 @@ def _cause(
     waited = why_waited(
         ended.name,
         changes,
-        asked={name: spec.workers for name, spec in specs.items()},
+        requested={name: spec.workers for name, spec in specs.items()},
         due=arrived + without.began,
         until=arrived + ended.began,
     )
@@ -107,9 +107,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
-    asked = parser.parse_args()
-    seeds = range(asked.first, asked.first + asked.seeds)
-    for line in report(list(looks(seeds, processes=asked.processes))):
+    requested = parser.parse_args()
+    seeds = range(requested.first, requested.first + requested.seeds)
+    for line in report(list(looks(seeds, processes=requested.processes))):
         print(line)  # noqa: T201 - the report
 
 

@@ -63,13 +63,15 @@ WAITS = {
 
 @pytest.mark.parametrize(("changes", "cause"), WAITS.values(), ids=WAITS)
 def test_why_a_job_began_100_seconds_later(changes: list[Change], cause: Cause) -> None:
-    asked = {"other": 4, "train": 4}
-    assert why_waited("train", {"other": changes}, asked=asked, due=DUE, until=BEGAN) is cause
+    requested = {"other": 4, "train": 4}
+    assert (
+        why_waited("train", {"other": changes}, requested=requested, due=DUE, until=BEGAN) is cause
+    )
 
 
 def test_growth_of_its_own_is_no_reason_to_wait() -> None:
     mine = {"train": [change(90, 4, 5)]}
-    assert why_waited("train", mine, asked={"train": 4}, due=DUE, until=BEGAN) is Cause.ORDER
+    assert why_waited("train", mine, requested={"train": 4}, due=DUE, until=BEGAN) is Cause.ORDER
 
 
 def test_a_report_has_the_figures_of_both_arms_and_no_broken_rule() -> None:

@@ -129,7 +129,7 @@ class History:
         self.classes = dict(CLASSES)
         self.writes: list[tuple[TrackedJob, Step]] = []
         self.count = 0
-        self.admitted: Raw = {}
+        self.assigned: Raw = {}
         self.planner = Planner()
         self.restart()
 
@@ -332,7 +332,7 @@ class History:
             missing = [key for key, _ in of.replicas() if key not in present]
             for key in missing[:most]:
                 self.count += 1
-                uid, spec = f"p-{self.count}", self.admitted
+                uid, spec = f"p-{self.count}", self.assigned
                 made = raw_pod(of, key.type, key.index, gated=not of.released, uid=uid, spec=spec)
                 template = self.jobs[of.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
                 made["metadata"]["annotations"] = dict(template["metadata"]["annotations"])
@@ -480,7 +480,7 @@ class History:
 
     def change_admission(self) -> None:
         """A RuntimeClass makes new pods larger than their templates, or no longer does."""
-        self.admitted = {} if self.admitted else {"overhead": {"cpu": "1"}}
+        self.assigned = {} if self.assigned else {"overhead": {"cpu": "1"}}
 
     def change_claim(self) -> None:
         """The claim that some jobs use is made, is bound, or goes."""

@@ -98,7 +98,7 @@ class TwoWorkers:
 
     def measure(self, at: float, *indices: int) -> None:
         of = [self.pod(index) for index in indices or (0, 1)]
-        self.uses.take({pod.uid: CpuUse(0.1, at=at, window=30.0) for pod in of})
+        self.uses.record({pod.uid: CpuUse(0.1, at=at, window=30.0) for pod in of})
 
     def advance(self, now: float = 0.0) -> Resize | None:
         return self.resizing.advance(self.job, now=now)

@@ -69,9 +69,9 @@ class Contest:
         """Whether growth decides, because a job that learns does not show its end."""
         return any(job.left is None and job.growth is not None for job in self.jobs)
 
-    def asked(self, job: JobSignal) -> int:
+    def requested(self, job: JobSignal) -> int:
         """Return what the pods of a job here request as their user wrote it."""
-        return sum(pod.asked.request for pod in job.on(self.node))
+        return sum(pod.requested.request for pod in job.on(self.node))
 
     def extra(self, job: JobSignal) -> int:
         """Return what counts for the pods of a job here beyond what their user wrote."""
@@ -111,14 +111,14 @@ class Contest:
         self, prioritised: JobSignal | None, acting: Collection[JobSignal]
     ) -> dict[str, int]:
         """Return by uid what each job here should request; `acting`: the jobs that may change."""
-        asked = {job.uid: self.asked(job) for job in self.jobs}
+        requested = {job.uid: self.requested(job) for job in self.jobs}
         if len(self.jobs) < 2:
-            return asked
+            return requested
         if self.by_growth:
-            return asked | self._by_growth(asked, acting)
+            return requested | self._by_growth(requested, acting)
         if prioritised is None or self._begins(prioritised):
-            return asked
-        return asked | self._for(prioritised, asked, acting)
+            return requested
+        return requested | self._for(prioritised, requested, acting)
 
     def _begins(self, first: JobSignal) -> bool:
         """Return whether all have the share that their users wrote, and none but one is known.
@@ -131,40 +131,40 @@ class Contest:
         )
 
     def _for(
-        self, first: JobSignal, asked: Mapping[str, int], acting: Collection[JobSignal]
+        self, first: JobSignal, requested: Mapping[str, int], acting: Collection[JobSignal]
     ) -> dict[str, int]:
         """Return the requests that favour a job."""
-        pool, total = self.pool(first.namespace), sum(asked.values())
-        wanted = self._of_newcomers(asked, acting, pool=pool)
-        pool -= sum(wanted.values()) - sum(asked[uid] for uid in wanted)
+        pool, total = self.pool(first.namespace), sum(requested.values())
+        wanted = self._of_newcomers(requested, acting, pool=pool)
+        pool -= sum(wanted.values()) - sum(requested[uid] for uid in wanted)
         donors = [
             job
             for job in acting
             if job is not first and job.namespace == first.namespace and job.uid not in wanted
         ]
         least = {
-            job.uid: min(asked[job.uid], max(LEAST_REQUEST, len(job.on(self.node))))
+            job.uid: min(requested[job.uid], max(LEAST_REQUEST, len(job.on(self.node))))
             for job in donors
         }
-        full = asked[first.uid] + pool < _ENOUGH * (total - asked[first.uid])
-        reclaimed = sum(asked[uid] - least[uid] for uid in least) if full else 0
-        grows = max(0, min(pool + reclaimed, self.most(first) - asked[first.uid]))
-        rest = sum(asked[uid] for uid in least) - max(0, grows - pool)
-        parts = [Part(asked[uid], least[uid], asked[uid]) for uid in least]
+        full = requested[first.uid] + pool < _ENOUGH * (total - requested[first.uid])
+        reclaimed = sum(requested[uid] - least[uid] for uid in least) if full else 0
+        grows = max(0, min(pool + reclaimed, self.most(first) - requested[first.uid]))
+        rest = sum(requested[uid] for uid in least) - max(0, grows - pool)
+        parts = [Part(requested[uid], least[uid], requested[uid]) for uid in least]
         wanted |= dict(zip(least, share_out(rest, parts), strict=True))
-        return wanted | {first.uid: asked[first.uid] + grows}
+        return wanted | {first.uid: requested[first.uid] + grows}
 
     def _of_newcomers(
-        self, asked: Mapping[str, int], acting: Collection[JobSignal], *, pool: int
+        self, requested: Mapping[str, int], acting: Collection[JobSignal], *, pool: int
     ) -> dict[str, int]:
         """Return the requests that keep an equal share for jobs that have just begun."""
         new_jobs = [job for job in acting if job.young and not self._is_known(job)]
-        equal = (sum(asked.values()) + pool) // len(self.jobs)
+        equal = (sum(requested.values()) + pool) // len(self.jobs)
         wanted: dict[str, int] = {}
         for job in new_jobs:
-            raise_ = min(equal, self.most(job)) - asked[job.uid]
+            raise_ = min(equal, self.most(job)) - requested[job.uid]
             given = max(0, min(raise_, pool, self.pool(job.namespace)))
-            wanted[job.uid] = asked[job.uid] + given
+            wanted[job.uid] = requested[job.uid] + given
             pool -= given
         return wanted
 
@@ -172,35 +172,39 @@ class Contest:
         """Return whether what decides here is known of a job."""
         return job.known or (self.by_growth and job.growth is not None)
 
-    def _by_growth(self, asked: Mapping[str, int], acting: Collection[JobSignal]) -> dict[str, int]:
+    def _by_growth(
+        self, requested: Mapping[str, int], acting: Collection[JobSignal]
+    ) -> dict[str, int]:
         """Return the requests by growth efficiency: the pool is shared out by it.
 
         The quota of a namespace bounds its own jobs only.
         """
         growing = [job for job in acting if job.growth is not None]
         pool = max((self.pool(job.namespace) for job in growing), default=0)
-        wanted = self._of_newcomers(asked, acting, pool=pool)
+        wanted = self._of_newcomers(requested, acting, pool=pool)
         given = Counter[str]()
         for job in acting:
-            given[job.namespace] += wanted.get(job.uid, asked[job.uid]) - asked[job.uid]
+            given[job.namespace] += wanted.get(job.uid, requested[job.uid]) - requested[job.uid]
         pool -= given.total()
         total = sum(job.growth or 0.0 for job in growing)
         for job in growing:
             left = min(pool, self.pool(job.namespace) - given[job.namespace])
             raise_ = int(max(0, left) * (job.growth or 0.0) / total) if total > 0 else 0
-            wanted[job.uid] = max(asked[job.uid], min(asked[job.uid] + raise_, self.most(job)))
+            wanted[job.uid] = max(
+                requested[job.uid], min(requested[job.uid] + raise_, self.most(job))
+            )
         return wanted
 
     def split(self, job: JobSignal, total: int) -> dict[str, int]:
         """Return by uid the requests of the pods of a job here, in proportion to the user's."""
         pods = job.on(self.node)
-        low = total < self.asked(job)
+        low = total < self.requested(job)
         parts = [
             Part(
-                weight=float(max(1, pod.asked.request)),
+                weight=float(max(1, pod.requested.request)),
                 # A pod that requests nothing could become BestEffort.
-                least=min(1 if low else self._most(pod), pod.asked.request),
-                most=pod.asked.request if low else self._most(pod),
+                least=min(1 if low else self._most(pod), pod.requested.request),
+                most=pod.requested.request if low else self._most(pod),
             )
             for pod in pods
         ]
@@ -212,9 +216,9 @@ class Contest:
 
         A limit that another pod of the job lent does not count: it has to go back.
         """
-        limits = [limit for limit in (pod.limit, pod.asked.limit) if limit is not None]
+        limits = [limit for limit in (pod.limit, pod.requested.limit) if limit is not None]
         most = min(limits) - 1 if limits else self.of.allocatable
-        return max(most, pod.asked.request)
+        return max(most, pod.requested.request)
 
 
 def contests(signals: Signals) -> dict[str, Contest]:

@@ -22,7 +22,7 @@ from kfext.state.reports.uses import Uses
 from kfext.state.running.cpu.contest import fair_ends
 from kfext.state.running.cpu.record import EARLY_SECONDS, all_measured, cpu_policies, record_of
 from kfext.state.running.cpu.refused_pods import RefusedPods
-from kfext.state.running.cpu.restoring import Owner, asked_of, owner_of
+from kfext.state.running.cpu.restoring import Owner, owner_of, requested_of
 from kfext.state.running.cpu.words import why_no_resize, why_unread
 from kfext.state.running.executor import TURN_SECONDS
 from kfext.state.running.operation import ResizeOperation
@@ -153,7 +153,7 @@ class CpuSignals:
         for uid, use in (measured or self._assumed(pods, now)).items():
             cpu.work.measure(uid, use, assumed=not measured)
         if reported is not None:
-            cpu.work.take(reported.progress)
+            cpu.work.add_progress(reported.progress)
         if is_whole(tracked, pods) and all_measured(pods, uses):
             cpu.measured_at = now.monotonic
         elif not cpu.unfit and now.monotonic - cpu.measured_at >= UNMEASURED_SECONDS:
@@ -176,7 +176,7 @@ class CpuSignals:
         )
         if reported is None:
             return signal, False
-        return signal, cpu.history.take(reported.progress, signal.use, now=now.monotonic)
+        return signal, cpu.history.add_interval(reported.progress, signal.use, now=now.monotonic)
 
     def _assumed(self, pods: Iterable[Pod], now: Moment) -> dict[str, CpuUse]:
         """Return by uid an equal part of the node for each running pod.
@@ -316,7 +316,7 @@ def job_signal(
 def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:
     use = uses.of(pod.uid)
     # A value that another client has changed is the new wish.
-    asked = None if owner_of(pod, state) is Owner.OTHER else asked_of(pod, state)
+    requested = None if owner_of(pod, state) is Owner.OTHER else requested_of(pod, state)
     return PodSignal(
         uid=pod.uid,
         component=pod.replica.type if pod.replica else "",
@@ -324,7 +324,7 @@ def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> P
         request=trainer.request,
         limit=trainer.limit,
         allocated=trainer.allocated,
-        user=asked,
+        user=requested,
         use=use.millicores if use else None,
         qos=pod.qos,
         created=pod.created,

@@ -85,11 +85,11 @@ class CpuExecutor(Executor):
             policy.name in chosen for policy in CPU_POLICIES
         )
 
-    def meet(self, job: RunningJob, now: Moment) -> None:
+    def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the CPU of a job."""
         job.keep(CpuRecord(began=now.monotonic, measured_at=now.monotonic))
 
-    def leave(self, job: RunningJob, now: Moment) -> None:
+    def on_removed(self, job: RunningJob, now: Moment) -> None:
         """Forget the CPU of a job."""
         job.keep(CpuRecord())
 
@@ -116,7 +116,7 @@ class CpuExecutor(Executor):
             for here in list(look.groups):
                 with self._visit(look, here):
                     for signal in here.jobs:
-                        record_of(self.jobs[signal.uid]).meet(here.company)
+                        record_of(self.jobs[signal.uid]).set_neighbours(here.company)
                     for job, step in self._give_back(here, at):
                         look.begun.add(job.uid)
                         begun.append((job, step))

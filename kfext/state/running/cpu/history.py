@@ -33,7 +33,7 @@ class History:
         self._reported: _Reported | None = None
         self._ended: float | None = None
 
-    def take(self, progress: Progress, use: int | None, *, now: float) -> bool:
+    def add_interval(self, progress: Progress, use: int | None, *, now: float) -> bool:
         """Record the job's progress and use; return whether this has ended a window.
 
         `use`: of its pods, in millicores. `now`: monotonic.
@@ -114,7 +114,7 @@ class Work:
                 self._used.pop()
             self._used.append((newest, self._cpu))
 
-    def take(self, progress: Progress) -> None:
+    def add_progress(self, progress: Progress) -> None:
         """Record how far the job is."""
         if progress.step is None or progress.at is None:
             return

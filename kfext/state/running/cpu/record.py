@@ -99,7 +99,7 @@ class CpuRecord(Record):
         pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
         self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
 
-    def meet(self, company: frozenset[tuple[str, int | None]]) -> None:
+    def set_neighbours(self, company: frozenset[tuple[str, int | None]]) -> None:
         """Record the pods that share its nodes; a change makes earlier figures useless.
 
         Other pods end a trial, because its effect can no longer be judged.

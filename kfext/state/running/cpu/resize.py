@@ -144,7 +144,7 @@ def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[P
     requests = node.contest.split(job, total)
     for pod in job.on(node.contest.node):
         to = requests[pod.uid]
-        back = to == pod.asked.request != pod.request
+        back = to == pod.requested.request != pod.request
         if back or (to != pod.request and abs(to - pod.request) >= _CHANGE * pod.request):
             yield pod, to
 

@@ -24,8 +24,8 @@ class Owner(Enum):
 
 def owner_of(pod: Pod, state: CpuState) -> Owner:
     """Return who set the CPU of a pod. CPU that was never changed is the user's."""
-    asked, cpu = asked_of(pod, state), cpu_of(pod)
-    if cpu is None or asked in {None, cpu}:
+    requested, cpu = requested_of(pod, state), cpu_of(pod)
+    if cpu is None or requested in {None, cpu}:
         return Owner.USER
     return Owner.KFEXT if cpu in _written(pod, state) else Owner.OTHER
 
@@ -36,10 +36,10 @@ def changed_by_others(pod: Pod, state: CpuState, *, seen: PodCpu | None) -> bool
     `seen`: the CPU last seen on the pod, if kfext wrote it last. Without it, the pod may have the
     user's CPU because kfext's write never arrived.
     """
-    asked, cpu = asked_of(pod, state), cpu_of(pod)
-    if asked is None or cpu is None:
+    requested, cpu = requested_of(pod, state), cpu_of(pod)
+    if requested is None or cpu is None:
         return False
-    put_back = seen is not None and cpu == asked != seen == last_written(pod, state)
+    put_back = seen is not None and cpu == requested != seen == last_written(pod, state)
     return put_back or owner_of(pod, state) is Owner.OTHER
 
 
@@ -48,9 +48,9 @@ def cpu_of(pod: Pod) -> PodCpu | None:
     return None if pod.trainer is None else PodCpu(pod.trainer.request, pod.trainer.limit)
 
 
-def asked_of(pod: Pod, state: CpuState) -> PodCpu | None:
-    """Return the size that the user asked for, or None for a type that kfext has not recorded."""
-    return state.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
+def requested_of(pod: Pod, state: CpuState) -> PodCpu | None:
+    """Return the requested size, or None for a type that kfext has not recorded."""
+    return state.requested_of(pod.replica.type, pod.replica.index) if pod.replica else None
 
 
 def noted(
@@ -68,14 +68,14 @@ def noted(
     """
     sizes = tuple(sizes)
     types = {pod.replica.type for pod, _ in sizes if pod.replica}
-    asked, written = dict(state.asked), dict(state.written)
+    requested, written = dict(state.requested), dict(state.written)
     for pod in (*(pod for pod, _ in sizes), *pods):
         # Until kfext resizes the first pod of a type, its pods have what the user wrote.
         cpu = cpu_of(pod)
-        if cpu is None or pod.replica is None or pod.replica.type in state.asked:
+        if cpu is None or pod.replica is None or pod.replica.type in state.requested:
             continue
-        if pod.replica.type in types and cpu != asked.setdefault(pod.replica.type, cpu):
-            asked[_name(pod)] = cpu
+        if pod.replica.type in types and cpu != requested.setdefault(pod.replica.type, cpu):
+            requested[_name(pod)] = cpu
     for pod, size in sizes:
         cpu = cpu_of(pod)
         if cpu is None or pod.replica is None:
@@ -85,7 +85,7 @@ def noted(
         new = PodCpu(cpu.request if request is None else request, limit or cpu.limit)
         kfexts = dict.fromkeys((new, *present, *_written(pod, state)))
         written[_name(pod)] = tuple(kfexts)[:REMEMBERED]
-    return replace(state, asked=asked, written=written, by=by)
+    return replace(state, requested=requested, written=written, by=by)
 
 
 def last_written(pod: Pod, state: CpuState) -> PodCpu | None:

@@ -29,13 +29,13 @@ _HEADROOM = 0.2
 class _Shared:
     """A pod with a limit that is part of a sum; in millicores.
 
-    `limit`, `use`: now. `asked`: the limit without any change by kfext.
+    `limit`, `use`: now. `requested`: the limit without any change by kfext.
     """
 
     pod: PodSignal
     limit: int
     use: int
-    asked: int
+    requested: int
 
 
 def _propose(signals: Signals) -> Advice:
@@ -77,7 +77,7 @@ def _proposal(job: JobSignal) -> Proposal | None:
         for size in sizes
     ]
     grows = any((size.limit or 0) > (before[size.pod].limit or 0) for size in sizes)
-    favours = grows and any(size.limit != before[size.pod].asked.limit for size in sizes)
+    favours = grows and any(size.limit != before[size.pod].requested.limit for size in sizes)
     why = (
         "CPU goes to the pods of the job that use theirs up"
         if favours
@@ -99,9 +99,9 @@ def _measure(job: JobSignal) -> Measure:
 def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:
     """Yield the new limits of a job's pods on one node."""
     shared = [
-        _Shared(pod, limit=pod.limit, use=pod.use, asked=pod.asked.limit)
+        _Shared(pod, limit=pod.limit, use=pod.use, requested=pod.requested.limit)
         for pod in pods
-        if pod.limit is not None and pod.use is not None and pod.asked.limit is not None
+        if pod.limit is not None and pod.use is not None and pod.requested.limit is not None
     ]
     if len(shared) < len(pods):
         return
@@ -117,12 +117,12 @@ def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
     The present sum differs after a pod was replaced, or if a controller died between two stages.
     """
     now = [pod.limit for pod in shared]
-    total = sum(pod.asked for pod in shared)
+    total = sum(pod.requested for pod in shared)
     busy = any(is_stopped(pod.pod) for pod in shared)
     if total >= sum(now) and not busy:
         return now
     if len({pod.pod.component for pod in shared}) < 2:
-        return now if total == sum(now) else [pod.asked for pod in shared]
+        return now if total == sum(now) else [pod.requested for pod in shared]
     return _divided(shared, total)
 
 

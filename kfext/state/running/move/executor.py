@@ -100,7 +100,7 @@ class MoveExecutor(Executor):
         """Return whether a move of a job is under way: it may end where the job was."""
         return self.keeps_room(uid)
 
-    def meet(self, job: RunningJob, now: Moment) -> None:
+    def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow a job; a move of an earlier controller goes on."""
         self.running.shown.hide(job.tracked, MIGRATED.type)
         pods, state = self._cluster.pods(job.uid), job.tracked.state.move
@@ -116,7 +116,7 @@ class MoveExecutor(Executor):
             operation.enter(Phase.SETTLING, at=now.monotonic - ago)
             self._hold(job, to, state.source)
 
-    def leave(self, job: RunningJob, now: Moment) -> None:
+    def on_removed(self, job: RunningJob, now: Moment) -> None:
         """End a move of the job."""
         if record_of(job).operation is not None:
             self._end(job, at=now.monotonic)

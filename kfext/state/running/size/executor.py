@@ -74,12 +74,12 @@ class SizeExecutor(Executor):
             return False
         return starts_anew(job.tracked.job)
 
-    def meet(self, job: RunningJob, now: Moment) -> None:
+    def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job."""
         self.running.shown.hide(job.tracked, SCALED.type)  # until kfext knows what to show
-        self._monitor.meet(job, now)
+        self._monitor.on_added(job, now)
 
-    def leave(self, job: RunningJob, now: Moment) -> None:
+    def on_removed(self, job: RunningJob, now: Moment) -> None:
         """End an operation of the job."""
         self._progress.await_checkpoint(job.uid, awaited=False)
         record_of(job).end(at=now.monotonic)

@@ -60,7 +60,7 @@ def kept(sizes: Sizes, *, left: float, length: float, rested: bool) -> int:
     Workers beyond its requested size are for any job. It is scaled below that size only for a job
     with at most MUCH_SHORTER of its remaining time, and only if it has `rested`.
     """
-    requested = min(sizes.now, sizes.asked)
+    requested = min(sizes.now, sizes.requested)
     return sizes.least if rested and length <= MUCH_SHORTER * left else requested
 
 

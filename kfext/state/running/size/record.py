@@ -104,8 +104,8 @@ class SizeRecord(SavingRecord):
 
         `pause`: as in Restart.
         """
-        asked = self.sizes.asked
-        same = workers == asked
+        requested = self.sizes.requested
+        same = workers == requested
         scale = replace(
             self.remembered(state.scale, pause=pause),
             before=self.sizes.now,
@@ -113,7 +113,7 @@ class SizeRecord(SavingRecord):
             cause=cause,
         )
         return replace(
-            state, asked=0 if same else asked, admitted=0 if same else workers, scale=scale
+            state, requested=0 if same else requested, assigned=0 if same else workers, scale=scale
         )
 
     def remembered(self, state: ScaleState, *, pause: float) -> ScaleState:

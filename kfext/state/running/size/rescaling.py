@@ -162,8 +162,8 @@ class Rescaling:
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:
-                asked, size = states[job.uid] is Readiness.ASK, record_of(job)
-                if asked and size.operation is not None and now.monotonic >= size.asks_at:
+                requested, size = states[job.uid] is Readiness.ASK, record_of(job)
+                if requested and size.operation is not None and now.monotonic >= size.asks_at:
                     step = self._requests.request(job.uid, size.operation)
                     if step is not None:
                         yield job, step
@@ -194,7 +194,7 @@ class Rescaling:
         that the missing workers save within HORIZON.
         """
         sizes, reported = record_of(job).sizes, self._progress.reported(job.uid)
-        if sizes.now >= sizes.asked or reported is None or reported.progress.step is not None:
+        if sizes.now >= sizes.requested or reported is None or reported.progress.step is not None:
             return False
         created = (pod.created for pod in self._cluster.pods(job.uid))
         ran = now - min(created, default=-math.inf)
@@ -202,7 +202,9 @@ class Rescaling:
         saving = operation is not None and operation.phase is Phase.SAVING
         begun = operation.since if operation is not None and saving else -math.inf
         read = self._progress.last_read(job.uid)
-        return read is not None and read > begun and ran <= HORIZON * (1 - sizes.now / sizes.asked)
+        return (
+            read is not None and read > begun and ran <= HORIZON * (1 - sizes.now / sizes.requested)
+        )
 
     def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
         """Return the operations of jobs that have trained on since they answered a request."""

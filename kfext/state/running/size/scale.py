@@ -1,6 +1,6 @@
 """Scale: how many workers a job has and may have, and how far growth pays.
 
-A job gets back what its user asked for. It gets more while another worker saves more time than a
+A job returns to its requested size. It gets more while another worker saves more time than a
 change costs. A step takes a / n + b + c * n with n workers: work that is divided among them, work
 that is not, and what each worker adds for all others. No term is negative.
 Sources: the speed functions and the marginal gain of Optimus (Peng et al., EuroSys 2018); the price
@@ -95,30 +95,30 @@ class Sizes:
 
     `now`: how many it has.
     `least`, `most`: the fewest and the most that it may have.
-    `asked`: how many its user asked for.
+    `requested`: its requested size.
     """
 
     now: int
     least: int
     most: int
-    asked: int
+    requested: int
 
 
-def sizes_of(job: TrainingJob, allowed: Range, *, asked: int) -> Sizes:
-    """Return the sizes of a job; `asked`: what its user asked for, 0 for its present size.
+def sizes_of(job: TrainingJob, allowed: Range, *, requested: int) -> Sizes:
+    """Return the sizes of a job; `requested`: its requested size, 0 for its present size.
 
-    The minimum follows from the size that the user asked for, so a grown job keeps its minimum. The
+    The minimum follows from the requested size, so a grown job keeps its minimum. The
     minimum is the full size if the framework cannot run with fewer workers. The setting also counts
     Master and Chief, which are never scaled.
     """
     now = workers_of(job)
-    asked = asked or now
+    requested = requested or now
     masters = job.training_pods - now
-    limit = max(asked, allowed.maximum - masters)
+    limit = max(requested, allowed.maximum - masters)
     if job.scaling.most > 0:
         limit = min(limit, job.scaling.most)
-    least = min(fewest_workers(with_workers(job, asked), allowed), limit)
-    return Sizes(now=now, least=least, most=limit, asked=asked)
+    least = min(fewest_workers(with_workers(job, requested), allowed), limit)
+    return Sizes(now=now, least=least, most=limit, requested=requested)
 
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
@@ -215,7 +215,7 @@ def best_size(
 ) -> int:
     """Return the number of workers to grow to, or the present number if growth does not pay.
 
-    A job gets back what its user asked for if there is room, unless it ends before that makes up
+    A job returns to its requested size if there is room, unless it ends before that makes up
     for the pause. Beyond that, each worker must save more time than a pause costs. A job that has
     run at its present size alone may try one more worker.
 
@@ -230,8 +230,8 @@ def best_size(
         return sizes.now
     speed = fitted(speeds)
     start = sizes.now
-    if sizes.now < sizes.asked:
-        start = min(sizes.asked, bound)
+    if sizes.now < sizes.requested:
+        start = min(sizes.requested, bound)
         if left is not None and _saved(sizes.now, start, speed, left=left) <= pause:
             return sizes.now
     bound = _before_useless(speeds, start=start, bound=bound)
@@ -245,7 +245,7 @@ def best_size(
 
 
 def _saved(now: int, then: int, speed: Speed | None, *, left: float) -> float:
-    """Return the seconds that a job saves until its end if it gets back what it asked for.
+    """Return the seconds that a job saves until its end if it returns to its requested size.
 
     The speedup is at most proportional to the workers. That much is assumed without measurements,
     and if the job was slower with more workers: its steps may be larger, and its user asked for it.

@@ -138,10 +138,10 @@ class ScaleProposals:
         return self._growth(ripe, Mode.ACT, limit, now)
 
     def _remaining(self, job: RunningJob, now: Moment) -> float:
-        """Return the seconds to the end of a job if it were as large as it asked."""
+        """Return the seconds to the end of a job at its requested size."""
         sizes = record_of(job).sizes
         rest = self._queue.durations.remaining(job.tracked.job, now=now.wall)
-        return rest * min(1.0, sizes.now / max(1, sizes.asked))
+        return rest * min(1.0, sizes.now / max(1, sizes.requested))
 
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
@@ -164,17 +164,17 @@ class ScaleProposals:
                 record_of(job).dry_run = None
 
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
-        """Return the proposal that gives a job the size that it asked for, if there is room."""
+        """Return the proposal that returns a job to its requested size, if there is room."""
         settings, sizes = self._running.settings_of(job.tracked), record_of(job).sizes
-        if sizes.asked > sizes.now and (
+        if sizes.requested > sizes.now and (
             limit is GrowthLimit.NONE
-            or self._room.most(job, sizes.now, up_to=min(sizes.most, sizes.asked), now=now.wall)
+            or self._room.most(job, sizes.now, up_to=min(sizes.most, sizes.requested), now=now.wall)
             <= sizes.now
         ):
             return None
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
         why = off or record_of(job).unfit or "the policy does not act"
-        change = Workers(Cause.GIVE_BACK, sizes.asked)
+        change = Workers(Cause.GIVE_BACK, sizes.requested)
         return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
 
     def _is_to_give_back(self, job: RunningJob) -> bool:
@@ -185,7 +185,7 @@ class ScaleProposals:
         if record_of(
             job
         ).unfit:  # a client that scales the job now may want the workers kfext gave it
-            return sizes.now < sizes.asked
+            return sizes.now < sizes.requested
         return job.mode(SCALE) is not Mode.ACT
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
@@ -250,10 +250,10 @@ class ScaleProposals:
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
     """Return the proposal to take back growth that did not pay and still lasts.
 
-    The job may have saved no checkpoint in time. It always keeps the workers that it asked for.
+    The job may have saved no checkpoint in time. It always keeps its requested size.
     """
     failed, sizes = record_of(job).failed, record_of(job).sizes
-    if not failed or sizes.now < failed or sizes.now <= sizes.asked:
+    if not failed or sizes.now < failed or sizes.now <= sizes.requested:
         return None
-    change = Workers(Cause.TAKE_BACK, max(failed - 1, sizes.asked))
+    change = Workers(Cause.TAKE_BACK, max(failed - 1, sizes.requested))
     return workers_proposal(job.uid, change, f"it was not faster with {failed} workers")

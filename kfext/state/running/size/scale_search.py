@@ -54,12 +54,12 @@ class ScaleSearch:
         """Return the proposal to grow a job, if it is to grow now."""
         workers, sizes = self.size(job, limit, now=now), record_of(job).sizes
         if workers <= sizes.now:
-            short = sizes.now < sizes.asked
+            short = sizes.now < sizes.requested
             record_of(job).hindered = self.room.quota_refuses(job, sizes.now + 1) if short else ""
             return None
         more = words.workers(workers - sizes.now)
-        if workers <= sizes.asked:
-            why = f"it gets back {more} of the {sizes.asked} that it asked for: there is room"
+        if workers <= sizes.requested:
+            why = f"it gets back {more} of the {sizes.requested} that it asked for: there is room"
             return workers_proposal(job.uid, Workers(Cause.REGROW, workers), why)
         why = f"it gets {more} beyond what it had: there is room that no job waits for"
         return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
@@ -71,19 +71,19 @@ class ScaleSearch:
         """
         size, sizes = record_of(job), record_of(job).sizes
         # Before the job was seen to train, its requested size is the best guess.
-        largest = max(size.largest or sizes.asked, sizes.now)
+        largest = max(size.largest or sizes.requested, sizes.now)
         up_to = SEEN_FACTOR * largest
         if limit is GrowthLimit.ASKED or self._queue.autoscaler:
-            up_to = min(up_to, sizes.asked)
+            up_to = min(up_to, sizes.requested)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
         room = self.room.most(job, sizes.now, up_to=min(sizes.most, up_to), now=now)
-        if room > max(sizes.asked, sizes.now):
+        if room > max(sizes.requested, sizes.now):
             ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
             below = self.room.below_ceiling(job, room, present=sizes.now, ceiling=ceiling)
-            room = max(below, min(room, sizes.asked))
+            room = max(below, min(room, sizes.requested))
         if size.failed:
-            room = min(room, max(size.failed - 1, sizes.asked))
+            room = min(room, max(size.failed - 1, sizes.requested))
         return best_size(
             sizes,
             speeds=size.speeds,
@@ -193,7 +193,7 @@ class ScaleSearch:
     def _length(self, waiting: TrackedJob, workers: int, now: float) -> float:
         """Return the seconds that a waiting job takes with so many workers.
 
-        With fewer workers than it asked for, it takes longer in proportion.
+        Below its requested size it takes longer in proportion.
         """
         rest = self._queue.durations.remaining(waiting.job, now=now)
         return USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
@@ -221,5 +221,7 @@ class ScaleSearch:
                 priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved
                 doubts = missed, saved is None and interrupts(job.tracked.job)
-                donors.append(Donor(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
+                donors.append(
+                    Donor(job.uid, priority, sizes.now, keeps, sizes.requested, left, doubts)
+                )
         return donors

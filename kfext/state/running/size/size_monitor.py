@@ -8,8 +8,8 @@ from typing import assert_never
 from kfext import names
 from kfext.core import words
 from kfext.core.elastic import (
-    asked_workers,
     interrupts,
+    requested_workers,
     starts_anew,
     why_not_scaled,
     why_one_size,
@@ -84,7 +84,7 @@ class SizeMonitor:
         self._progress = progress
         self._rescaling = rescaling
 
-    def meet(self, job: RunningJob, now: Moment) -> None:
+    def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job; a change of an earlier controller goes on.
 
         The change does not go on if a person edited the job while no controller ran.
@@ -96,7 +96,7 @@ class SizeMonitor:
             job.restart.at = now.monotonic  # its progress is not read yet
         state = tracked.state.scale
         if is_edited(tracked):
-            record_of(job).expected = tracked.state.admitted
+            record_of(job).expected = tracked.state.assigned
         elif state.cause and now.wall - past(state.changed_at, now=now.wall) < ADOPT_SECONDS:
             self._adopt(job, now)
 
@@ -157,9 +157,9 @@ class SizeMonitor:
 
     def _sizes_of(self, tracked: TrackedJob) -> Sizes:
         """Return how many workers a job has and may have; a job without opt-in keeps its number."""
-        asked = asked_workers(tracked.job, tracked.state)
-        elastic = self._running.settings_of(tracked).elastic or Range(asked, asked)
-        return sizes_of(tracked.job, elastic, asked=asked)
+        requested = requested_workers(tracked.job, tracked.state)
+        elastic = self._running.settings_of(tracked).elastic or Range(requested, requested)
+        return sizes_of(tracked.job, elastic, requested=requested)
 
     # --- the present size -----------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class SizeMonitor:
         if present != size.expected:
             if state.scale.changed_at != size.changed_at and not is_edited(tracked):
                 self._adopt(job, now)
-            elif present != state.admitted and (state.asked or not training.suspend):
+            elif present != state.assigned and (state.requested or not training.suspend):
                 self._edited(job, present, now)
             size.expected = present
         size.changed_at = state.scale.changed_at
@@ -184,7 +184,7 @@ class SizeMonitor:
         If kfext had changed the size of the job before, the policy leaves the job alone, so that
         kfext and the person do not work against each other.
         """
-        touched = record_of(job).operation is not None or job.tracked.state.asked > 0
+        touched = record_of(job).operation is not None or job.tracked.state.requested > 0
         record_of(job).end(at=now.monotonic)
         if touched:
             message = f"a person set its number of workers to {workers}: that is the new wish"
@@ -203,7 +203,9 @@ class SizeMonitor:
             )
             resting = replace(state, scale=scale)  # without a cause, so that no change is judged
             resting = (
-                resting if has_kfext_size(job.tracked) else replace(resting, asked=0, admitted=0)
+                resting
+                if has_kfext_size(job.tracked)
+                else replace(resting, requested=0, assigned=0)
             )
             yield job, SaveState(resting)
 
@@ -318,7 +320,7 @@ class SizeMonitor:
             if new < (1.0 + LEAST_GAIN) * old:
                 size.failed = sizes.now
                 why = f"it is not faster: {new:.3g} steps a second with {sizes.now} workers"
-                back = sizes.asked if before < sizes.asked < sizes.now else before
+                back = sizes.requested if before < sizes.requested < sizes.now else before
                 return _taken_back(job, back, f"{why}, {old:.3g} with {before}")
             size.end(at=now.monotonic)
         elif now.monotonic - operation.since >= _TRIAL_SECONDS:

@@ -43,12 +43,12 @@ def _of_size(
         if dry_run.cause is Cause.GUARD:
             message = f"it would go down to {number}, for a waiting job"
         yield Verdict(names.REASON_WOULD_SCALE, message)
-    has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
-    if sizes.now < sizes.asked:
+    has = f"it has {sizes.now} of the {words.workers(sizes.requested)} that it asked for"
+    if sizes.now < sizes.requested:
         others = size.hindered or "it gets the others once there is room"
         yield Verdict(names.REASON_SHRUNK, f"{has}; {others}")
-    if sizes.now > sizes.asked:
-        message = f"it asked for {words.workers(sizes.asked)} and has {sizes.now}"
+    if sizes.now > sizes.requested:
+        message = f"it asked for {words.workers(sizes.requested)} and has {sizes.now}"
         yield Verdict(names.REASON_GROWN, message)
     message = f"it has the {words.workers(sizes.now)} that it asked for"
     message += f"; it may have {sizes.least} to {sizes.most}"

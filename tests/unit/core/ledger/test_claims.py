@@ -188,7 +188,8 @@ def test_ports_are_free_again_when_the_last_pod_has_ended() -> None:
 # --- CPU that kfext moved -------------------------------------------------------------------------
 
 MOVED = CpuState(
-    asked={"worker": PodCpu(100, None)}, written={"worker-0": (PodCpu(370, None), PodCpu(10, None))}
+    requested={"worker": PodCpu(100, None)},
+    written={"worker-0": (PodCpu(370, None), PodCpu(10, None))},
 )
 CLAIMED: dict[str, tuple[TrainerCpu, int, CpuState, int]] = {
     "as written without a change": (TrainerCpu(100, None), 150, MOVED, 150),

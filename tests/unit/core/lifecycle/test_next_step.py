@@ -239,7 +239,7 @@ TAKEN: dict[str, tuple[JobBuilder, type]] = {
 @pytest.mark.parametrize(("made", "want"), TAKEN.values(), ids=TAKEN)
 def test_what_was_taken_from_a_job_is_given_back(made: JobBuilder, want: type) -> None:
     of = made.build()
-    state = JobState(asked=3, admitted=2)
+    state = JobState(requested=3, assigned=2)
     found = situation_of(
         of, tuple(pods(of, bound="a")), plan("a", "a"), state, managed=False, waited=60.0
     )

@@ -41,7 +41,7 @@ from tests.unit.core.lifecycle.cases import (
 )
 
 RESIZED = CpuState(
-    asked={"worker": PodCpu(20, None)},
+    requested={"worker": PodCpu(20, None)},
     written={"worker-0": (PodCpu(700, None),)},
     disabled={"shift": "why"},
 )

@@ -76,7 +76,7 @@ def suspended(
 
 
 RESIZED = CpuState(
-    asked={"worker": PodCpu(1000, None)},
+    requested={"worker": PodCpu(1000, None)},
     written={"worker-0": (PodCpu(1500, None),)},
     by=frozenset({"resize"}),
     disabled={"shift": "it has shown no gain"},
@@ -106,18 +106,18 @@ QUEUE: dict[str, Case] = {
     "Kueue has taken over a job that kfext had started with fewer workers": Case(
         SaveState,
         three().suspended().queued_by_kueue(),
-        state=JobState(asked=5, admitted=3),
-        check=lambda step: (step.workers, step.state.asked, step.state.admitted) == (5, 0, 0),
+        state=JobState(requested=5, assigned=3),
+        check=lambda step: (step.workers, step.state.requested, step.state.assigned) == (5, 0, 0),
     ),
     "such a job with pods that are still there": Case(
         Wait,
         three().suspended().queued_by_kueue(),
         [worker(0, bound="a")],
-        state=JobState(asked=5, admitted=3),
+        state=JobState(requested=5, assigned=3),
         check=phase(SUSPENDED),
     ),
     "a person has stopped such a job": Case(
-        Wait, three().suspended(), state=JobState(asked=5, admitted=3), check=phase(SUSPENDED)
+        Wait, three().suspended(), state=JobState(requested=5, assigned=3), check=phase(SUSPENDED)
     ),
     "a person has stopped a job with CPU of kfext: new pods have what the user writes": Case(
         SaveState,
@@ -455,10 +455,10 @@ def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short
 @pytest.mark.parametrize(
     ("elastic", "state", "want"),
     [
-        (None, JobState(asked=2, admitted=3), 2),
-        (None, JobState(asked=2, admitted=4), None),
-        (None, JobState(asked=4, admitted=3), None),
-        (Range(2, 8), JobState(asked=2, admitted=3), None),
+        (None, JobState(requested=2, assigned=3), 2),
+        (None, JobState(requested=2, assigned=4), None),
+        (None, JobState(requested=4, assigned=3), None),
+        (Range(2, 8), JobState(requested=2, assigned=3), None),
     ],
     ids=["it opted out", "a person set the number", "kfext took workers", "it may be scaled"],
 )

@@ -25,7 +25,7 @@ from tests.builders import job
 from tests.unit.objects import odd_jobs
 
 PLAN = Plan("uid-1", 1, {ReplicaKey("worker", 0): "a", ReplicaKey("master", 0): "b"}, port=20000)
-STATE = JobState(strikes=1, asked=4, admitted=2)
+STATE = JobState(strikes=1, requested=4, assigned=2)
 Patch = Callable[[Raw, TrainingJob], list[Operation]]
 PATCHES: dict[str, Patch] = {
     "unsuspend": lambda raw, job: unsuspend_patch(raw, job, PLAN, state=STATE),

@@ -7,7 +7,7 @@ import jsonpatch
 import pytest
 
 from kfext import names
-from kfext.core.elastic import asked_workers, workers_of
+from kfext.core.elastic import requested_workers, workers_of
 from kfext.core.patches.job import (
     forget_plan_patch,
     release_patch,
@@ -142,7 +142,11 @@ def test_every_patch_tests_what_it_rests_on(patch: str, change: Any) -> None:
         "stop": lambda: suspend_patch(raw, found, JobState(strikes=1)),
         "forget": lambda: forget_plan_patch(raw, found, JobState(generation=1)),
         "rescale": lambda: rescale_patch(
-            raw, found, a_plan("a", generation=2), workers=1, state=JobState(asked=2, admitted=1)
+            raw,
+            found,
+            a_plan("a", generation=2),
+            workers=1,
+            state=JobState(requested=2, assigned=1),
         ),
         "release": lambda: release_patch(raw, found, RELEASE),
         "remember": lambda: save_state_patch(raw, found, JobState(strikes=1)),
@@ -314,7 +318,7 @@ def test_release_remembers_why_and_adds_nothing_to_what_a_template_lacks() -> No
     assert template(after)["spec"]["affinity"].keys() == {"podAffinity"}
 
 
-@pytest.mark.parametrize("before", [None, JobState(asked=12, message="not bound in time")])
+@pytest.mark.parametrize("before", [None, JobState(requested=12, message="not bound in time")])
 def test_a_user_who_releases_a_job_writes_no_mark(before: JobState | None) -> None:
     made = gang().held().annotated(names.PLAN, "{}")
     if before:
@@ -332,7 +336,7 @@ def test_a_user_who_releases_a_job_writes_no_mark(before: JobState | None) -> No
 
 def test_every_state_that_is_written_names_its_job() -> None:
     raw = gang().held().raw
-    short = JobState(strikes=1, asked=2, admitted=1)
+    short = JobState(strikes=1, requested=2, assigned=1)
     patches = (
         unsuspend_patch(raw, parsed(raw), a_plan("a"), state=short),
         suspend_patch(raw, parsed(raw), short),
@@ -384,10 +388,10 @@ def torch(workers: int) -> Raw:
 
 
 def test_a_job_that_starts_short_is_made_so_small_and_remembered_as_short() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
+    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
     found = parsed(raw)
     assert (found.suspend, workers_of(found)) == (False, 5)
-    assert state_in(raw["metadata"]["annotations"][names.STATE]).asked == 8
+    assert state_in(raw["metadata"]["annotations"][names.STATE]).requested == 8
 
 
 def test_a_job_that_starts_whole_is_not_short() -> None:
@@ -396,17 +400,17 @@ def test_a_job_that_starts_whole_is_not_short() -> None:
 
 
 def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
+    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
     found = parsed(raw)
     state = state_in(raw["metadata"]["annotations"][names.STATE])
     stopped = applied(suspend_patch(raw, found, state), raw)
     found = parsed(stopped)
     assert (found.suspend, workers_of(found)) == (True, 8)
-    assert state_in(stopped["metadata"]["annotations"][names.STATE]).asked == 0
+    assert state_in(stopped["metadata"]["annotations"][names.STATE]).requested == 0
 
 
 def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> None:
-    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
+    raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
     edited = parsed(raw)
     state = state_in(raw["metadata"]["annotations"][names.STATE])
@@ -420,7 +424,7 @@ def of_tensorflow(workers: int, *, dynamic: bool) -> Raw:
     return made.raw
 
 
-SHORT, GROWN = JobState(asked=4, admitted=3), JobState(asked=4, admitted=6)
+SHORT, GROWN = JobState(requested=4, assigned=3), JobState(requested=4, assigned=6)
 LET_GO: dict[str, tuple[Raw, JobState, bool, int]] = {
     "torchrun takes more workers in": (torch(3), SHORT, True, 4),
     "so do parameter servers with dynamic workers": (
@@ -451,8 +455,8 @@ def test_a_released_job_has_what_it_asked_for(
     patch = user_release_patch(raw, found) if by_user else release_patch(raw, found, RELEASE)
     after = parsed(applied(patch, raw))
     assert (after.released, after.suspend, workers_of(after)) == (True, False, want)
-    if want == state.asked:
-        assert asked_workers(after, state_of(after)) == want
+    if want == state.requested:
+        assert requested_workers(after, state_of(after)) == want
 
 
 # --- the host network -------------------------------------------------------------------------
@@ -521,7 +525,7 @@ def test_the_largest_gang_is_started_by_a_patch_that_the_api_server_takes() -> N
 
 def test_D6_another_size_is_one_patch_of_workers_plan_and_state() -> None:
     raw = job().master().worker(3).resumed().raw
-    plan, state = a_plan("a", "b", generation=2), JobState(asked=3, admitted=1)
+    plan, state = a_plan("a", "b", generation=2), JobState(requested=3, assigned=1)
     found = applied(rescale_patch(raw, parsed(raw), plan, workers=1, state=state), raw)
     assert decode_plan(found["metadata"]["annotations"][names.PLAN], job_uid="uid-1") == plan
     assert state_of(parsed(found)) == state
@@ -531,7 +535,7 @@ def test_D6_another_size_is_one_patch_of_workers_plan_and_state() -> None:
 
 def test_D6_a_job_that_is_suspended_to_be_resized_keeps_what_it_asked_for() -> None:
     raw = job("TFJob").ps(1).worker(3).resumed().raw
-    state = JobState(asked=3, admitted=2)
+    state = JobState(requested=3, assigned=2)
     found = parsed(applied(suspend_patch(raw, parsed(raw), state, workers=2), raw))
     assert (found.suspend, found.held, workers_of(found)) == (True, True, 2)
     assert state_of(found) == state

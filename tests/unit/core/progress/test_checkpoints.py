@@ -233,7 +233,7 @@ def shown(*events: str, now: float = NOW) -> Checkpoints:
         if event == RESTART:
             log.restarted()
         else:
-            log.take(LogLine(number, event), step=10 * number, now=now)
+            log.read_line(LogLine(number, event), step=10 * number, now=now)
     return log.seen
 
 
@@ -247,7 +247,7 @@ def shown_at(*steps_and_lines: int | str) -> Checkpoints:
         elif said == RESTART:
             log.restarted()
         else:
-            log.take(LogLine(at, said), step=step, now=NOW)
+            log.read_line(LogLine(at, said), step=step, now=NOW)
     return log.seen
 
 
@@ -390,7 +390,7 @@ def test_a_checkpoint_is_never_newer_than_the_reader() -> None:
 def test_a_clock_that_was_set_back_makes_no_checkpoint_older() -> None:
     log = CheckpointLog()
     for at in (50.0, 20.0):
-        log.take(LogLine(at, COMPLETE), step=None, now=NOW)
+        log.read_line(LogLine(at, COMPLETE), step=None, now=NOW)
     assert log.seen.saved == 50.0
 
 

@@ -19,7 +19,7 @@ def course(*lines: tuple[float, str], now: float = 1e9) -> Course:
     for at, raw in lines:
         line = read_line(raw)
         if line is not None:
-            made.take(line, at=at, now=now)
+            made.read_line(line, at=at, now=now)
     return made
 
 
@@ -78,7 +78,7 @@ def test_steps_go_on_where_another_measure_states_them() -> None:
     lines = [(float(step), f"step {step}/1000 accuracy=0.{step}") for step in (10, 20)]
     followed = course(*lines, (20.5, "loss=0.52"), (30.0, "step 30/1000 accuracy=0.3"))
     assert (followed.step, followed.progress().at) == (30, 20.5)
-    followed.take(read_line("loss=0.5"), at=31.0, now=1e9)  # type: ignore[arg-type]
+    followed.read_line(read_line("loss=0.5"), at=31.0, now=1e9)  # type: ignore[arg-type]
     assert (followed.step, followed.progress().at) == (30, 31.0)
 
 
@@ -152,7 +152,7 @@ def test_a_clock_that_jumps_makes_no_job_faster(
     for time in range(130):
         line = read_line(f"step {time}/1000 loss 1")
         assert line is not None
-        followed.take(line, at=printed(time), now=reads(time - time % 10 + 10))
+        followed.read_line(line, at=printed(time), now=reads(time - time % 10 + 10))
     found = followed.progress()
     assert found.rate == (None if want is None else pytest.approx(want, rel=0.05))
     assert found.left == (None if want is None else pytest.approx(871 / want, rel=0.05))
@@ -305,7 +305,7 @@ def lists(seconds: float, half_life: float, *, until: float = 3600.0) -> list[Gr
     for at in range(int(until)):
         windows.add(float(at), 2 ** (-at / half_life))
         if (at + 1) % seconds == 0:
-            followed.take(progress_of(windows, Better.LOWER, now=float(at)), 1.0)
+            followed.add_interval(progress_of(windows, Better.LOWER, now=float(at)), 1.0)
             found.append(followed.state)
     return found
 

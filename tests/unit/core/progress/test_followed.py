@@ -26,7 +26,7 @@ def reading(followed: Followed, loss: list[float], *, at: float, every: float = 
     """Have a read find one line for each loss, `every` seconds apart from `at` on."""
     times = [at + every * number for number in range(len(loss))]
     lines = [LogLine(when, f"loss={value}") for when, value in zip(times, loss, strict=True)]
-    followed.take(lines, now=moment(times[-1] if times else at))
+    followed.read_lines(lines, now=moment(times[-1] if times else at))
 
 
 def state(followed: Followed) -> GrowthState | None:
@@ -56,7 +56,7 @@ def test_silence_demotes_nothing() -> None:
     for window in range(3):
         reading(followed, [3.0 - window + 0.01 * tick for tick in range(20)], at=window * INTERVAL)
     for later in range(10):
-        followed.take([], now=moment((4 + later) * INTERVAL))
+        followed.read_lines([], now=moment((4 + later) * INTERVAL))
     assert state(followed) is GrowthState.NEW
 
 
@@ -84,7 +84,7 @@ def test_a_clock_that_is_set_back_ends_neither_growth_nor_its_judgement(
         times = [5000.0 + time - printed * jumps for time in range(tick, tick + 10)]
         lines = [LogLine(at, f"loss {loss}") for at, loss in zip(times, falling, strict=True)]
         wall = 5010.0 + tick - read * jumps
-        followed.take(lines, now=Moment(wall=wall, monotonic=tick))
+        followed.read_lines(lines, now=Moment(wall=wall, monotonic=tick))
         seen.append((state(followed), followed.reported().growth))
     assert {state for state, _ in seen[:30]} == {GrowthState.NEW}
     assert all(0.02 < growth < 0.08 for _, growth in seen[10:30] if growth is not None)
@@ -109,14 +109,14 @@ def test_a_disturbance_demotes_nothing(line: str) -> None:
             if window == 3:
                 text = line.format(step=step - 25, later=step, worse=loss + 1)
             lines.append(LogLine(window * INTERVAL + 3 * tick, text))
-        followed.take(lines, now=moment((window + 1) * INTERVAL - 0.1))
+        followed.read_lines(lines, now=moment((window + 1) * INTERVAL - 0.1))
         states.append(state(followed))
     assert set(states) == {GrowthState.NEW}
 
 
 def test_a_metric_of_unknown_direction_has_no_state() -> None:
     followed = Followed(r"speed (?P<value>\d+)")
-    followed.take([LogLine(1.0, "speed 12")], now=moment(2.0))
+    followed.read_lines([LogLine(1.0, "speed 12")], now=moment(2.0))
     reported = followed.reported()
     assert (reported.progress.metric, reported.progress.value) == ("speed", 12.0)
     assert (reported.state, reported.growth) == (None, None)
@@ -127,9 +127,9 @@ def test_a_better_metric_begins_its_growth_anew() -> None:
     for window in range(6):
         at = window * INTERVAL
         lines = [LogLine(at + tick, "val_loss: 1.0") for tick in range(20)]
-        followed.take(lines, now=moment(at + 20))
+        followed.read_lines(lines, now=moment(at + 20))
     assert state(followed) is GrowthState.COMPLETING
-    followed.take([LogLine(200.0, "loss: 5.0")], now=moment(201.0))
+    followed.read_lines([LogLine(200.0, "loss: 5.0")], now=moment(201.0))
     assert state(followed) is GrowthState.NEW
 
 
@@ -159,13 +159,13 @@ def test_why_the_progress_is_known_or_not(reads: list[list[str] | Verdict], want
         if isinstance(read, Verdict):
             followed.fail(read)
         else:
-            followed.take([LogLine(number, text) for text in read], now=moment(number))
+            followed.read_lines([LogLine(number, text) for text in read], now=moment(number))
     assert reason(followed) == want
 
 
 def test_what_was_known_stays_while_the_log_cannot_be_read() -> None:
     followed = Followed()
-    followed.take([LogLine(1.0, "step 7 loss 0.5")], now=moment(2.0))
+    followed.read_lines([LogLine(1.0, "step 7 loss 0.5")], now=moment(2.0))
     for _ in range(5):
         followed.fail(AWAY)
     reported = followed.reported()
@@ -177,7 +177,7 @@ def test_of_many_lines_only_the_newest_are_looked_at() -> None:
     filled = "x" * 4000
     lines = [LogLine(number, f"loss: 1.0 {filled}") for number in range(10)]
     lines += [LogLine(10 + number, f"val_loss: 2.0 {filled}") for number in range(5)]
-    followed.take(lines, now=moment(100.0))
+    followed.read_lines(lines, now=moment(100.0))
     reported = followed.reported()
     assert reported.progress.metric == "val_loss"  # a loss of training would be preferred
 
@@ -189,7 +189,9 @@ SAVED = "saved checkpoint /c/1.pt"
 def test_checkpoints_are_seen_beside_the_progress(expression: str) -> None:
     followed = Followed(expression)
     texts = ["step 7 loss 0.5", SAVED, "kfext.checkpoint 0"]
-    followed.take([LogLine(number, text) for number, text in enumerate(texts)], now=moment(9.0))
+    followed.read_lines(
+        [LogLine(number, text) for number, text in enumerate(texts)], now=moment(9.0)
+    )
     step = None if expression else 7
     assert followed.checkpoints == Checkpoints(saved=1, step=step, answered=0)
     assert followed.fruitless == 0
@@ -197,7 +199,7 @@ def test_checkpoints_are_seen_beside_the_progress(expression: str) -> None:
 
 def test_checkpoints_alone_are_no_progress() -> None:
     followed = Followed()
-    followed.take([LogLine(1.0, SAVED)], now=moment(9.0))
+    followed.read_lines([LogLine(1.0, SAVED)], now=moment(9.0))
     assert (followed.checkpoints.saved, followed.fruitless, followed.recognised) == (1.0, 1, False)
 
 
@@ -215,11 +217,11 @@ def test_a_checkpoint_that_was_begun_counts_once_it_is_said_to_be_complete(
 ) -> None:
     followed = Followed()
     before = [LogLine(0.0, "step 7 loss 0.5"), LogLine(1.0, "Saving the checkpoint.")]
-    followed.take(before, now=moment(5.0), source="a")
-    followed.take([LogLine(6.0, line)], now=moment(9.0), source=source)
+    followed.read_lines(before, now=moment(5.0), source="a")
+    followed.read_lines([LogLine(6.0, line)], now=moment(9.0), source=source)
     assert followed.checkpoints.saved is None
     after = [LogLine(7.0, "Finished saving the checkpoint in 6.00 seconds.")]
-    followed.take(after, now=moment(9.0), source=source)
+    followed.read_lines(after, now=moment(9.0), source=source)
     assert followed.checkpoints.saved == want
 
 
@@ -237,11 +239,11 @@ def test_what_one_rank_has_saved_counts_once_the_log_shows_the_next_step(
     followed = Followed()
     texts = ["step 7 loss 0.5", *BEFORE_ALL_RANKS["DeepSpeed"]]
     lines = [LogLine(1.0 + number, text) for number, text in enumerate(texts)]
-    followed.take(lines, now=moment(4.0))
+    followed.read_lines(lines, now=moment(4.0))
     if isinstance(later, Post):
         posting(followed, later, at=4)
         later = LogLine(5.0, "loading data")
-    followed.take([later], now=moment(5.0))
+    followed.read_lines([later], now=moment(5.0))
     assert followed.checkpoints.saved == want
 
 
@@ -273,14 +275,14 @@ def test_the_longest_pause_between_two_lines_with_progress(
 ) -> None:
     followed = Followed()
     for at, text, source in lines:
-        followed.take([LogLine(at, text)], now=moment(100.0), source=source)
+        followed.read_lines([LogLine(at, text)], now=moment(100.0), source=source)
     assert followed.pause == want
 
 
 def test_restarts_are_counted() -> None:
     followed = Followed()
     steps = [1, 2, 3, 2, 3, 1]
-    followed.take(
+    followed.read_lines(
         [LogLine(at, f"step {step} loss 1") for at, step in enumerate(steps)], now=moment(9.0)
     )
     assert followed.restarts == 2
@@ -289,16 +291,16 @@ def test_restarts_are_counted() -> None:
 def test_of_many_lines_only_the_newest_show_checkpoints() -> None:
     followed = Followed()
     lines = [LogLine(1.0, SAVED), *(LogLine(2.0, "x" * 4000) for _ in range(10))]
-    followed.take(lines, now=moment(9.0))
+    followed.read_lines(lines, now=moment(9.0))
     assert followed.checkpoints == Checkpoints()
 
 
 def test_where_all_ranks_print_what_another_has_printed_before_is_no_restart() -> None:
     followed = Followed()
-    followed.take(steps(0, 1, 2), now=moment(2.5), source="a")
-    followed.take(steps(0, 1, 2, 3), now=moment(3.5), source="b", beside={"a"})
+    followed.read_lines(steps(0, 1, 2), now=moment(2.5), source="a")
+    followed.read_lines(steps(0, 1, 2, 3), now=moment(3.5), source="b", beside={"a"})
     assert (followed.restarts, followed.reported().progress.step) == (0, 3)
-    followed.take([LogLine(4.0, "step 1 loss 1")], now=moment(5.0), source="b")
+    followed.read_lines([LogLine(4.0, "step 1 loss 1")], now=moment(5.0), source="b")
     assert followed.restarts == 1
 
 
@@ -319,7 +321,7 @@ TABLE = ["epoch   train_loss   time", "1       0.71         5.1", "2       0.61 
 )
 def test_rows_of_a_table_are_read(expression: str, metric: str) -> None:
     followed = Followed(expression)
-    followed.take([LogLine(float(at), row) for at, row in enumerate(TABLE)], now=moment(9.0))
+    followed.read_lines([LogLine(float(at), row) for at, row in enumerate(TABLE)], now=moment(9.0))
     progress = followed.reported().progress
     assert (progress.metric, progress.value) == (metric, 0.61)
 
@@ -328,7 +330,7 @@ def test_steps_without_a_measure_are_shown_once_they_go_on() -> None:
     followed, seen = Followed(), []
     for at in range(3):
         line = LogLine(float(at), f"[INFO] step={10 * at}, lr=0.1")
-        followed.take([line], now=moment(float(at)))
+        followed.read_lines([line], now=moment(float(at)))
         seen.append(followed.reported().progress.step)
     assert (seen, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)
 
@@ -345,7 +347,7 @@ def test_while_a_job_posts_its_log_shows_checkpoints_alone() -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5, step=5), at=10)
     lines = [LogLine(11, "step 90/100 loss 0.1"), LogLine(12, "saved checkpoint /ckpt/90.pt")]
-    followed.take(lines, now=moment(12))
+    followed.read_lines(lines, now=moment(12))
     shown = followed.reported()
     assert (shown.progress.value, shown.progress.step) == (0.5, 5)
     assert shown.known == Verdict(names.REASON_RECOGNISED, "the job posts loss")
@@ -356,14 +358,14 @@ def test_while_a_job_posts_its_log_shows_checkpoints_alone() -> None:
 def test_the_log_counts_again_when_a_job_no_longer_posts() -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5, step=5), at=10)
-    followed.take([LogLine(200, "step 90/100 loss 0.1")], now=moment(200))
+    followed.read_lines([LogLine(200, "step 90/100 loss 0.1")], now=moment(200))
     assert followed.reported().progress.value == 0.1
     assert followed.reported().known == Verdict(names.REASON_RECOGNISED, "the log shows loss")
 
 
 def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
     followed = Followed()
-    followed.take([LogLine(29, "step 29/100 loss 0.3")], now=moment(29))
+    followed.read_lines([LogLine(29, "step 29/100 loss 0.3")], now=moment(29))
     posting(followed, loss(5, 0.5, step=5), loss(30, 0.2, step=30), at=30)
     assert followed.restarts == 0
     assert followed.reported().progress.step == 30

@@ -29,7 +29,7 @@ LOSS = ("loss", 2.5)
 def posts_of(*posts: tuple[dict[str, str], int | None]) -> list[Post]:
     taken = PodPosts()
     for number, (metrics, percentage) in enumerate(posts):
-        taken.take(metrics, percentage=percentage, at=AT + number)
+        taken.read_post(metrics, percentage=percentage, at=AT + number)
     return list(taken.posts)
 
 

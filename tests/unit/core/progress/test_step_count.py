@@ -14,9 +14,9 @@ def steps_of(*lines: str) -> list[Step | None]:
         line = read_line(raw)
         assert line is not None, raw
         if line.measures:
-            found.append(follower.take(line.position))
+            found.append(follower.step_at(line.position))
         else:
-            follower.note(line.position)
+            follower.add_position(line.position)
     return found
 
 
@@ -149,7 +149,7 @@ def test_the_step_of_the_training(lines: list[str], want: list[Step | None]) -> 
 def test_a_job_that_goes_back_has_restarted() -> None:
     follower = Steps()
     for number in (10, 20, 5, 6):
-        follower.take(Position(step=number))
+        follower.step_at(Position(step=number))
     assert follower.restarts == 1
 
 
@@ -166,7 +166,7 @@ def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
         line = read_line(raw)
         assert line is not None
         if line.measures:
-            follower.take(line.position)
+            follower.step_at(line.position)
         else:
             follower.checking = True
     assert (follower.restarts, follower.aside) == (0, True)
@@ -174,21 +174,21 @@ def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
 
 def test_another_end_that_stays_is_the_one_of_the_training() -> None:
     follower = Steps()
-    follower.take(Position(step=50, steps=100))
+    follower.step_at(Position(step=50, steps=100))
     for step in range(1, 8):
-        follower.take(Position(step=step, steps=80))
+        follower.step_at(Position(step=step, steps=80))
     assert (follower.last, follower.restarts) == (Step(7, 80), 1)
 
 
 def test_a_bar_over_all_epochs_that_is_met_in_the_middle_is_no_restart() -> None:
     follower = Steps()
     for epoch in (2, 3, 4):
-        step = follower.take(Position(step=100 * epoch, steps=500, epoch=float(epoch)))
+        step = follower.step_at(Position(step=100 * epoch, steps=500, epoch=float(epoch)))
     assert (step, follower.restarts) == (Step(400, 500), 0)
 
 
 def test_a_bar_goes_on_after_a_measure_that_stood_behind_it() -> None:
     follower = Steps()
-    follower.take(Position(step=1158, steps=1737, bar=True))
-    follower.note(Position(step=1179, steps=1737, bar=True))
+    follower.step_at(Position(step=1158, steps=1737, bar=True))
+    follower.add_position(Position(step=1179, steps=1737, bar=True))
     assert follower.last == Step(1179, 1737)

@@ -56,7 +56,7 @@ def test_new_parameters_are_another_model_also_beside_modules_that_are_known() -
     for parameter in folds:
         for _ in range(100):
             trial.learning.passed()
-            trial.learning.meet(parameter)
+            trial.learning.see_parameter(parameter)
             trial.learning.stepped()
     assert trial.said == ["settle", *["learn", "settle"] * 4]
 
@@ -66,7 +66,7 @@ def test_a_second_model_that_is_met_while_learning_begins_nothing_anew() -> None
     for _ in range(100):
         for parameter in pair:
             trial.learning.passed()
-            trial.learning.meet(parameter)
+            trial.learning.see_parameter(parameter)
             trial.learning.stepped()
     assert trial.said == ["settle"]
 
@@ -74,7 +74,7 @@ def test_a_second_model_that_is_met_while_learning_begins_nothing_anew() -> None
 def test_of_parameters_that_are_gone_nothing_is_kept() -> None:
     trial = Trial()
     for _ in range(100):
-        trial.learning.meet(Parameter())
+        trial.learning.see_parameter(Parameter())
     assert len(trial.learning._models) <= 2
 
 

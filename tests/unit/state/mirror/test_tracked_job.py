@@ -167,7 +167,7 @@ FORBIDDEN = replace(
     OPTED, companion={name: PolicyChoice(Mode.OFF) for name in ("scale", "resize", "shift")}
 )
 OWED = JobState(
-    asked=4,
+    requested=4,
     cpu=CpuState(by=frozenset({"shift"})),
     move=MoveState(source={ReplicaKey("worker", 0): "a"}),
 )

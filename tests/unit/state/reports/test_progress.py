@@ -67,7 +67,7 @@ class Bed:
 
     def take(self, read: LogRead, *lines: str) -> None:
         printed = [LogLine(self.at, line) for line in lines]
-        self.progress.take(read, printed, self.now)
+        self.progress.read_lines(read, printed, self.now)
 
     def fail(self, read: LogRead, why: Verdict | None) -> None:
         self.progress.fail(read, why, self.now)
@@ -495,7 +495,7 @@ def test_growth_is_for_the_share_of_the_nodes_that_was_used(
         (read,) = bed.due(30.0 * window + 29.9)
         bed.progress.measured({read.pod.uid: cores(1.0)})
         lines = [LogLine(30.0 * window + tick, f"loss={value}") for tick in range(29)]
-        bed.progress.take(read, lines, bed.now)
+        bed.progress.read_lines(read, lines, bed.now)
     reported = bed.progress.reported(tracked.job.uid)
     assert reported is not None
     assert reported.growth == pytest.approx(growth)

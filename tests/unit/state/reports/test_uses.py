@@ -17,7 +17,7 @@ def numbers(*rounds: dict[str, CpuUse | Verdict]) -> list[int | None]:
     """Return how often pod p had been measured after each round."""
     uses, found = Uses(), []
     for measured in rounds:
-        uses.take(measured)
+        uses.record(measured)
         known = uses.of("p")
         found.append(known.number if known else None)
     return found
@@ -29,7 +29,7 @@ def at(when: float, cores: float = 0.35) -> dict[str, CpuUse | Verdict]:
 
 def test_a_use_is_read_in_millicores() -> None:
     uses = Uses()
-    uses.take(at(30, cores=0.3504))
+    uses.record(at(30, cores=0.3504))
     known = uses.of("p")
     assert known is not None
     assert known.millicores == 350
@@ -37,9 +37,9 @@ def test_a_use_is_read_in_millicores() -> None:
 
 def test_the_use_of_a_node_is_that_of_the_last_round() -> None:
     uses = Uses()
-    uses.take({}, {"node-1": CpuUse(3.5, at=30.0, window=30.0)})
+    uses.record({}, {"node-1": CpuUse(3.5, at=30.0, window=30.0)})
     assert (uses.of_node("node-1"), uses.of_node("node-2")) == (3500, None)
-    uses.take({})
+    uses.record({})
     assert uses.of_node("node-1") is None
 
 

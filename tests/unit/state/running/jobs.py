@@ -38,7 +38,9 @@ def job(
 
 def signals(*jobs: JobSignal, others: int = 0, allocatable: int = ALLOCATABLE) -> Signals:
     nodes = {NODE} | {pod.node for job in jobs for pod in job.pods}
-    asked = {name: sum(pod.asked.request for job in jobs for pod in job.on(name)) for name in nodes}
+    asked = {
+        name: sum(pod.requested.request for job in jobs for pod in job.on(name)) for name in nodes
+    }
     node = NodeSignal(allocatable, others, crowded=True)
     return Signals({name: replace(node, free=allocatable - asked[name]) for name in nodes}, jobs)
 

@@ -42,10 +42,10 @@ class Recording(Executor):
             raise KeyError("a bug")
         return tracked.job.uid in self.wanted
 
-    def meet(self, job: RunningJob, now: Moment) -> None:
+    def on_added(self, job: RunningJob, now: Moment) -> None:
         self.met.append(job.uid)
 
-    def leave(self, job: RunningJob, now: Moment) -> None:
+    def on_removed(self, job: RunningJob, now: Moment) -> None:
         self.left.append(job.uid)
 
     def advance(self, now: Moment) -> Steps:

@@ -48,8 +48,8 @@ def tracked(state: JobState | None = None) -> TrackedJob:
 
 BY_KFEXT = {
     "kfext has not changed it": (JobState(), False),
-    "kfext took workers": (JobState(asked=5, admitted=3), True),
-    "another client changed it after kfext": (JobState(asked=5, admitted=4), False),
+    "kfext took workers": (JobState(requested=5, assigned=3), True),
+    "another client changed it after kfext": (JobState(requested=5, assigned=4), False),
 }
 
 

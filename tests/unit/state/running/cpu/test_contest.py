@@ -277,7 +277,7 @@ def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signal
     (of,) = contests(here).values()
     first = all_prioritised({NODE: of}, here.jobs).get(NODE)
     wanted = of.requests(first, here.jobs)
-    asked = {job.uid: of.asked(job) for job in here.jobs}
+    asked = {job.uid: of.requested(job) for job in here.jobs}
     assert sum(wanted.values()) <= max(sum(asked.values()), of.of.allocatable)
     for job_ in here.jobs:
         assert wanted[job_.uid] >= min(asked[job_.uid], LEAST_REQUEST)

@@ -43,7 +43,7 @@ def test_of_a_pod_that_may_not_be_measured_counts(
     beside = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
     bed.cluster.observe_pod(None, beside)
     found = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
-    bed.uses.take(
+    bed.uses.record(
         {uid: cores(used) for uid, used in found.items() if used is not None},
         {NODE: cores(all_use)} if all_use is not None else {},
     )
@@ -60,7 +60,9 @@ def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:
 
 def test_what_is_free_counts_raised_requests_as_their_user_wrote_them() -> None:
     bed = TwoWorkers(limit=None)
-    state = CpuState(asked={"worker": PodCpu(20, None)}, written={"worker-0": (PodCpu(370, None),)})
+    state = CpuState(
+        requested={"worker": PodCpu(20, None)}, written={"worker-0": (PodCpu(370, None),)}
+    )
     bed.take(state)
     before = bed.signals()[1].nodes[NODE].free
     requests = {**bed.pod(0).requests, "cpu": 370}
@@ -121,10 +123,10 @@ def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
 def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
     bed = TwoWorkers(limit=limit)
     state = CpuState(
-        asked=ASKED, written=dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
+        requested=ASKED, written=dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
     )
     bed.job.tracked.state = JobState(cpu=state)
-    assert {pod.asked.limit for pod in bed.signals()[0].pods} == {want}
+    assert {pod.requested.limit for pod in bed.signals()[0].pods} == {want}
 
 
 def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:

@@ -20,7 +20,7 @@ def shown(step: int | None, at: float | None) -> Progress:
 
 def test_a_window_ends_after_its_length_however_often_a_job_is_looked_at() -> None:
     history = History()
-    ended = [history.take(Progress(), 1, now=look * LOOK) for look in range(1, 9)]
+    ended = [history.add_interval(Progress(), 1, now=look * LOOK) for look in range(1, 9)]
     assert ended == [True, False, False, True, False, False, True, False]
     assert history.of(Measure.USE) == (1, 1, 1)
 
@@ -45,25 +45,25 @@ RATES: dict[str, tuple[list[Report], float | None]] = {
 def test_the_rate_is_that_of_the_last_window(reports: list[Report], want: float | None) -> None:
     history = History()
     for number, (step, at) in enumerate(reports):
-        history.take(shown(step, at), None, now=number * INTERVAL)
+        history.add_interval(shown(step, at), None, now=number * INTERVAL)
     assert history.rate == want
 
 
 def test_only_the_last_windows_with_a_value_are_kept() -> None:
     history = History()
     for number, use in enumerate([1, 2, None, 3, None, 4, 5]):
-        history.take(Progress(), use, now=number * INTERVAL)
+        history.add_interval(Progress(), use, now=number * INTERVAL)
     assert history.of(Measure.USE) == (2, 3, 4, 5)
     assert history.of(Measure.RATE) == ()
 
 
 def test_what_is_forgotten_does_not_end_the_window() -> None:
     history = History()
-    history.take(shown(100, 5), 1, now=0)
+    history.add_interval(shown(100, 5), 1, now=0)
     history.forget()
     assert history.of(Measure.USE) == ()
-    assert not history.take(shown(130, 20), 1, now=LOOK)
-    assert history.take(shown(160, 35), 1, now=INTERVAL)
+    assert not history.add_interval(shown(130, 20), 1, now=LOOK)
+    assert history.add_interval(shown(160, 35), 1, now=INTERVAL)
     assert history.of(Measure.RATE) == (2.0,)
 
 
@@ -83,7 +83,7 @@ def followed(*seen: tuple[float, int, float], late: float = 0.0) -> Work:
     work = Work()
     for seconds, step, cores in seen:
         value_of(work, cores, seconds - late)
-        work.take(at(step, seconds))
+        work.add_progress(at(step, seconds))
     return work
 
 
@@ -119,7 +119,7 @@ def test_the_rate_of_the_first_read_stands_for_the_steps_before_it() -> None:
     work = Work()
     for seconds, step in ((20.0, 50), (30.0, 100)):
         value_of(work, 0.5, seconds)
-        work.take(replace(at(step, seconds), rate=5.0))
+        work.add_progress(replace(at(step, seconds), rate=5.0))
     assert work.left(at(100)) == pytest.approx(90.0)
 
 
@@ -131,7 +131,7 @@ def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
         cpu.append(cores)
         if second >= 30:
             value_of(work, cpu[-4], second - 20)
-        work.take(at(round(step), second))
+        work.add_progress(at(round(step), second))
         step += cores * 10 / 0.05
     assert work.left(at(0)) == pytest.approx(50.0, rel=0.05)
 
@@ -141,7 +141,7 @@ def test_it_does_not_matter_how_much_later_than_a_step_the_use_is_measured(later
     work = Work()
     for part in range(6):
         value_of(work, 0.5, 30.0 * part + later)
-        work.take(at(100 * part, 30.0 * part))
+        work.add_progress(at(100 * part, 30.0 * part))
     assert work.left(at(500)) == pytest.approx(75.0)
 
 
@@ -150,17 +150,17 @@ def test_the_use_of_all_pods_counts_and_each_measurement_once() -> None:
     for part in range(3):
         for pod in ("a", "b", "b"):
             value_of(work, 0.5, 30.0 * part, pod)
-        work.take(at(100 * part, 30.0 * part))
+        work.add_progress(at(100 * part, 30.0 * part))
     assert work.left(at(200)) == pytest.approx(240.0)
 
 
 def test_steps_from_before_the_first_measured_window_do_not_count() -> None:
     work = Work()
     for seconds, step in ((0, 0), (50, 500)):
-        work.take(at(step, seconds))
+        work.add_progress(at(step, seconds))
     for seconds, step in ((60, 600), (90, 700), (120, 800)):
         value_of(work, 0.5, seconds)
-        work.take(at(step, seconds))
+        work.add_progress(at(step, seconds))
     assert work.left(at(800)) == pytest.approx(200 * (0.5 * 75) / (800 - 450))
 
 
@@ -168,5 +168,5 @@ def test_a_job_that_counts_its_steps_in_each_epoch_does_not_seem_short_for_ever(
     work = Work()
     for seconds in range(0, 3600, 15):
         value_of(work, 1.0, seconds)
-        work.take(progress := at(1 + seconds // 15 % 20, seconds, total=20))
+        work.add_progress(progress := at(1 + seconds // 15 % 20, seconds, total=20))
     assert work.done(progress) >= 3500.0

@@ -97,10 +97,10 @@ def test_what_was_seen_before_compares_with_nothing_after(
     keeps_history: bool,
 ) -> None:
     cpu = CpuRecord()
-    cpu.meet(ALONE)
+    cpu.set_neighbours(ALONE)
     cpu.trial = TRIAL
-    cpu.history.take(Progress(), 350, now=0.0)
-    cpu.meet(company)
+    cpu.history.add_interval(Progress(), 350, now=0.0)
+    cpu.set_neighbours(company)
     assert (cpu.trial is TRIAL) is keeps_trial
     assert bool(cpu.history.of(Measure.USE)) is keeps_history
 
@@ -116,9 +116,9 @@ def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
     company: frozenset[tuple[str, int | None]], want: Trial | None
 ) -> None:
     cpu = CpuRecord()
-    cpu.meet(ALONE)
+    cpu.set_neighbours(ALONE)
     cpu.operation = ResizeOperation(TRIAL.proposal, trial=TRIAL)
-    cpu.meet(company)
+    cpu.set_neighbours(company)
     assert cpu.operation.trial is want
 
 
@@ -127,6 +127,6 @@ def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
 
 def test_the_use_of_all_live_pods_must_be_known() -> None:
     uses = Uses()
-    uses.take({"worker-0": CpuUse(0.1, at=0.0, window=30.0)})
+    uses.record({"worker-0": CpuUse(0.1, at=0.0, window=30.0)})
     assert all_measured((running(0), ENDED), uses)
     assert not all_measured((running(0), replace(ENDED, phase="Running")), uses)

@@ -16,9 +16,9 @@ from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
 from kfext.state.running.cpu.restoring import (
     Owner,
-    asked_of,
     noted,
     owner_of,
+    requested_of,
     restoring,
 )
 from kfext.state.running.proposal import Proposal, Rank, Size
@@ -27,7 +27,7 @@ from tests.unit.state.running.pods import REQUEST, running
 
 BY = frozenset({"resize"})
 NOTED = CpuState(
-    asked={"worker": PodCpu(20, 1000)},
+    requested={"worker": PodCpu(20, 1000)},
     written={"worker-0": (PodCpu(20, 350), PodCpu(370, 1000))},
     by=BY,
 )
@@ -53,14 +53,14 @@ def test_who_set_a_limit(pod: Pod, want: Owner) -> None:
 def test_what_the_user_asked_for_is_noted_once_for_a_type() -> None:
     first = noted(CpuState(), [(running(0, 1000), CpuSize(350))], by=BY)
     then = noted(first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], by=BY)
-    assert asked_of(running(3), then) == first.asked["worker"] == PodCpu(REQUEST, 1000)
-    assert asked_of(running(0, of="ps"), then) is None
+    assert requested_of(running(3), then) == first.requested["worker"] == PodCpu(REQUEST, 1000)
+    assert requested_of(running(0, of="ps"), then) is None
 
 
 def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_first_write() -> None:
     pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
     first = noted(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
-    assert first.asked == {
+    assert first.requested == {
         "worker": PodCpu(REQUEST, 400),
         "worker-1": PodCpu(REQUEST, 800),
         "worker-2": PodCpu(30, 400),
@@ -69,12 +69,12 @@ def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_fi
     assert owner_of(running(1, 400), first) is Owner.OTHER
     assert decode_cpu(first.encode()) == first
     again = noted(first, [(running(1, 800), CpuSize(300))], by=BY, pods=[running(0, 200)])
-    assert again.asked == first.asked
+    assert again.requested == first.requested
 
 
 def test_a_pod_without_a_known_container_is_not_noted() -> None:
     state = noted(CpuState(), [(running(0, replica=None), CpuSize(1))], by=BY)
-    assert (state.asked, state.written) == ({}, {})
+    assert (state.requested, state.written) == ({}, {})
 
 
 def test_the_rest_of_the_state_stays() -> None:

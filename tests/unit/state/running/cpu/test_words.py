@@ -29,7 +29,7 @@ from tests.unit.state.two_workers import TwoWorkers
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
 REFUSED = Verdict(names.REASON_RESIZE_REFUSED, "beyond the quota")
 OLD = Verdict(names.REASON_CPU_MOVED, "350m of 1400m")
-RESIZED = CpuState(asked={"worker": PodCpu(20, 1000)}, written={"worker-0": (PodCpu(20, 400),)})
+RESIZED = CpuState(requested={"worker": PodCpu(20, 1000)}, written={"worker-0": (PodCpu(20, 400),)})
 
 
 def bed_of(state: CpuState | None = None) -> TwoWorkers:
@@ -167,7 +167,7 @@ def test_what_would_be_done_is_shown_before_what_is_too_early() -> None:
 
 def test_a_use_that_is_not_known_is_shown() -> None:
     bed = bed_of()
-    bed.uses.take({})
+    bed.uses.record({})
     found = shown(bed)
     assert found is not None
     assert "use of its pods is not known" in found.verdict.message

@@ -172,11 +172,11 @@ def all_donors(draw: st.DrawFn, most: int = 12) -> list[Donor]:
     found = []
     for number in range(draw(st.integers(0, most))):
         least = draw(st.integers(1, 4))
-        asked = least + draw(st.integers(0, 6))
-        now = draw(st.integers(1, asked + 4))
+        requested = least + draw(st.integers(0, 6))
+        now = draw(st.integers(1, requested + 4))
         priority, left = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
         found.append(
-            donor(f"u{number}", now, keeps=least, requested=asked, left=left, priority=priority)
+            donor(f"u{number}", now, keeps=least, requested=requested, left=left, priority=priority)
         )
     return found
 
@@ -228,14 +228,14 @@ def test_among_workers_alike_no_job_gives_below_its_wish_while_another_has_more_
             assert kept <= max(donor.requested, donor.keeps)
 
 
-SIZES = Sizes(now=6, least=1, most=8, asked=4)
+SIZES = Sizes(now=6, least=1, most=8, requested=4)
 KEPT: dict[str, tuple[Sizes, float, float, bool, int]] = {
     "what it has beyond its requested, to a longer job": (SIZES, 100.0, 500.0, True, 4),
     "more to a job that takes half of its time": (SIZES, 100.0, 50.0, True, 1),
     "no more to a job that takes longer": (SIZES, 100.0, 51.0, True, 4),
     "no more soon after its last change": (SIZES, 100.0, 10.0, False, 4),
     "nothing below its wish that it does not have": (
-        Sizes(now=3, least=1, most=8, asked=4),
+        Sizes(now=3, least=1, most=8, requested=4),
         100.0,
         500.0,
         True,

@@ -15,8 +15,8 @@ def tracked(state: JobState | None = None) -> TrackedJob:
     return TrackedJob(GANG.raw, GANG.build(), None, state or JobState())
 
 
-def made(state: JobState | None = None, *, asked: int = 3) -> SizeRecord:
-    return size_record(tracked(state), Sizes(3, 1, 20, asked))
+def made(state: JobState | None = None, *, requested: int = 3) -> SizeRecord:
+    return size_record(tracked(state), Sizes(3, 1, 20, requested))
 
 
 def test_its_speed_is_known_after_thirty_seconds_at_a_size() -> None:
@@ -57,11 +57,11 @@ def test_no_more_speeds_are_kept_than_are_remembered() -> None:
 
 def test_what_is_recorded_of_another_size() -> None:
     state = made().state_with(JobState(), 2, cause="guard", pause=0.0, now=50.0)
-    assert (state.asked, state.admitted) == (3, 2)
+    assert (state.requested, state.assigned) == (3, 2)
     assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")
 
 
 def test_of_the_size_that_was_asked_for_nothing_has_to_be_remembered() -> None:
-    before = JobState(asked=2, admitted=3)
-    state = made(before, asked=2).state_with(before, 2, cause="takeBack", pause=0.0, now=50.0)
-    assert (state.asked, state.admitted) == (0, 0)
+    before = JobState(requested=2, assigned=3)
+    state = made(before, requested=2).state_with(before, 2, cause="takeBack", pause=0.0, now=50.0)
+    assert (state.requested, state.assigned) == (0, 0)

@@ -57,15 +57,15 @@ class Case(NamedTuple):
     of: JobBuilder
     want: Sizes
     allowed: Range = Range(2, 8)
-    asked: int = 4
+    requested: int = 4
 
 
 SIZES: dict[str, Case] = {
     "what the setting allows": Case(torch(4), Sizes(4, 2, 8, 4)),
     "without a wish of its own the job asked for what it has": Case(
-        torch(4), Sizes(4, 2, 8, 4), asked=0
+        torch(4), Sizes(4, 2, 8, 4), requested=0
     ),
-    "a job with fewer than it asked for": Case(torch(3), Sizes(3, 2, 8, 6), asked=6),
+    "a job with fewer than it asked for": Case(torch(3), Sizes(3, 2, 8, 6), requested=6),
     "a job that has grown may shrink to the same size as before": Case(
         torch(6), Sizes(6, 4, 8, 4), Range(5, 8)
     ),
@@ -73,8 +73,12 @@ SIZES: dict[str, Case] = {
         dynamic_job(4), Sizes(4, 2, 7, 4), Range(3, 8)
     ),
     "torchrun's own bounds count": Case(torch(4, minReplicas=3, maxReplicas=6), Sizes(4, 3, 6, 4)),
-    "what it asked for beyond the setting it may have": Case(torch(9), Sizes(9, 2, 9, 9), asked=9),
-    "but not beyond torchrun's bound": Case(torch(4, maxReplicas=6), Sizes(4, 2, 6, 9), asked=9),
+    "what it asked for beyond the setting it may have": Case(
+        torch(9), Sizes(9, 2, 9, 9), requested=9
+    ),
+    "but not beyond torchrun's bound": Case(
+        torch(4, maxReplicas=6), Sizes(4, 2, 6, 9), requested=9
+    ),
     "bounds that contradict each other leave one size": Case(
         torch(4, minReplicas=4, maxReplicas=3), Sizes(4, 3, 3, 4), Range(4, 8)
     ),
@@ -87,22 +91,22 @@ SIZES: dict[str, Case] = {
 
 @pytest.mark.parametrize(("of", "want", "allowed", "asked"), SIZES.values(), ids=SIZES)
 def test_D6_the_sizes_that_a_job_may_have(
-    of: JobBuilder, allowed: Range, asked: int, want: Sizes
+    of: JobBuilder, allowed: Range, requested: int, want: Sizes
 ) -> None:
-    assert sizes_of(of.build(), allowed, asked=asked) == want
+    assert sizes_of(of.build(), allowed, requested=requested) == want
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 3), st.integers(1, 9))
 def test_D6_the_bounds_of_a_job_do_not_depend_on_its_present_size(
-    minimum: int, now: int, more: int, asked: int
+    minimum: int, now: int, more: int, requested: int
 ) -> None:
-    of, allowed = torch(asked).build(), Range(minimum, minimum + more)
-    found = sizes_of(with_workers(of, now), allowed, asked=asked)
+    of, allowed = torch(requested).build(), Range(minimum, minimum + more)
+    found = sizes_of(with_workers(of, now), allowed, requested=requested)
     assert (found.least, found.most) == (
-        sizes_of(of, allowed, asked=asked).least,
-        sizes_of(of, allowed, asked=asked).most,
+        sizes_of(of, allowed, requested=requested).least,
+        sizes_of(of, allowed, requested=requested).most,
     )
-    assert 1 <= found.least <= asked <= found.most
+    assert 1 <= found.least <= requested <= found.most
 
 
 SPEEDS = st.dictionaries(
@@ -297,9 +301,9 @@ def test_a_size_that_it_grew_to_is_not_left_for_another_at_once() -> None:
 @st.composite
 def all_sizes(draw: st.DrawFn) -> Sizes:
     least = draw(st.integers(1, 6))
-    asked = least + draw(st.integers(0, 8))
-    most = asked + draw(st.integers(0, 12))
-    return Sizes(draw(st.integers(0, most + 2)), least, most, asked)
+    requested = least + draw(st.integers(0, 8))
+    most = requested + draw(st.integers(0, 12))
+    return Sizes(draw(st.integers(0, most + 2)), least, most, requested)
 
 
 LEFT = st.one_of(st.none(), st.floats(0.0, 1e5))
@@ -325,11 +329,11 @@ def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
     size = best_size(sizes, speeds=speeds, largest=largest, room=room, pause=pause, left=left)
     bound = min(room, sizes.most, SEEN_FACTOR * largest)
     assert sizes.now <= size <= max(sizes.now, bound)
-    if size > max(sizes.now, sizes.asked) and len(speeds) == 1:
+    if size > max(sizes.now, sizes.requested) and len(speeds) == 1:
         assert size == sizes.now + 1
         assert left is None or left > TRIAL_FACTOR * pause
     smaller = [speed for speed in speeds if speed < size]
-    if size > max(sizes.now, sizes.asked) and size in speeds and smaller:
+    if size > max(sizes.now, sizes.requested) and size in speeds and smaller:
         assert speeds[size] >= (1 + LEAST_GAIN) * speeds[max(smaller)]
 
 

@@ -143,8 +143,8 @@ def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None
 
 def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once() -> None:
     of = scaled_bed(replace(LONG, answers=5000.0), GANG).at(400)
-    asked = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
-    assert (len(asked), sizes(of)) == (1, [])
+    requested = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+    assert (len(requested), sizes(of)) == (1, [])
     assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
 
 

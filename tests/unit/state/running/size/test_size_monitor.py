@@ -45,14 +45,14 @@ class FakeProgress:
         return self.silence
 
 
-def changed(*, before: int, asked: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
+def changed(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
     tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
     running = RunningJob(tracked)
-    running.keep(size := size_record(tracked, Sizes(before, 1, 8, asked)))
+    running.keep(size := size_record(tracked, Sizes(before, 1, 8, requested)))
     change = Workers(Cause.GROWTH, 6)
     proposal = workers_proposal(running.uid, change, "there is room")
     size.begin(proposal, change, phase, at=100.0)
-    size.sizes = Sizes(6, 1, 8, asked)
+    size.sizes = Sizes(6, 1, 8, requested)
     assert size.operation is not None
     return running, size.operation
 
@@ -73,8 +73,8 @@ def following(progress: FakeProgress) -> SizeMonitor:
         pytest.param(2, 6, 2, id="to what it had, if it asked for as many"),
     ],
 )
-def test_growth_that_does_not_pay_is_taken_back(before: int, asked: int, want: int) -> None:
-    running, operation = changed(before=before, asked=asked, phase=Phase.TRIAL)
+def test_growth_that_does_not_pay_is_taken_back(before: int, requested: int, want: int) -> None:
+    running, operation = changed(before=before, requested=requested, phase=Phase.TRIAL)
     record_of(running).speeds = {before: 1.0, 6: 1.01}
     now = Moment(wall=200.0, monotonic=200.0)
     back = following(FakeProgress(0.0, 0.0, 0.0)).judge(running, operation, now)
@@ -92,7 +92,7 @@ def test_growth_that_does_not_pay_is_taken_back(before: int, asked: int, want: i
 def test_the_workers_are_replaced_of_a_job_without_a_step(
     silence: float, *, replaced: bool
 ) -> None:
-    running, operation = changed(before=4, asked=4, phase=Phase.MEASURING)
+    running, operation = changed(before=4, requested=4, phase=Phase.MEASURING)
     run = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
     found = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)

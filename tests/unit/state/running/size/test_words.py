@@ -22,9 +22,9 @@ from tests.builders import job
 def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
     made = job().worker(now)
     tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
-    asked = tracked.state.asked or now
+    requested = tracked.state.requested or now
     running = RunningJob(tracked)
-    running.keep(SizeRecord(Sizes(now, 1, 8, asked), expected=now))
+    running.keep(SizeRecord(Sizes(now, 1, 8, requested), expected=now))
     return running
 
 
@@ -65,10 +65,10 @@ class Case:
 CASES: dict[str, Case] = {
     "it has what it asked for": Case(scaled(), names.REASON_AS_ASKED),
     "it has fewer": Case(
-        scaled(now=2, state=JobState(asked=4, admitted=2)), names.REASON_SHRUNK, holds=True
+        scaled(now=2, state=JobState(requested=4, assigned=2)), names.REASON_SHRUNK, holds=True
     ),
     "it has more": Case(
-        scaled(now=6, state=JobState(asked=4, admitted=6)), names.REASON_GROWN, holds=True
+        scaled(now=6, state=JobState(requested=4, assigned=6)), names.REASON_GROWN, holds=True
     ),
     "a checkpoint is awaited": Case(
         changing(Phase.SAVING), names.REASON_AWAITS_CHECKPOINT, ready=Readiness.ASK
@@ -106,7 +106,7 @@ def test_what_is_shown(case: Case) -> None:
 
 
 def test_the_words_give_both_numbers() -> None:
-    running = scaled(now=2, state=JobState(asked=4, admitted=2))
+    running = scaled(now=2, state=JobState(requested=4, assigned=2))
     found = size_shown(running, Readiness.READY, now=0.0)
     assert found.verdict.message.endswith(
         "2 of the 4 workers that it asked for; it gets the others once there is room"
@@ -114,7 +114,7 @@ def test_the_words_give_both_numbers() -> None:
     size_record(running).hindered = "quota q allows 2 pods"
     found = size_shown(running, Readiness.READY, now=0.0)
     assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
-    size_record(running).sizes = replace(size_record(running).sizes, asked=2)
+    size_record(running).sizes = replace(size_record(running).sizes, requested=2)
     assert "2 workers" in size_shown(running, Readiness.READY, now=0.0).verdict.message
 
 
