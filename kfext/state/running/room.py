@@ -81,8 +81,8 @@ class ScaleRoom:
         """Return how far jobs may grow beside the jobs that wait now.
 
         A new job may be served at once or by the guard, so jobs do not grow. A job that the
-        guard did not serve cannot use the free room, so jobs may grow to the size that they asked
-        for, and give the workers up again when it helps. They grow further only once capacity is
+        guard did not serve cannot use the free room, so jobs may grow to their requested size,
+        and scale down again when it helps. They grow further only once capacity is
         reserved for the waiting job, since the ledger then claims it.
         """
         limit = GrowthLimit.PAYING
