@@ -133,7 +133,7 @@ async def test_an_error_of_kfext_with_one_log_keeps_no_other_from_being_read(
             raise ValueError("a bug")
         take(read, *rest)
 
-    monkeypatch.setattr(bed.planner.progress, "take", fails)
+    monkeypatch.setattr(bed.planner.progress, "read_lines", fails)
     bed.runs("odd")
     bed.runs("train")
     await bed.until(lambda: bed.shown == ["train"])

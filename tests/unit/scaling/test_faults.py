@@ -141,7 +141,7 @@ def test_a_job_without_a_readable_log_holds_up_no_growth_of_others(
     of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
     progress = of.planner.progress
     why = Verdict(names.REASON_LOG_FORBIDDEN, "it may not be read")
-    monkeypatch.setattr(progress, "take", lambda read, _, now: progress.fail(read, why, now))
+    monkeypatch.setattr(progress, "read_lines", lambda read, _, now: progress.fail(read, why, now))
     of.at(of.clock.now + 500)
     assert size_record(followed(of)).phase is not Phase.MEASURING
     assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]

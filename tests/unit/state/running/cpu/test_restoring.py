@@ -126,7 +126,7 @@ RESTS = {"resize": "why"}
 def state(**fields: Any) -> CpuState:
     """The state of a job with a pod that resize has raised from 20m to 370m."""
     defaults: dict[str, Any] = {
-        "asked": {"worker": PodCpu(20, 1000)},
+        "requested": {"worker": PodCpu(20, 1000)},
         "written": {"worker-0": (PodCpu(370, 1000),)},
         "by": frozenset({"resize"}),
     }

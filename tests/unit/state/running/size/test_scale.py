@@ -89,7 +89,7 @@ SIZES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize(("of", "want", "allowed", "asked"), SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(("of", "want", "allowed", "requested"), SIZES.values(), ids=SIZES)
 def test_D6_the_sizes_that_a_job_may_have(
     of: JobBuilder, allowed: Range, requested: int, want: Sizes
 ) -> None:

@@ -65,7 +65,7 @@ def following(progress: FakeProgress) -> SizeMonitor:
 
 
 @pytest.mark.parametrize(
-    ("before", "asked", "want"),
+    ("before", "requested", "want"),
     [
         pytest.param(2, 4, 4, id="to what was asked for, if it had less"),
         pytest.param(4, 4, 4, id="to what it had, which was asked for"),
