@@ -260,8 +260,9 @@ def _gates(situation: Situation, plan: Plan) -> Iterator[str]:
     """Yield why the pods of a job that starts wait at the gate; without a reason they are pinned.
 
     The plan reserves the room on the ledger, so the gate guards only against what kfext does not
-    control: other pods that are bound meanwhile, a quota that refuses a member, and pods unlike
-    their templates. A gang that was not bound at its last attempt waits at the gate.
+    control: other pods that are bound meanwhile, a quota that refuses a member, pods unlike their
+    templates, and labels of a node that only a limit of the job asks for. A gang that was not bound
+    at its last attempt waits at the gate.
     """
     job, state = situation.job, situation.state
     if not situation.placement.born_pinned:
@@ -279,6 +280,8 @@ def _gates(situation: Situation, plan: Plan) -> Iterator[str]:
     places = (places_of_type(plan, group.type.lower()) for group in job.groups)
     if any(len(written) > LONGEST_SETTING for written in places):
         yield "size"
+    if any(limit.why for limit in situation.settings.node_limits.values()):
+        yield "limit"
     if disturbed := situation.context.disturbed:
         yield disturbed
 

@@ -361,8 +361,9 @@ def _unbound(
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
     if state.strikes >= STRIKES and not (situation.never_released and situation.job.started_by):
         return give_up(situation, late, stuck=stuck)
-    # The other members of a required job must go to a node where members run.
-    allowed = homes if situation.never_released else ()
+    # The other members of a job on few nodes must go to a node where members run.
+    together = situation.limits.max_nodes is not None or situation.shares_gpus
+    allowed = homes if together else ()
     nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in allowed]
     return DeleteUnbound(stuck, state.with_excluded(nodes, now=situation.now))
 

@@ -82,20 +82,31 @@ def _eligible(gang: Gang, narrowest: int, may: Candidates) -> Iterator[str]:
 
 
 def _causes(batch: Batch, may: Candidates, *, whose: str) -> Iterator[str]:
-    """Yield how many nodes each obstacle excludes, the most frequent first."""
+    """Yield how many nodes each obstacle excludes, the most frequent first.
+
+    The limits of the job are always named: its user can change them.
+    """
     ledger = may.ledger
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
     named = [(count, in_words(what, number=count, pods=whose)) for what, count in obstacles.items()]
     eligible = [ledger.nodes[row] for row in np.flatnonzero(fit)]
-    for limit in may.limits.per_node:
-        if shut := sum(node is not None and not limit.allows(node) for node in eligible):
-            named.append((shut, f"{nodes(shut)} {limit.why}"))
+    limits = [
+        (shut, f"{nodes(shut)} {limit.why}")
+        for limit in may.limits.per_node
+        if (shut := sum(node is not None and not limit.allows(node) for node in eligible))
+    ]
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
         named.append((shared, f"{nodes(shared)} without a {HOSTNAME} label of its own"))
-    named.sort(key=lambda cause: (-cause[0], cause[1]))
-    yield from (words for _, words in named[:_CAUSES])
-    if more := sum(count for count, _ in named[_CAUSES:]):
+    named.sort(key=_rank)
+    others = max(_CAUSES - len(limits), 0)
+    yield from (words for _, words in sorted([*limits, *named[:others]], key=_rank))
+    if more := sum(count for count, _ in named[others:]):
         yield f"{more} more node{'s are' if more > 1 else ' is'} excluded"
+
+
+def _rank(cause: tuple[int, str]) -> tuple[int, str]:
+    count, words = cause
+    return -count, words
 
 
 def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) -> str:

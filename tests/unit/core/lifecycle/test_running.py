@@ -10,13 +10,16 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Suspend, Wait
 from kfext.core.observed import observed
+from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
+from kfext.model.limit import Excluded, Limit
 from kfext.model.parameters import Placement
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.names import (
     BINDING,
+    COLOCATION,
     GATED,
     PLACED,
     PLANNED,
@@ -379,6 +382,22 @@ BINDS: dict[str, Case] = {
 @pytest.mark.parametrize("case", BINDS.values(), ids=BINDS.keys())
 def test_the_wait_for_kube_scheduler(case: Case) -> None:
     decide(case)
+
+
+def test_only_a_job_on_few_nodes_keeps_a_node_where_members_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit: dict[str, Limit] = {COLOCATION: Excluded(frozenset("c"))}
+    monkeypatch.setattr(Settings, "node_limits", property(lambda _: limit))
+    excluded = {"a": NOW + 300}
+    decide(
+        begun(
+            DeleteUnbound,
+            [*workers(bound="a")[:2], worker(2, pinned="a")],
+            more={"waited": 60.0},
+            check=lambda step: step.state.excluded == excluded,
+        )
+    )
 
 
 def test_a_plan_does_not_stand_in_its_own_way() -> None:

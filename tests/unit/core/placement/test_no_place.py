@@ -11,6 +11,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
 from kfext.model.gang_terms import GangTerm
+from kfext.model.limit import Excluded
 from kfext.model.node import Node
 from kfext.model.verdict import Verdict
 from kfext.names import GPU_SHARE, REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
@@ -212,6 +213,10 @@ def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
         ("2", "b"),
     ]
     assert message.endswith("; 1 more node is excluded")
+    avoid = replace(limits(), on_nodes=(Excluded(frozenset({"free"})),))
+    on.set_node(node("free"))
+    message = verdict_of(place(job().worker().members(), on, avoid)).message
+    assert "1 node left out after failed attempts" in message
 
 
 IN_PIECES: dict[str, tuple[JobBuilder, int | None, str]] = {

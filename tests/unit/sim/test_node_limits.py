@@ -1,0 +1,43 @@
+"""A limit of the settings on single nodes holds in every decision that gives a job a node."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Unsuspend
+from kfext.core.settings.table import Settings
+from kfext.model.limit import Excluded, Limit
+from tests.unit.sim.bed import GANG, LONG, Bed
+
+AVOIDED: dict[str, Limit] = {names.COLOCATION: Excluded(frozenset("a"))}
+
+
+@pytest.fixture(autouse=True)
+def _every_job_avoids_node_a(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "node_limits", property(lambda _: AVOIDED))
+
+
+def nodes(of: Bed, name: str) -> set[str]:
+    return {live.pod.node_name for live in of.job(name).pods.values()}
+
+
+def test_a_start_keeps_it_and_the_gang_is_not_born_pinned() -> None:
+    of = Bed(GANG, policy=None, a=8000, b=2000).at(110)
+    assert nodes(of, "gang") == {"b"}
+    starts = [write.step for write in of.driver.written if isinstance(write.step, Unsuspend)]
+    assert [start.gated_by for start in starts] == ["limit"]
+
+
+def test_a_reservation_keeps_it() -> None:
+    first = replace(GANG, name="first", arrives=5.0, steps=5000)
+    of = Bed(first, GANG, policy=None, a=8000, b=2000).at(500)
+    kept = of.planner.queue.reservations.kept
+    assert kept is not None
+    assert (kept.job, kept.nodes) == ("uid-gang", ("b",))
+
+
+def test_growth_keeps_it() -> None:
+    growing = replace(LONG, workers=2, bounds=(2, 8))
+    of = Bed(growing, policy=None, a=8000, b=4000).at(600)
+    assert (of.job().workers, nodes(of, "train")) == (4, {"b"})
