@@ -336,7 +336,9 @@ class Course:
         return said[0] > 0 and not often, said
 
     def _varies(self, name: str) -> bool:
-        return len({value for seen, value in self._recent if seen == name}) >= _VALUES
+        """Return whether a measure has shown several numbers: NaN is none, and equals nothing."""
+        values = {value for seen, value in self._recent if seen == name}
+        return sum(not math.isnan(value) for value in values) >= _VALUES
 
     def _follow(self, name: str) -> None:
         """Follow another measure; its lines may count other steps."""

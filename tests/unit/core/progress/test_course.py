@@ -202,6 +202,7 @@ def test_another_measure_is_followed(line: str, count: int, apart: float, metric
 GUESSED = {
     "a name that is not known, once it varies": (["step {n} SILog: 0.{n}"], "SILog"),
     "no name with a number that stays": (["step {n} alpha_x: 0.5"], ""),
+    "no name that never shows a number": (["step {n} SILog: nan"], ""),
     "no number with a unit": (["step {n} lap 0.{n} GB/s"], ""),
     "the training before the rare accuracy of an evaluation": (
         [*["step {n} SILog: 0.{n}"] * 5, "Start | rmse 0.3471"],
