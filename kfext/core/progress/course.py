@@ -279,7 +279,7 @@ class Course:
         self._record_value(at, values[self.metric])
 
     def advance(self, position: Position, *, at: float, now: float) -> None:
-        """Register a step that the program states without a new measure; times as in `take`."""
+        """Register a step that the program states without a new measure; times as in `read_line`."""
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
         self._go_to(position, at, timely=at == stated)
@@ -321,6 +321,8 @@ class Course:
         recounted = before and step and before.coarse != step.coarse
         if self._steps.restarts > restarts or recounted:
             self._pace.clear()
+        if self._steps.restarts > restarts:
+            self.diverged_since = None
         if step is not None and timely:
             self._record_pace(at, step.number)
 
@@ -342,7 +344,7 @@ class Course:
 
     def _follow(self, name: str) -> None:
         """Follow another measure; its lines may count other steps."""
-        self.metric, self._value = name, None
+        self.metric, self._value, self.diverged_since = name, None, None
         self.windows = Windows(self.windows.seconds)
         self._steps.count_anew()
         self._pace.clear()

@@ -113,7 +113,7 @@ class Followed:
     def take_posts(
         self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
     ) -> None:
-        """Register the posts of a pod that are newer than what was registered; see `take`.
+        """Register the posts of a pod that are newer than what was registered; see `read_lines`.
 
         While one pod posts, the posts of the pods that run beside it do not count.
         """

@@ -96,6 +96,12 @@ def test_a_metric_has_diverged_since_the_first_value_after_its_last_number() -> 
     assert course(*lines).diverged_since == 3.0
 
 
+def test_a_training_has_diverged_since_its_restart_at_most() -> None:
+    before = [(1.0, "step 100 loss 5"), (2.0, "step 200 loss nan")]
+    assert course(*before).diverged_since == 2.0
+    assert course(*before, (3.0, "step 10 loss nan")).diverged_since == 3.0
+
+
 def test_after_a_restart_the_rate_is_counted_anew() -> None:
     before = [(float(at), f"step {10 * at} loss 1") for at in range(20)]
     after = [(20.0 + at, f"step {100 + at} loss 1") for at in range(5)]
