@@ -49,10 +49,10 @@ def component(name: str, version: Path = REPOSITORY) -> Iterator[dict[str, Any]]
         yield from read(f"components/{name}/{file}", version)
 
 
-def protection() -> Iterator[dict[str, Any]]:
+def protection(version: Path = REPOSITORY) -> Iterator[dict[str, Any]]:
     """Yield the policy that protects kfext's marks, and its binding."""
     for part in ("policy", "binding"):
-        yield from read(f"base/marks/{part}.yaml")
+        yield from read(f"base/marks/{part}.yaml", version)
 
 
 def read(path: str, version: Path = REPOSITORY) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.harness.manual import commands
 
-SECTIONS = ("Install", "Upgrade", "Renew the certificates by hand", "Remove")
+SECTIONS = ("Install", "Upgrade", "Roll back to 0.3", "Renew the certificates by hand", "Remove")
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -1,0 +1,120 @@
+"""Another version comes: jobs of every phase go on, and none is lost between the two."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from e2e.harness.every_phase import every_phase
+from e2e.harness.jobs import gated, on_host, pinned_to, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.pods import HOST, uids
+from e2e.harness.processes import WebhookProcess
+from e2e.harness.space import Space
+from e2e.harness.under_way import under_way
+from e2e.harness.versions import (
+    apply_manifests,
+    hand_over,
+    install,
+    replace,
+    restore,
+    trusted,
+    unpack_0_3,
+)
+from e2e.testbed.paths import REPOSITORY
+
+pytestmark = pytest.mark.long
+
+_MOST_JOBS, _PODS = 20, 2
+
+
+@pytest.fixture(params=["upgrade", "roll back to 0.3"])
+def versions(
+    request: pytest.FixtureRequest, kfext: Kfext, tmp_path: Path
+) -> Iterator[tuple[Path, Path]]:
+    """The code of the old and of the new version; 0.3 is gone afterwards."""
+    earlier = unpack_0_3(tmp_path)
+    up = request.param == "upgrade"
+    yield (earlier, REPOSITORY) if up else (REPOSITORY, earlier)
+    restore(kfext)
+
+
+def test_jobs_of_every_phase_go_on_under_another_version(
+    new_space: Callable[..., Space], kfext: Kfext, versions: tuple[Path, Path]
+) -> None:
+    old, new = versions
+    replicas = install(kfext, old)
+    with every_phase(new_space, kfext.testbed) as every:
+        with kfext.restarted():
+            every.reach()
+        shared = new_space()
+        shared.nodes(2, cpu="32", memory="64Gi")
+        shared.policy(placement={"bindTimeout": "10m"})
+        ran, authority = uids(every.space, "placed"), trusted(kfext)
+
+        apply_manifests(kfext, new)
+        # As Deployments do it: each new one is ready before an old one ends. For a while both
+        # versions answer reviews, first under the old controller and then under the new one.
+        replace(kfext, replicas[0])
+        jobs = share(shared, replicas, "under-old")
+        hand_over(kfext)
+        jobs += share(shared, replicas, "under-new")
+        replace(kfext, replicas[1])
+
+        with kfext.restarted():
+            every.go_on()
+        assert uids(every.space, "placed") == ran
+        every.check_writes()
+    for name in jobs:
+        shared.phase(name, "Placed")
+    shared.check_pins()
+    assert shared.starts() == len(jobs)
+    assert trusted(kfext) == authority
+
+
+def share(space: Space, replicas: Sequence[WebhookProcess], name: str) -> list[str]:
+    """Submit jobs until every replica has answered for some, and for some of their pods.
+
+    Whichever answered, all pods of a job are pinned, on the host network. Return the jobs.
+    """
+    made: list[str] = []
+    before = answers(replicas)
+    while not all(now > then for now, then in zip(answers(replicas), before, strict=True)):
+        assert len(made) < _MOST_JOBS, f"not every replica is asked: {before}, {answers(replicas)}"
+        # The API server asks only the replicas that it is connected to.
+        space.kfext.balancer.cut()
+        space.kfext.wait_hooks()  # what is sent at that very moment may fail
+        job = f"{name}-{len(made)}"
+        space.submit(workers(job, _PODS, each={"cpu": "100m"}, annotations=HOST))
+        space.until(lambda: settled(space, job), f"the pods of {job} are pinned")  # noqa: B023
+        made.append(job)
+    return made
+
+
+def settled(space: Space, job: str) -> bool:
+    """Say whether all pods of a job are pinned, on the host network, and none gated."""
+    pods = space.pods(job)
+    done = [pod for pod in pods if len(pinned_to(pod)) == 1 and on_host(pod) and not gated(pod)]
+    return len(done) == len(pods) == _PODS
+
+
+def answers(replicas: Sequence[WebhookProcess]) -> list[float]:
+    """Return how many reviews of jobs, and of pods, each replica has answered."""
+    return [replica.reviews(kind) for replica in replicas for kind in ("job", "pod")]
+
+
+def test_changes_of_running_jobs_go_on_under_another_version(
+    new_space: Callable[..., Space], kfext: Kfext, versions: tuple[Path, Path]
+) -> None:
+    old, new = versions
+    replicas = install(kfext, old)
+    with under_way(new_space) as jobs:
+        with kfext.restarted():
+            jobs.reach()
+        apply_manifests(kfext, new)
+        replace(kfext, replicas[0])
+        hand_over(kfext)
+        replace(kfext, replicas[1])
+        with kfext.restarted():
+            jobs.go_on()
+            jobs.check_writes()

@@ -1,0 +1,121 @@
+"""A job in each phase, which goes on from there once nothing holds it back any more."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from e2e.harness.jobs import suspended, workers
+from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, succeed, take_foreign_gate
+from e2e.harness.space import Space
+from e2e.testbed.cluster import Testbed
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+_NODE = {"cpu": "32", "memory": "64Gi"}
+_WRAPPER = {
+    "apiVersion": "workload.codeflare.dev/v1beta2",
+    "kind": "AppWrapper",
+    "name": "wrapper",
+    "uid": "none",
+    "controller": True,
+}
+
+
+class EveryPhase:
+    """The jobs, with a namespace of its own where a phase needs one."""
+
+    def __init__(self, new_space: Callable[..., Space], testbed: Testbed) -> None:
+        self._testbed = testbed
+        self.space, self.crowded, self.starved, self.unbound, self.wrapped = (
+            new_space() for _ in range(5)
+        )
+        self.space.nodes(2, **_NODE, gpu="4")
+        self.space.policy(placement={"reserveAfter": "1s", "bindTimeout": "10m"})
+        self.crowded.nodes(1, **_NODE, gpu="2")
+        self.crowded.policy(placement={"releaseAfter": "1s"})
+        for space in (self.unbound, self.wrapped):
+            space.policy(placement={"bindTimeout": "10m"})
+
+    def reach(self) -> None:
+        """Submit the jobs and wait until each is where it shall be."""
+        space = self.space
+        space.submit(workers("finished", 1, each={"cpu": "1"}))
+        space.phase("finished", "Placed")
+        succeed(space, "finished-master-0")
+        space.phase("finished", "Finished")
+        space.submit(workers("placed", 2, each=GPU))
+        space.phase("placed", "Placed")
+        space.submit(workers("gated", 2, each=GPU, pod=FOREIGN_GATE))
+        space.phase("gated", "Gated")
+        space.submit(workers("suspended", 2, each=GPU, policy={"suspend": True}))
+        space.phase("suspended", "Suspended")
+        space.submit(workers("queued", 8, each=GPU))
+        space.until(
+            lambda: "for it until" in space.view("queued").get("message", ""), "room is kept"
+        )
+        space.submit(workers("behind", 2, each=GPU))
+        space.until(lambda: space.view("behind").get("reason") == "Reserved", "it may not pass")
+        self.crowded.submit(workers("released", 4, each=GPU))
+        self.crowded.phase("released", "Released")
+        refuse_pods(self.starved)
+        self.starved.submit(workers("planned", 2, each=GPU))
+        self.starved.phase("planned", "Planned")
+        self._wrap()
+        self._testbed.stop_process("kube-scheduler")
+        self.unbound.submit(workers("binding", 2, each=GPU))
+        self.unbound.phase("binding", "Binding")
+
+    def _wrap(self) -> None:
+        """A job of a controller that may count pods: 0.3 suspends it, and this version gates it."""
+        (node,) = self.wrapped.nodes(1, **_NODE, gpu="2")
+        self.wrapped.thief("thief", node, 1)
+        manifest = workers("wrapped", 2, each=GPU)
+        manifest["metadata"]["ownerReferences"] = [_WRAPPER]
+        self.wrapped.submit(manifest)
+        self.wrapped.until(
+            lambda: self.wrapped.view("wrapped").get("phase") in {"Queued", "Gated"}, "it waits"
+        )
+
+    def go_on(self) -> None:
+        """Take away what holds each of them back, and see each arrive."""
+        space = self.space
+        self._testbed.restart_process("kube-scheduler")
+        _arrives(self.unbound, "binding")
+        admit_pods(self.starved, "planned")
+        _arrives(self.starved, "planned")
+        take_foreign_gate(space, "gated")
+        _arrives(space, "gated")
+        space.nodes(2, **_NODE, gpu="8")
+        space.patch_job("suspended", {"spec": {"runPolicy": {"suspend": False}}})
+        for name, count in {"placed": 2, "queued": 8, "behind": 2, "suspended": 2}.items():
+            _arrives(space, name, count)
+        space.phase("finished", "Finished")
+        # 0.3 has suspended it: before an upgrade, or when it came back.
+        self.wrapped.phase("wrapped", "Queued")
+        assert suspended(self.wrapped.job("wrapped"))
+        self.wrapped.nodes(1, **_NODE, gpu="2")
+        _arrives(self.wrapped, "wrapped")
+        # What is released stays so: the pods that found no room wait for kube-scheduler alone.
+        self.crowded.nodes(1, **_NODE, gpu="4")
+        _arrives(self.crowded, "released", 4, phase="Released")
+
+    def check_writes(self) -> None:
+        """Check that kfext started each job once under a plan, and pinned each of its pods once."""
+        for space in (self.space, self.starved, self.unbound):
+            space.check_pins()
+        # The job that a person suspended is not among them.
+        assert self.space.starts() == len(("finished", "placed", "gated", "queued", "behind"))
+        assert self.starved.starts() == self.unbound.starts() == 1
+        assert set(self.wrapped.pins().values()) == {1}
+
+
+def _arrives(space: Space, job: str, count: int = 2, *, phase: str = "Placed") -> None:
+    space.bound(job, count)
+    space.phase(job, phase)
+
+
+@contextmanager
+def every_phase(new_space: Callable[..., Space], testbed: Testbed) -> Iterator[EveryPhase]:
+    """Have kube-scheduler at work again after a `with` block, whatever became of the jobs."""
+    try:
+        yield EveryPhase(new_space, testbed)
+    finally:
+        testbed.restart_process("kube-scheduler")

@@ -1,0 +1,80 @@
+"""The CPU of pods on a fake node: a kubelet that resizes them, and a metrics API of their use.
+
+kwok resizes nothing, and the testbed of fake nodes has no metrics-server. The controllers' requests
+to the metrics API are answered in their proxies.
+"""
+
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from e2e.harness.fake_kubelet import in_background
+from e2e.harness.faults import Answer, Exchange, Fault
+from e2e.harness.kube import Object
+from e2e.harness.space import Space
+
+_METRICS = "/apis/metrics.k8s.io/v1beta1"
+_LOOK_SECONDS = 0.5
+
+
+@dataclass
+class _Metrics(Fault):
+    """Answers for the metrics API: each pod uses `cores`, and their node as much as all of them."""
+
+    space: str = ""
+    pods: Sequence[str] = ()
+    cores: float = 0
+
+    async def happen(
+        self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]
+    ) -> Answer:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stated: Object = {"timestamp": now, "window": "10s"}
+        of_node = stated | {"usage": _usage(self.cores * len(self.pods))}
+        containers = [{"name": "pytorch", "usage": _usage(self.cores)}]
+        items = [stated | {"metadata": {"name": p}, "containers": containers} for p in self.pods]
+        here = f"/namespaces/{self.space}/" in exchange.path
+        of_pods = {"items": items if here else []}
+        answer = of_node if f"/nodes/{self.space}-" in exchange.path else of_pods
+        return 200, json.dumps(answer).encode(), "application/json"
+
+
+def _usage(cores: float) -> dict[str, str]:
+    return {"cpu": str(cores), "memory": "1Gi"}
+
+
+@contextmanager
+def fake_cpu(space: Space, *, pods: Sequence[str], cores: float) -> Iterator[None]:
+    """Have pods of a namespace use so many cores each for the time of a `with` block."""
+
+    def allocate(ending: threading.Event) -> None:
+        while not ending.wait(_LOOK_SECONDS):
+            for pod in space.pods():
+                if pod["status"].get("phase") == "Running":
+                    _allocate(space, pod)
+
+    for controller in (space.kfext.controller, space.kfext.standby):
+        asked = _Metrics(
+            lambda exchange: exchange.path.startswith(_METRICS),
+            space=space.name,
+            pods=pods,
+            cores=cores,
+        )
+        controller.proxy.arm(asked)
+    with in_background(allocate, name="fake-cpu"):
+        yield
+
+
+def _allocate(space: Space, pod: Object) -> None:
+    """Report, as a kubelet does, that a pod has been given what it requests."""
+    (container,), (main,) = pod["spec"]["containers"], pod["status"]["containerStatuses"]
+    resources = container["resources"]
+    given = {"resources": resources, "allocatedResources": resources.get("requests", {})}
+    if main | given != main:
+        path = f"{space.path('pods', pod['metadata']['name'])}/status"
+        patch = {"status": {"containerStatuses": [main | given]}}
+        # The pod may go meanwhile.
+        space.kube.ask("PATCH", path, patch, kind="application/merge-patch+json")

@@ -1,0 +1,217 @@
+"""Running jobs that kfext has changed or is changing: another version goes on with the change.
+
+The nodes are fake, and so are the training, the metrics API and the agent of the node with a GPU.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from e2e.harness.fake_cpu import fake_cpu
+from e2e.harness.fake_kubelet import FakeKubelet, FakeProgram, fake_kubelet, training
+from e2e.harness.jobs import pinned_to, specs, suspended, workers
+from e2e.harness.kube import Object, RefusedError
+from e2e.harness.pods import end_now, end_slowly, succeed, uids
+from e2e.harness.scaling import FULL, LEAST, TRAIN, Scene
+from e2e.harness.space import CASE, Space
+from e2e.testbed import fakenodes
+from kfext import names
+from kfext.model.gpu import UNITS, reservation_of, resource_of
+
+PRIORITISED, RIVAL = "prioritised", "rival"
+MOVES = "moves"
+FIRST, SECOND = "first", "second"
+REQUEST = "500m"
+"""The CPU that the users of the prioritised job and its rival wrote."""
+_CORES, _NODE_CORES = 2.0, "4"
+_SOON, _LATE = 100_000, 1_000_000
+"""Steps of a job that ends first, and of others."""
+_PATIENCE_SECONDS = 300.0
+_GPU = {names.NATIVE_GPU: "1", "cpu": "1"}
+_CARDS = "/apis/kfext.dev/v1alpha1/sharedgpus"
+_SLOT = 0
+_RESERVATIONS = f"/api/v1/namespaces/{names.GPU_NAMESPACE}/pods"
+
+
+@dataclass
+class UnderWay:
+    """Each change has a namespace and nodes of its own."""
+
+    scene: Scene
+    cpu: Space
+    sharing: Space
+    moving: Space
+    kubelet: FakeKubelet
+    playing: ExitStack
+    target: str = ""
+    """The node where the moving job goes."""
+    before: Object = field(default_factory=dict)
+    """What no change of a version replaces, when all jobs were where they shall be."""
+
+    def reach(self) -> None:
+        """Submit the jobs and wait until each is where it shall be."""
+        for node in self.scene.fill():
+            self.kubelet.take_over(self.cpu.kube, node)
+        self._train(self.scene.space, TRAIN)
+        self.scene.crowd()
+        self._share_anew()
+        self._compete()
+        self.scene.made_room()
+        self.cpu.patiently(self._raised, seconds=_PATIENCE_SECONDS)
+        # It comes last: nothing else may change then, and its room is held for 300 s.
+        self._begin_move()
+        self.before = self._stays()
+
+    def go_on(self) -> None:
+        """Have each change go on to its end."""
+        assert self._stays() == self.before
+        self._arrive()
+        assert self._raised(), "its CPU is still raised"
+        self._submit_sharer(SECOND)
+        self._runs_shared(SECOND)
+        self.scene.clear()
+        self.scene.grown_back()
+        self.scene.shows(names.REASON_AS_ASKED)
+        assert self._stays() == self.before
+        succeed(self.cpu, f"{RIVAL}-master-0")
+        self.cpu.patiently(lambda: self._request() == REQUEST, seconds=_PATIENCE_SECONDS)
+        for name in (FIRST, SECOND):
+            succeed(self.sharing, f"{name}-master-0")
+        self.sharing.until(lambda: not self._reservations(), "the GPU is given back")
+
+    def check_writes(self) -> None:
+        """Check that no job was started, and no pod pinned, twice."""
+        assert self.scene.sizes() == [LEAST, FULL]
+        spaces = (self.scene.space, self.cpu, self.sharing, self.moving)
+        assert [space.starts() for space in spaces] == [2, 2, 2, 2]
+        self.sharing.check_pins()
+        pins = self.cpu.pins()
+        del pins["resize"]
+        assert set(pins.values()) == {1}
+
+    def _stays(self) -> Object:
+        """Return the pods that no change of a version replaces: another uid is another pod."""
+        left = sorted(uids(self.scene.space, TRAIN).items())[:LEAST]
+        jobs = (uids(self.cpu, PRIORITISED), uids(self.sharing, FIRST))
+        (reservation,) = self._reservations()
+        return dict(left) | jobs[0] | jobs[1] | {"reservation": reservation["metadata"]["uid"]}
+
+    def _train(self, space: Space, job: str, *, total: int = _LATE) -> None:
+        program = FakeProgram(total=total)
+        self.playing.enter_context(training(space, job, self.kubelet, program))
+
+    # --- raised CPU -------------------------------------------------------------------------------
+
+    def _compete(self) -> None:
+        """Have two jobs contend for the CPU of a node: the prioritised job would end first."""
+        (node,) = self.cpu.nodes(1, cpu=_NODE_CORES, memory="64Gi")
+        self.kubelet.take_over(self.cpu.kube, node)
+        # The parameter is one of 0.3 alone.
+        resize = {"mode": "act", "parameters": {"change": 0.3}}
+        self.cpu.policy(companion={"resize": resize})
+        for name, total in ((PRIORITISED, _SOON), (RIVAL, _LATE)):
+            manifest = workers(name, 1, annotations={names.RESIZE: "cpu"})
+            for spec in specs(manifest).values():
+                (container,) = spec["template"]["spec"]["containers"]
+                container["resources"] = {"requests": {"cpu": REQUEST}}
+            self.cpu.submit(manifest)
+            self.cpu.bound(name, 1)
+            self._train(self.cpu, name, total=total)
+
+    def _request(self) -> str:
+        """Return the CPU that the prioritised job requests."""
+        pod = self.cpu.kube.get(self.cpu.path("pods", f"{PRIORITISED}-master-0"))
+        found: str = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        return found
+
+    def _raised(self) -> bool:
+        found = self._request()
+        return not found.endswith("m") or int(found[:-1]) > int(REQUEST[:-1])
+
+    # --- a shared GPU -----------------------------------------------------------------------------
+
+    def _share_anew(self) -> None:
+        """Have a job reserve the GPU of a node, and report what an agent would of the card."""
+        space, node = self.sharing, f"{self.sharing.name}-shares"
+        capacity = {"cpu": "32", "memory": "64Gi", "pods": "110"}
+        capacity |= {names.NATIVE_GPU: "1", resource_of(_SLOT): str(UNITS)}
+        space.stand([fakenodes.node(node, capacity=capacity, labels={CASE: space.name}, taints=[])])
+        name = reservation_of(node, _SLOT)
+        kind = {"apiVersion": "kfext.dev/v1alpha1", "kind": "SharedGPU"}
+        card = kind | {"metadata": {"name": name}, "spec": {"node": node, "slot": _SLOT}}
+        space.kube.create(_CARDS, card)
+        self.playing.callback(space.kube.delete, f"{_CARDS}/{name}")
+        status: Object = {"memoryMiB": 80 * 1024, "healthy": True}
+        space.kube.patch(f"{_CARDS}/{name}/status", {"status": status})
+        self._submit_sharer(FIRST)
+        pods = space.until(self._reservations, "a GPU is reserved")
+        status = {"card": "GPU-8f1b2c3d", "reservation": pods[0]["metadata"]["uid"]}
+        space.kube.patch(f"{_CARDS}/{name}/status", {"status": status})
+        self._runs_shared(FIRST)
+
+    def _submit_sharer(self, name: str) -> None:
+        self.sharing.submit(workers(name, 1, each=_GPU, annotations={names.GPU_SHARE: "0.5"}))
+
+    def _runs_shared(self, name: str) -> None:
+        """Wait until a job runs with half of the GPU."""
+        self.sharing.bound(name, 1)
+        self.sharing.phase(name, "Placed")
+        ((container,),) = (pod["spec"]["containers"] for pod in self.sharing.pods(name))
+        assert container["resources"]["limits"][resource_of(_SLOT)] == str(UNITS // 2)
+
+    def _reservations(self) -> list[Object]:
+        """Return the pods that reserve a GPU."""
+        return self.sharing.kube.items(_RESERVATIONS)
+
+    # --- a move -----------------------------------------------------------------------------------
+
+    def _begin_move(self) -> None:
+        """Have a job stopped on two nodes, to go to one, while its pods are still there."""
+        space = self.moving
+        first, second = space.nodes(2, cpu="4", memory="64Gi", gpu="2")
+        for node in (first, second):
+            self.kubelet.take_over(space.kube, node)
+            space.thief(node, node, 1)
+        space.submit(workers(MOVES, 2, each=_GPU, annotations={names.MIGRATE: "checkpointed"}))
+        assert set(space.bound(MOVES, 2).values()) == {first, second}
+        space.phase(MOVES, "Placed")
+        self._train(space, MOVES)
+        end_slowly(space, _pods(space, MOVES))
+        space.kube.delete(space.path("pods", second), grace=0)
+        self.target = second
+        space.patiently(
+            lambda: self._moved(names.REASON_MOVING) and suspended(space.job(MOVES)),
+            seconds=_PATIENCE_SECONDS,
+        )
+
+    def _arrive(self) -> None:
+        """Let the pods go, and wait until the job runs where it was to go."""
+        space = self.moving
+        end_now(space, _pods(space, MOVES))
+        assert set(space.bound(MOVES, 2).values()) == {self.target}
+        space.phase(MOVES, "Placed")
+        assert all(len(pinned_to(pod)) == 1 for pod in space.pods(MOVES))
+        space.until(lambda: self._moved(names.REASON_TOGETHER), "it says that it was moved")
+
+    def _moved(self, reason: str) -> bool:
+        """Whether the job shows this of its move."""
+        conditions = self.moving.view(MOVES).get("conditions", [])
+        return (names.MOVED, reason) in {(each["type"], each["reason"]) for each in conditions}
+
+
+def _pods(space: Space, job: str) -> list[str]:
+    """Return the names of the pods of a job, also of pods that are about to end."""
+    return [pod["metadata"]["name"] for pod in space.pods(job, ending=True)]
+
+
+@contextmanager
+def under_way(new_space: Callable[..., Space]) -> Iterator[UnderWay]:
+    """Play what the jobs need for the time of a `with` block; kfext is installed before it."""
+    elastic, cpu, sharing, moving = (new_space() for _ in range(4))
+    use = fake_cpu(cpu, pods=[f"{name}-master-0" for name in (PRIORITISED, RIVAL)], cores=_CORES)
+    with ExitStack() as playing, fake_kubelet(cpu.kfext.testbed) as kubelet, use:
+        try:
+            yield UnderWay(Scene(elastic), cpu, sharing, moving, kubelet, playing)
+        finally:
+            with suppress(RefusedError):  # without a finalizer their namespace can go
+                end_now(moving, _pods(moving, MOVES))

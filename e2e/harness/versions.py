@@ -1,0 +1,107 @@
+"""Another version of kfext: unpacked from the history, installed, and replaced as on a cluster."""
+
+import base64
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
+
+from e2e.harness.install import component, crds, protection, roles
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Object
+from e2e.harness.processes import WebhookProcess
+from e2e.harness.reviews import running_reviews
+from e2e.harness.wait import until
+from e2e.testbed.paths import REPOSITORY
+from kfext import names
+
+RELEASED_0_3 = "8efab36132b60df7a4e3e3aecefaab86cb9daac6"
+"""The commit of 0.3, the only version that docs/install.md has people upgrade from."""
+_PARTS = ("kfext", "manifests", "crds")
+_COMPONENTS = ("pod-resize", "gpu-sharing")
+"""For the jobs of these cases; the default overlay does not have them."""
+_SECRET = f"/api/v1/namespaces/{names.NAMESPACE}/secrets/{names.CA_SECRET}"
+_HOOKS = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    f"/{names.WEBHOOK_CONFIGURATION}"
+)
+_DRAIN_SECONDS = 3
+
+
+def unpack_0_3(folder: Path) -> Path:
+    """Unpack version 0.3 from this repository's history; return its folder."""
+    packing = ["git", "archive", RELEASED_0_3, *_PARTS]
+    packed = subprocess.run(packing, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
+    with tarfile.open(fileobj=BytesIO(packed)) as content:
+        content.extractall(folder / "0.3", filter="data")
+    return folder / "0.3"
+
+
+def install(kfext: Kfext, version: Path) -> tuple[WebhookProcess, WebhookProcess]:
+    """Run a version on a cluster that had no kfext before; return the replicas of the webhook."""
+    kfext.remove_everything()
+    kfext.kube.delete(_SECRET)
+    apply_manifests(kfext, version)
+    kfext.ensure()
+    return kfext.start_webhooks(drain_seconds=_DRAIN_SECONDS)
+
+
+def apply_manifests(kfext: Kfext, version: Path) -> None:
+    """Apply what `kubectl apply -k` would of a version; processes that start now run its code.
+
+    As kubectl does, this leaves in place what the version does not have.
+    """
+    parts = (crds(version), roles(version), protection(version), _components(version))
+    for manifest in chain.from_iterable(parts):
+        kfext.testbed.api.apply(manifest)
+    kfext.environment = {"PYTHONPATH": str(version)}
+    where = [sys.executable, "-P", "-c", "import kfext; print(kfext.__file__)"]
+    environment = {**os.environ, **kfext.environment}
+    code = subprocess.run(where, env=environment, capture_output=True, text=True, check=True).stdout
+    assert Path(code).is_relative_to(version), "the processes would run other code"
+
+
+def _components(version: Path) -> Iterator[Object]:
+    """Yield the objects of the components, without the agent: fake nodes run nothing."""
+    for name in _COMPONENTS:
+        yield from (each for each in component(name, version) if each["kind"] != "DaemonSet")
+
+
+def restore(kfext: Kfext) -> None:
+    """Install this version again, without the components."""
+    install(kfext, REPOSITORY)
+    api = kfext.testbed.api
+    for manifest in list(_components(REPOSITORY))[::-1]:
+        api.delete(api.path(manifest))
+    space = f"/api/v1/namespaces/{names.GPU_NAMESPACE}"
+    until(lambda: kfext.kube.find(space) is None, what=f"{names.GPU_NAMESPACE} is gone")
+
+
+def replace(kfext: Kfext, replica: WebhookProcess) -> None:
+    """Have a replica of the webhook follow by one of another version, as a Deployment does."""
+    with running_reviews(kfext) as reviews:
+        assert replica.stop() == 0
+        reviews.wait_more()
+        replica.start(drain_seconds=_DRAIN_SECONDS, environment=kfext.environment)
+        reviews.wait_more()
+    assert reviews.outcomes.keys() == {"held"}
+    assert reviews.failed_open == 0
+
+
+def hand_over(kfext: Kfext) -> None:
+    """Have a controller of the other version lead: it is ready before the last old one ends."""
+    kfext.standby.stop()
+    standby = kfext.start_standby()
+    kfext.stop_controller()
+    kfext.wait_leading(standby)
+
+
+def trusted(kfext: Kfext) -> tuple[bytes, set[str]]:
+    """Return the authority that signs, and what the API server trusts in the webhooks."""
+    authority = base64.b64decode(kfext.kube.get(_SECRET)["data"]["tls.crt"])
+    hooks = kfext.kube.get(_HOOKS)["webhooks"]
+    return authority, {hook["clientConfig"]["caBundle"] for hook in hooks}
