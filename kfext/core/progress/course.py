@@ -279,7 +279,7 @@ class Course:
         self._record_value(at, values[self.metric])
 
     def advance(self, position: Position, *, at: float, now: float) -> None:
-        """Register a step that the program states without a new measure; times as in `read_line`."""
+        """Register a step stated without a new measure; times as in `read_line`."""
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
         self._go_to(position, at, timely=at == stated)

@@ -1,7 +1,7 @@
 """Which logs are read when, and the progress of jobs that their logs and posts show.
 
-`due` returns the logs to read now; `read_lines` and `fail` record the outcome of each read, `post` what a
-program posts.
+`due` returns the logs to read now; `read_lines` and `fail` record the outcome of each read, `post`
+what a program posts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
