@@ -219,9 +219,13 @@ def unsettled(cluster: Cluster) -> list[str]:
 
 
 def _waits_beside_survivors(gang: Gang) -> bool:
-    """Say whether a gang that lost members waits for room for them, and says so."""
+    """Say whether a gang that lost members waits for room for them, and says so.
+
+    A gated pod with a pin is a person's: it may never fit there, whatever comes free.
+    """
     waiting = [pod for pod in gang.live if not pod.node]
-    return all(pod.gated for pod in waiting) and gang.view.get("reason") == "NoRoom"
+    never = {"TooBig", "NoEligibleNode"} if any(pod.pins for pod in waiting) else set()
+    return all(pod.gated for pod in waiting) and gang.view.get("reason") in {"NoRoom", *never}
 
 
 def _awaits_job_controller(gang: Gang) -> bool:

@@ -17,6 +17,18 @@ JOBS = {
         view("job", "Gated", reason="NoRoom"),
         True,
     ),
+    "a survivor waits beside the others where a person pinned it, and never fits there": (
+        job(plan=["n1", "n1"]),
+        (pod(0, node="n1"), pod(1, gates=(GATE,), pinned="n2")),
+        view("job", "Placed", reason="TooBig"),
+        True,
+    ),
+    "a survivor that nobody pinned never fits": (
+        job(plan=["n1", "n1"]),
+        GATED,
+        view("job", "Placed", reason="TooBig"),
+        False,
+    ),
     "a pod that came while the webhook was down waits for kube-scheduler": (
         job(plan=["n1", "n1"]),
         (pod(0, node="n1"), pod(1)),
