@@ -23,7 +23,7 @@ JOBS = {
         view("job", "Placed", reason="TooBig"),
         True,
     ),
-    "a survivor that nobody pinned never fits": (
+    "a survivor without a pin never fits": (
         job(plan=["n1", "n1"]),
         GATED,
         view("job", "Placed", reason="TooBig"),
