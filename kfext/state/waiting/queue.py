@@ -22,7 +22,7 @@ from kfext.model.policy import Mode
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
-from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.cluster import ANY, Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.quotas import Quotas
@@ -198,6 +198,7 @@ class Queue:
         self.quotas.offer()
         offer, kept = self._cluster.offer(), self.reservations.kept
         self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
+        self._moved |= ANY in offer.resumed  # a policy may order the jobs in another way
         if not (offer.rows or offer.resumed):
             return
         self.reservations.record_offer(offer)

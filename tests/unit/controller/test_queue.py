@@ -446,6 +446,28 @@ async def test_far_back_in_the_queue_positions_are_round_and_true_to_a_tenth(ben
     assert all(abs(told - ahead) <= ahead / 10 for ahead, told in enumerate(shown))
 
 
+SHORTEST = parse_policy({"metadata": {"name": "p"}, "spec": {"queue": {"order": "shortest"}}})
+
+
+async def test_a_new_order_moves_the_positions_that_are_shown(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"first": 99.0, "second": 1.0}
+    monkeypatch.setattr(line(bench).durations, "remaining", lambda job, now: known[job.uid])
+
+    async def shown() -> list[int | None]:
+        bench.now += 1
+        await bench.tick()
+        return [line(bench).ahead(bench.cluster.jobs[uid]) for uid in ("first", "second")]
+
+    for number, uid in enumerate(("first", "second")):
+        bench.submit(gang(uid, workers=6, created=number))
+    assert await shown() == [0, 1]
+    bench.planner.settings.observe_policy(SHORTEST)
+    bench.cluster.mark_queue()
+    assert await shown() == [1, 0]
+
+
 async def test_a_job_that_others_would_be_preempted_for_is_released_after_a_minute(
     bench: Bench,
 ) -> None:
