@@ -84,6 +84,7 @@ class JobSpec:
     `grace`: from the deletion of a pod to its end.
     `every`: the steps between two checkpoints. `answers`: from a request to the answer.
     `prints`: between two lines of its log. `shows_end`: whether these name the number of steps.
+    `deadline`: its activeDeadlineSeconds, which nothing in the model enforces.
     `halves`: the steps in which its loss halves; a third of all steps if unset.
     """
 
@@ -116,6 +117,7 @@ class JobSpec:
     halves: float | None = None
     priority: str = ""
     namespace: str = "team"
+    deadline: int | None = None
 
     @property
     def uid(self) -> str:
@@ -162,7 +164,8 @@ class JobSpec:
         if not kind.rendered:
             types = {kind.types[0]: self.leaders, WORKER: self.workers, "PS": self.servers}
             specs = {type_: self._replicas(number) for type_, number in types.items() if number}
-            spec = {kind.replica_specs: specs, "runPolicy": {}}
+            policy = {} if self.deadline is None else {"activeDeadlineSeconds": self.deadline}
+            spec = {kind.replica_specs: specs, "runPolicy": policy}
         if self.style is Style.TORCHRUN:
             low, high = self.bounds or (self.workers, self.workers)
             bounds = {"minReplicas": low, "maxReplicas": high}

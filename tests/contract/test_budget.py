@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINES = {"kfext": 49_000, "tests": 72_130, "e2e": 39_350}
+LINES = {"kfext": 49_100, "tests": 72_300, "e2e": 39_350}
 """Of Python, by folder."""
 TERMS = 64
 """Rows of the glossary."""

@@ -13,7 +13,7 @@ from kfext.core.placement.gang import members_of
 from kfext.core.placement.place import place, why_more_nodes
 from kfext.core.placement.score import DEFAULT, FEWEST, Weights
 from kfext.core.placement.solve import can_burst, in_words
-from kfext.core.queue.duration import short_start_in
+from kfext.core.queue.duration import starts_short
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.words import clock
@@ -32,6 +32,8 @@ WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons to wait that a reservation can end."""
 NEVER_FITS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
 """Reasons to wait that the end of another job does not remove."""
+LOOK_SECONDS = 30.0
+"""A job that could start with fewer workers is checked again after this time at the earliest."""
 EXPECTED = "admission is expected to add the tolerations"
 
 
@@ -59,7 +61,7 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
 def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
     shape = _shape(situation)
     refusal = no_fits.known(shape, ledger)
-    if refusal is not None and seconds_to_short_start(situation, refusal) != 0.0:
+    if refusal is not None and seconds_to_short_start(situation, refusal) > 0:
         return refusal
     placed = _place(situation, ledger, ignoring=situation.usable_claims)
     answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
@@ -102,15 +104,23 @@ def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
     return why_more_nodes(assignment, least, why=why)
 
 
-def seconds_to_short_start(situation: Situation, refusal: NoFit) -> float | None:
-    """Return in how many seconds a job starts with fewer workers; None: there is no room."""
+def seconds_to_short_start(situation: Situation, refusal: NoFit) -> float:
+    """Return in how many seconds a job may start with fewer workers; infinity: they do not fit."""
     if not refusal.workers:
-        return None
-    return short_start_in(
-        refusal.workers,
+        return math.inf
+    wait = refusal.until - situation.now
+    if wait <= 0 or _starts_short(situation, refusal.workers, wait):
+        return 0.0  # else the capacity for all its workers is late
+    costs = situation.context.length() * workers_of(situation.job) / refusal.workers
+    return min(wait, max(costs - situation.in_line, LOOK_SECONDS))
+
+
+def _starts_short(situation: Situation, workers: int, wait: float) -> bool:
+    return starts_short(
+        workers,
         workers_of(situation.job),
         length=situation.context.length(),
-        wait=refusal.wait,
+        wait=wait,
         waited=situation.in_line,
     )
 
@@ -133,8 +143,10 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     if situation.context.held:
         return found
     workers = sum(key.type == WORKER.lower() for key in found)
-    refusal = NoFit(whole, workers=workers, wait=_wait(situation, ledger))
-    return found if seconds_to_short_start(situation, refusal) == 0.0 else refusal
+    wait = _wait(situation, ledger)
+    if _starts_short(situation, workers, wait):
+        return found
+    return NoFit(whole, workers=workers, until=situation.now + wait)
 
 
 def of_fewest(why: Verdict, fewest: int, *, of: int) -> Verdict:
@@ -220,12 +232,12 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
     words = f"there is capacity, but it is reserved for {context.reserved_for}, which waits for "
     words += context.awaited or "capacity"
     if math.isinf(reservation.until):
-        unknown = "the end of that wait is unknown (no deadline, no progress)"
-        return f"{words}; {unknown}, so no job may backfill"
-    until = clock(reservation.until)
-    words += f" until about {until}" if context.estimated else f" until {until} at the latest"
+        words += "; the end of that wait is unknown (no deadline, no progress)"
+    else:
+        until = clock(reservation.until)
+        words += f" until about {until}" if context.estimated else f" until {until} at the latest"
     deadline = situation.job.kind.policy_field("activeDeadlineSeconds")
-    return f"{words}; a job may backfill only if its {deadline} ends it before"
+    return f"{words}; a job may backfill only if its {deadline} or its last runs end it before"
 
 
 def _would_preempt(situation: Situation, ledger: Ledger) -> bool:

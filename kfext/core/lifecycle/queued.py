@@ -12,6 +12,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import (
     EXPECTED,
+    LOOK_SECONDS,
     NEVER_FITS,
     WAITS_FOR_CAPACITY,
     find_place,
@@ -360,14 +361,14 @@ def _others(refusal: NoFit, *, autoscaler: bool) -> str:
 def _look_again(situation: Situation, refusal: NoFit) -> float | None:
     """Return the seconds until time alone may change something for the job, or None for never.
 
-    A reservation may become due for it, an excluded node may be allowed again, or it may have
-    waited for so long for all its workers that it starts with fewer.
+    A reservation may become due for it, an excluded node may be allowed again, or there should be
+    room for all its workers.
     """
     times = [*situation.state.exclusion_seconds(situation.now).values()]
-    times.append(seconds_to_short_start(situation, refusal) or 0.0)
+    times.append(seconds_to_short_start(situation, refusal) or LOOK_SECONDS)
     if refusal.verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)
-    return min((seconds for seconds in times if seconds > 0), default=None)
+    return min((seconds for seconds in times if 0 < seconds < math.inf), default=None)
 
 
 def unsafe_to_resume(situation: Situation) -> Wait | None:

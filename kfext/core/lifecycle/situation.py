@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from kfext.core.elastic import fewest_workers, open_range, workers_of
 from kfext.core.eligibility import LeftToOthers
 from kfext.core.placement.gang import Limits, limits_of
-from kfext.core.queue.duration import USUAL_SECONDS
+from kfext.core.queue.duration import USUAL_SECONDS, at_most
 from kfext.core.queue.quota import QuotaView
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import SHARES_GPUS, Settings
@@ -54,6 +54,7 @@ class QueueContext:
         any node, or a `quota` or LimitRange of the namespace; empty: only kfext does.
     `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
     `length`: returns the seconds that the job is expected to take with all its workers.
+    `typical`: returns the seconds that the ended jobs of its series took; None: there is none.
     `ends`: returns by uid when running jobs are expected to end, in epoch seconds.
     """
 
@@ -72,6 +73,7 @@ class QueueContext:
     disturbed: str = "pods"
     plain_pods: int = 0
     length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
+    typical: Callable[[], float | None] = field(default=lambda: None, compare=False)
     ends: Callable[[], Mapping[str, float]] = field(default=dict, compare=False)
 
 
@@ -178,11 +180,19 @@ class Situation:
         reservation = self.context.reservation
         if reservation is None:
             return self.context.held
-        deadline = self.job.deadline
-        ends = None if deadline is None else self.now + deadline
         # A job that already runs goes first: its lost members must not wait for the queue.
-        free = self.context.ahead or not self.job.suspend or reservation.admits_backfill(ends)
+        free = self.context.ahead or not self.job.suspend
+        free = free or reservation.admits_backfill(self.now + self._longest)
         return (*self.context.held, *reservation.claims) if free else self.context.held
+
+    @property
+    def _longest(self) -> float:
+        """The seconds after which the job has ended if it starts now; infinity: unknown."""
+        deadline, typical = self.job.deadline, self.context.typical()
+        return min(
+            math.inf if deadline is None else deadline,
+            math.inf if typical is None else at_most(typical),
+        )
 
     @property
     def fewest_workers(self) -> int:

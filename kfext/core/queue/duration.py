@@ -3,30 +3,47 @@
 The best source counts: the progress of the job, else ended jobs of its series, else a constant.
 """
 
+import math
+
+from kfext.core.progress.reported import LATE
+
+START_SECONDS = 30.0
+"""From the start of a job to its first step, if that is not known of the job."""
 USUAL_SECONDS = 300.0
-"""The length of a job without progress and without an ended job of its series."""
+"""The length of a job without progress, in a cluster without an ended job."""
 _LEAST_LEFT = 0.2
 """The remaining part of the duration of a job that has run for longer than expected."""
 
 
-def expected_remaining(usual: float | None, *, ran: float) -> float:
+def expected_remaining(series: float | None, *, usual: float, ran: float) -> float:
     """Return the expected remaining seconds of a job of unknown duration that has run so long.
 
-    `usual`: the length of its series; None: unknown. Such a job is expected to run at least as long
-    again as it has run, and a job of a series for as long again as it is late.
+    `series`: the length of its series; None: unknown. `usual`: the usual length of a job. A job
+    without a series is expected to run at least as long again as it has run, and a job of a series
+    for as long again as it is late.
     """
-    if usual is None:
-        return max(USUAL_SECONDS - ran, ran)
-    return max(usual - ran, _LEAST_LEFT * usual, ran - usual)
+    if series is None:
+        return max(usual - ran, ran)
+    return max(series - ran, _LEAST_LEFT * series, ran - series)
 
 
-def short_start_in(
+def at_most(length: float) -> float:
+    """Return the seconds after which a job of an expected length counts as late."""
+    return START_SECONDS + LATE * length
+
+
+def starts_short(
     workers: int, requested: int, *, length: float, wait: float, waited: float
-) -> float:
-    """Return in how many seconds a job starts with fewer workers than it asked for; 0.0: now.
+) -> bool:
+    """Return whether a job starts now with fewer workers than it requested.
 
-    It starts when an early start finishes first, or after waiting as long as the smaller size
-    costs: the expected ends of other jobs may be wrong. `length`: what it takes with all its
-    workers. `wait`: until there is room for all of them. With fewer it takes longer in proportion.
+    It does if it then ends before a start with all of them. With fewer workers it takes longer in
+    proportion. `length`: the seconds that it takes with all. `wait`: until there is capacity for
+    all; infinity: there never is. Expected ends of other jobs may be wrong, so the time that it
+    has `waited` beyond its own length counts too. Below half of its requested size it would keep
+    the capacity of others for too long.
     """
-    return max(0.0, length * requested / workers - length - wait - waited)
+    if math.isinf(wait):
+        return True
+    costs = length * requested / workers - length
+    return 2 * workers >= requested and costs <= wait + max(0.0, waited - length)

@@ -4,6 +4,7 @@ While no capacity comes free, jobs of equal shape share a refusal (`NoFitCache`)
 comes free, the rows that gained decide which jobs may fit now (`Gained`).
 """
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,15 +30,15 @@ class NoFit:
     `preemptible`: whether it would fit if pods of lower priority were evicted.
     `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
         new claim may change this, so the refusal holds only for one version of the ledger.
-    `workers`: how many of its workers would fit, fewer than it asked for; 0: none. `wait`: the
-        seconds until there should be room for all.
+    `workers`: how many of its workers would fit, fewer than requested; 0: none. `until`: when there
+        should be room for all, in epoch seconds; the job is checked again then.
     """
 
     verdict: Verdict
     preemptible: bool = False
     would_fit: bool = False
     workers: int = 0
-    wait: float = 0.0
+    until: float = math.inf
 
 
 class NoFitCache:

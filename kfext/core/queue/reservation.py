@@ -33,7 +33,8 @@ from kfext.model.verdict import Verdict
 class Reservation(Hold):
     """The hold of a job that waits for the end of other jobs; its claims keep later jobs out.
 
-    `until` is when the last of these jobs ends.
+    `until` is when the last of these jobs ends. `backfill_until`: jobs that end by then may use the
+        capacity; where an end is unknown, by an estimate.
     `nodes`: the names of the nodes where the job will run.
     `waits_for`: the uids of the jobs that must end first.
     `to_free`: how much those jobs hold on the nodes, in sizes of the waiting gang.
@@ -43,10 +44,11 @@ class Reservation(Hold):
     nodes: tuple[str, ...]
     waits_for: tuple[str, ...]
     to_free: float
+    backfill_until: float = -math.inf
 
-    def admits_backfill(self, ends: float | None) -> bool:
+    def admits_backfill(self, ends: float) -> bool:
         """Return whether a job that ends by `ends` cannot delay the waiting job."""
-        return ends is not None and math.isfinite(self.until) and ends <= self.until
+        return ends <= self.backfill_until
 
 
 def kept_claims(job_uid: str, kept: Mapping[str, Resources]) -> dict[Hashable, Claim]:

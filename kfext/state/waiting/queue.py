@@ -105,11 +105,10 @@ class Queue:
 
         `remaining`: the seconds to its end; by default as if it has not started.
         """
-        length = USUAL_SECONDS
+        length = None
         if self._counts_length(tracked):
-            length = (
-                self.durations.remaining(tracked.job, now=0.0) if remaining is None else remaining
-            )
+            length = self.durations.known(tracked.job) if remaining is None else remaining
+        length = USUAL_SECONDS if length is None else length
         return queue_key(tracked.job, self.priority(tracked), length)
 
     def _counts_length(self, tracked: TrackedJob) -> bool:
@@ -307,6 +306,7 @@ class Queue:
             or "",
             plain_pods=self._cluster.plain_pods,
             length=lambda: self.durations.remaining(tracked.job, now=now),
+            typical=lambda: self.durations.typical(tracked.job),
             ends=lambda: self._ends(now),
         )
 

@@ -15,7 +15,7 @@ from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_WAITING_FOR_OPERATOR
+from kfext.names import REASON_RESERVED, REASON_WAITING_FOR_OPERATOR
 from kfext.state.mirror.cluster import ANY, Cluster, Offer
 from kfext.state.mirror.tracked_job import Failures, TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
@@ -24,6 +24,8 @@ _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
 """A job keeps its reservation for these reasons, because they pass; a quota may not pass."""
 RESERVED_SECONDS = 3600.0
 """Capacity is reserved for at most this long without a break, for all holders together."""
+_OFFER_SECONDS = 30.0
+"""Waiting jobs are decided on again if they may backfill for longer by more than this."""
 MOST_SEARCHES = 4
 """The most searches of one tick; each may take half a second if many jobs run."""
 
@@ -60,6 +62,7 @@ class ReservationManager:
         self._known: tuple[int, int] = (-1, -1)
         self._nowhere: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
         self._gained: set[int] = set()
+        self._offered_until = -math.inf
 
     @property
     def kept(self) -> Reservation | None:
@@ -74,12 +77,28 @@ class ReservationManager:
     def begin_tick(self, *, now: float) -> None:
         """Allow the searches of one tick, and expect the end of the wait by what is known now."""
         self._searches = 0
-        if self.kept is not None:
-            awaited = (self._cluster.jobs.get(uid) for uid in self.kept.waits_for)
-            ends = (self._durations.expected_end(other.job, now=now) for other in awaited if other)
-            until = max((math.inf if end is None else end for end in ends), default=math.inf)
-            if until != self.kept.until:
-                self._holds.reserve(replace(self.kept, until=until))
+        kept = self.kept
+        if kept is None:
+            return
+        awaited = [self._cluster.jobs[uid] for uid in kept.waits_for if uid in self._cluster.jobs]
+        ends = [self._durations.expected_end(other.job, now=now) for other in awaited]
+        until = max((math.inf if end is None else end for end in ends), default=math.inf)
+        backfill_until = -math.inf
+        if not self._is_overstayed(kept, now=now):
+            likely = (self._durations.likely_end(other.job, now=now) for other in awaited)
+            backfill_until = max(likely, default=-math.inf)
+        if (until, backfill_until) != (kept.until, kept.backfill_until):
+            self._holds.reserve(replace(kept, until=until, backfill_until=backfill_until))
+        if backfill_until > self._offered_until + _OFFER_SECONDS:
+            self._offered_until = backfill_until
+            self._cluster.mark_queue(stopped_by=REASON_RESERVED)
+
+    def _is_overstayed(self, kept: Reservation, *, now: float) -> bool:
+        """Return whether a job that started on reserved nodes takes longer than was expected."""
+        since = now if self.since is None else self.since
+        uids = {uid for name in kept.nodes for uid in self._cluster.claim_tracker.claiming_on(name)}
+        jobs = (self._cluster.jobs[uid].job for uid in uids)
+        return any(job.started > since and self._durations.is_late(job, now=now) for job in jobs)
 
     @property
     def may_search(self) -> bool:
@@ -203,6 +222,7 @@ class ReservationManager:
         elif self.since is None:
             self.since = now
         self._holds.reserve(reservation)
+        self._offered_until = -math.inf
         return True
 
     def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:

@@ -119,7 +119,7 @@ async def test_a_job_known_to_end_in_time_starts_in_kept_room(bench: Bench) -> N
     await bench.tick()
     assert bench.started() == ["early"]
     assert "until 00:16:40 UTC at the latest" in told(bench, "late")[1]
-    assert "activeDeadlineSeconds ends it before" in told(bench, "late")[1]
+    assert "activeDeadlineSeconds or its last runs end it before" in told(bench, "late")[1]
 
 
 async def test_the_head_starts_in_its_own_room_which_then_is_no_longer_kept(bench: Bench) -> None:
@@ -453,7 +453,7 @@ async def test_a_new_order_moves_the_positions_that_are_shown(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {"first": 99.0, "second": 1.0}
-    monkeypatch.setattr(line(bench).durations, "remaining", lambda job, now: known[job.uid])
+    monkeypatch.setattr(line(bench).durations, "known", lambda job: known[job.uid])
 
     async def shown() -> list[int | None]:
         bench.now += 1

@@ -117,29 +117,31 @@ def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_al
     assert followed(of).tracked.state.scale.disabled == ""
 
 
+def started_short() -> Bed:
+    """A job that starts with two of four workers, beside another job."""
+    other, job = replace(GANG, arrives=1.0, steps=8000), replace(ANEW, arrives=60.0, workers=4)
+    return scaled_bed(other, replace(job, bounds=(1, 4)), cpu=5000)
+
+
 def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
-    of = scaled_bed(
-        replace(GANG, arrives=1.0, steps=8000), replace(ANEW, arrives=60.0, bounds=(1, 3))
-    ).at(115)
-    assert of.job().workers == 1
+    of = started_short().at(115)
+    assert of.job().workers == 2
     of.planner.settings.observe_policy(WITHOUT)
     of.at(of.clock.now + 10)
     of.driver.written.clear()
-    of.scale(2)
+    of.scale(3)
     of.at(of.clock.now + 20)
     assert [write.step for write in of.driver.written if isinstance(write.step, SaveState)] == []
 
 
 def test_an_edit_after_opting_out_is_no_reason_to_leave_a_job_alone_that_opts_in() -> None:
-    of = scaled_bed(
-        replace(GANG, arrives=1.0, steps=8000), replace(ANEW, arrives=60.0, bounds=(1, 3))
-    ).at(115)
-    assert of.job().workers == 1
+    of = started_short().at(115)
+    assert of.job().workers == 2
     of.annotate(names.ELASTIC, "off")
     of.at(of.clock.now + 10)
-    of.scale(2)
+    of.scale(3)
     of.at(of.clock.now + 20)
-    of.annotate(names.ELASTIC, "1-3")
+    of.annotate(names.ELASTIC, "1-4")
     of.at(of.clock.now + 10)
     without_a_controller(of, 2)
     assert followed(of).tracked.state.scale.disabled == ""

@@ -28,7 +28,7 @@ PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
 DYNAMIC = replace(SERVERS, workers=3, bounds=(1, 3), steps=8000)
 ANEW = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
 """A TFJob that has to start anew to change its size."""
-GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
+GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100, deadline=600)
 WITHOUT = TrainingPolicy("without", companion={"scale": PolicyChoice(Mode.OFF)})
 """The policy under which no running job changes its size."""
 CONFLICT = Conflict(status=409, reason="Conflict", message="it has changed")

@@ -54,14 +54,20 @@ class Donor:
     doubts: tuple[int, bool] = (0, False)
 
 
-def kept(sizes: Sizes, *, left: float, length: float, rested: bool) -> int:
+def kept(sizes: Sizes, *, left: float, length: float, most: float, rested: bool) -> int:
     """Return the fewest workers that a job keeps for a waiting job of so many seconds.
 
     Workers beyond its requested size are for any job. It is scaled below that size only for a job
-    with at most MUCH_SHORTER of its remaining time, and only if it has `rested`.
+    with at most MUCH_SHORTER of its remaining time, and only if it has `rested`. `most`: the
+    seconds that the waiting job takes at most. If it may run on until the end of this job, this job
+    keeps half of its workers: then it loses no more time than the other gains.
     """
     requested = min(sizes.now, sizes.requested)
-    return sizes.least if rested and length <= MUCH_SHORTER * left else requested
+    if not rested or length > MUCH_SHORTER * left:
+        return requested
+    if most <= MUCH_SHORTER * left:
+        return sizes.least
+    return max(sizes.least, min(requested, (sizes.now + 1) // 2))
 
 
 def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping[str, int] | None:

@@ -4,6 +4,7 @@ Sources: DRAGON (Lin et al., CLOSER 2019), all or nothing as in its second versi
 gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
@@ -208,6 +209,8 @@ class ScaleSearch:
     ) -> list[Donor]:
         """Return the jobs that may give workers to a waiting job, in the order of their uids."""
         durations = self._queue.durations
+        known, deadline = durations.known(waiting.job), waiting.job.deadline
+        most = length if known is not None else math.inf if deadline is None else deadline
         across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
         donors = []
         for job in sorted(candidates, key=lambda job: job.uid):
@@ -216,7 +219,7 @@ class ScaleSearch:
             if not (allowed or namespace == waiting.job.namespace):
                 continue
             sizes, left = record_of(job).sizes, durations.remaining(job.tracked.job, now=now)
-            keeps = kept(sizes, left=left, length=length, rested=job.uid in rested)
+            keeps = kept(sizes, left=left, length=length, most=most, rested=job.uid in rested)
             if sizes.now > keeps:
                 priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved

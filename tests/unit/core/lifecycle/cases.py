@@ -1,5 +1,6 @@
 """What the cases of the lifecycle are made of: a job of three workers, plans, and checks."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,7 +135,13 @@ def kept(until: float = NOW + 60) -> Reservation:
     """Two CPUs of node a that are kept for another job."""
     claims: dict[Hashable, Claim] = {("reserved", "a"): Claim("a", {"cpu": 2000}, job="head")}
     return Reservation(
-        job="head", nodes=("a",), waits_for=("x",), until=until, to_free=1.0, claims=claims
+        job="head",
+        nodes=("a",),
+        waits_for=("x",),
+        until=until,
+        backfill_until=until if math.isfinite(until) else -math.inf,
+        to_free=1.0,
+        claims=claims,
     )
 
 

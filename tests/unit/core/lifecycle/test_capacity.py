@@ -280,7 +280,8 @@ def test_no_estimate_of_others_keeps_an_elastic_job_waiting_without_end() -> Non
     assert first.again <= 300.0
     assert isinstance(step(300.0, 200.0), Wait)
     assert isinstance(step(100.0, 200.0), Unsuspend)
-    assert isinstance(step(300.0, 300.0), Unsuspend)
+    assert isinstance(step(300.0, 599.0), Wait)
+    assert isinstance(step(300.0, 600.0), Unsuspend)
 
 
 def torchrun(*options: str, **policy: Any) -> JobBuilder:

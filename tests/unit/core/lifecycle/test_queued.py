@@ -483,7 +483,7 @@ def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows(
     step = next_step(situation, room)
     assert isinstance(step, Wait)
     # With four of six workers the job takes 450 s, and all six start in 100 s.
-    assert step.again == 50.0
+    assert step.again == 100.0
 
 
 def test_a_quota_is_asked_about_a_few_sizes_of_an_elastic_job_only(

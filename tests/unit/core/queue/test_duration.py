@@ -1,5 +1,7 @@
 """How long a job is expected to take, and whether it starts with fewer workers."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from kfext.core.queue.duration import (
     USUAL_SECONDS,
     expected_remaining,
-    short_start_in,
+    starts_short,
 )
 
 RESTS: dict[str, tuple[float | None, float, float]] = {
@@ -21,31 +23,34 @@ RESTS: dict[str, tuple[float | None, float, float]] = {
 }
 
 
-@pytest.mark.parametrize(("usual", "ran", "want"), RESTS.values(), ids=RESTS)
-def test_the_rest_of_a_job(usual: float | None, ran: float, want: float) -> None:
-    assert expected_remaining(usual, ran=ran) == pytest.approx(want)
+@pytest.mark.parametrize(("series", "ran", "want"), RESTS.values(), ids=RESTS)
+def test_the_rest_of_a_job(series: float | None, ran: float, want: float) -> None:
+    found = expected_remaining(series, usual=USUAL_SECONDS, ran=ran)
+    assert found == pytest.approx(want)
 
 
-STARTS: dict[str, tuple[int, float, float, float]] = {
-    "with all workers": (4, 0.0, 0.0, 0.0),
-    "with half, as it would wait longer than that costs": (2, 100.0, 0.0, 0.0),
-    "later with half, as there is room soon": (2, 99.0, 0.0, 1.0),
-    "with a quarter, as it is unknown when there is room": (1, float("inf"), 0.0, 0.0),
-    "with half, as it waited for as long as that costs": (2, 0.0, 100.0, 0.0),
+STARTS: dict[str, tuple[int, float, float, bool]] = {
+    "with all workers": (4, 0.0, 0.0, True),
+    "with half, as it would wait longer than that costs": (2, 100.0, 0.0, True),
+    "not with half, as there is capacity soon": (2, 99.0, 0.0, False),
+    "not for the time that it has waited": (2, 99.0, 100.0, False),
+    "but for the time beyond its own length": (2, 99.0, 101.0, True),
+    "not with a quarter, however long it waits": (1, 1e6, 1e6, False),
+    "with a quarter, as there is never capacity for more": (1, math.inf, 0.0, True),
 }
 
 
 @pytest.mark.parametrize(("workers", "wait", "waited", "want"), STARTS.values(), ids=STARTS)
-def test_a_job_starts(workers: int, wait: float, waited: float, want: float) -> None:
-    """It asked for four workers. It takes 100 s with all of them."""
-    assert short_start_in(workers, 4, length=100.0, wait=wait, waited=waited) == want
+def test_a_job_starts(workers: int, wait: float, waited: float, *, want: bool) -> None:
+    """It requests four workers. It takes 100 s with all of them."""
+    assert starts_short(workers, 4, length=100.0, wait=wait, waited=waited) is want
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.floats(1, 1e6), st.floats(0, 1e6))
 def test_more_workers_or_a_longer_wait_never_speak_against_a_start(
-    workers: int, asked: int, length: float, wait: float
+    workers: int, requested: int, length: float, wait: float
 ) -> None:
-    within = short_start_in(workers, asked, length=length, wait=wait, waited=0.0)
-    assert short_start_in(workers + 1, asked, length=length, wait=wait, waited=0.0) <= within
-    assert short_start_in(workers, asked, length=length, wait=wait + 1, waited=0.0) <= within
-    assert short_start_in(workers, asked, length=length, wait=wait, waited=within + 1) == 0.0
+    starts = starts_short(workers, requested, length=length, wait=wait, waited=0.0)
+    assert starts_short(workers + 1, requested, length=length, wait=wait, waited=0.0) >= starts
+    assert starts_short(workers, requested, length=length, wait=wait + 1, waited=0.0) >= starts
+    assert starts_short(workers, requested, length=length, wait=wait, waited=1.0) >= starts

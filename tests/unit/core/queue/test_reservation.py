@@ -182,19 +182,24 @@ def test_those_waited_for_free_what_is_missing_and_none_of_them_is_too_many(
         assert not has_room([uid for uid in found.waits_for if uid != spared])
 
 
-LETS_IN: dict[str, tuple[float, float | None, bool]] = {
+LETS_IN: dict[str, tuple[float, float, bool]] = {
     "a job that ends before": (100.0, 90.0, True),
     "a job that ends at the same time": (100.0, 100.0, True),
     "a job that ends later": (100.0, 101.0, False),
-    "a job without a known end": (100.0, None, False),
-    "no job, when it is not known what the head waits for": (math.inf, 90.0, False),
+    "a job without a known end": (100.0, math.inf, False),
+    "no job, while a job that started meanwhile is late": (-math.inf, 90.0, False),
 }
 
 
 @pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
-def test_D5_who_may_start_in_kept_room(until: float, ends: float | None, want: bool) -> None:
+def test_D5_who_may_start_in_kept_room(until: float, ends: float, want: bool) -> None:
     kept_room = Reservation(
-        job="head", nodes=("a",), waits_for=("x",), until=until, to_free=1.0, claims={}
+        job="head",
+        nodes=("a",),
+        waits_for=("x",),
+        to_free=1.0,
+        claims={},
+        backfill_until=until,
     )
     assert kept_room.admits_backfill(ends) is want
 

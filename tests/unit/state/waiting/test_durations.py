@@ -13,7 +13,10 @@ from kfext.model.parameters import Queueing, QueueOrder
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.sim.jobs import JobSpec
 from kfext.state.waiting.durations import DurationEstimates
-from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
+from tests.unit.sim.bed import ANEW, LONG, Bed, scaled_bed, sizes
+from tests.unit.sim.bed import GANG as BOUNDED
+
+GANG = replace(BOUNDED, deadline=None)
 
 FIRST = replace(GANG, name="train-1", arrives=1.0, steps=200, trains="train")
 AGAIN = replace(FIRST, name="train-2", arrives=400.0)
@@ -40,6 +43,18 @@ def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
     assert rest(of, OTHER) == pytest.approx(USUAL_SECONDS, abs=2)
 
 
+def test_where_jobs_take_longer_an_unknown_job_does_too() -> None:
+    long = [replace(FIRST, name=f"long-{n}", trains=f"long-{n}", steps=2000) for n in range(3)]
+    of = Bed(*long, replace(OTHER, arrives=3500.0), a=8000).at(3501)
+    took = [seen(of, spec).took or 0.0 for spec in long]
+    assert rest(of, OTHER) == pytest.approx(sorted(took)[1], abs=2)
+    elsewhere = replace(seen(of, OTHER), namespace="new")
+    assert lengths(of).usual(elsewhere.namespace) == pytest.approx(sorted(took)[1], abs=2)
+    for spec in long:
+        of.api.delete_job(of.job(spec.name))
+    assert lengths(of.after(5)).usual("team") == USUAL_SECONDS
+
+
 def test_ended_jobs_that_are_gone_say_nothing() -> None:
     of = Bed(FIRST, AGAIN).at(401)
     of.api.delete_job(of.job("train-1"))
@@ -48,8 +63,8 @@ def test_ended_jobs_that_are_gone_say_nothing() -> None:
 
 
 def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
-    stopped = replace(ANEW, name="train-1", steps=3000, trains="train")
-    of = scaled_bed(stopped, GANG).at(2000)
+    stopped = replace(ANEW, name="train-1", steps=6000, trains="train")
+    of = scaled_bed(stopped, BOUNDED).at(3000)
     assert seen(of, stopped).took is not None
     assert sizes(of, "train-1")
     assert lengths(of).typical(seen(of, stopped)) is None

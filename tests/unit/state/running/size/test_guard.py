@@ -1,5 +1,6 @@
 """Which jobs give workers for a job that waits."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -229,26 +230,39 @@ def test_among_workers_alike_no_job_gives_below_its_wish_while_another_has_more_
 
 
 SIZES = Sizes(now=6, least=1, most=8, requested=4)
-KEPT: dict[str, tuple[Sizes, float, float, bool, int]] = {
-    "what it has beyond its requested, to a longer job": (SIZES, 100.0, 500.0, True, 4),
-    "more to a job that takes half of its time": (SIZES, 100.0, 50.0, True, 1),
-    "no more to a job that takes longer": (SIZES, 100.0, 51.0, True, 4),
-    "no more soon after its last change": (SIZES, 100.0, 10.0, False, 4),
-    "nothing below its wish that it does not have": (
-        Sizes(now=3, least=1, most=8, requested=4),
-        100.0,
-        500.0,
-        True,
-        3,
+
+
+class Asked(NamedTuple):
+    """A waiting job takes `length` seconds, and `most` at most; a job with 100 s left `keeps`."""
+
+    length: float
+    most: float
+    keeps: int
+    sizes: Sizes = SIZES
+    rested: bool = True
+
+
+KEPT: dict[str, Asked] = {
+    "what it has beyond its requested, to a longer job": Asked(500.0, 500.0, 4),
+    "more to a job that takes half of its time": Asked(50.0, 50.0, 1),
+    "no more to a job that takes longer": Asked(51.0, 51.0, 4),
+    "no more soon after its last change": Asked(10.0, 10.0, 4, rested=False),
+    "half to a job of unknown length": Asked(50.0, math.inf, 3),
+    "half to a job with a late deadline": Asked(50.0, 51.0, 3),
+    "to such a job no more than its requested size": Asked(
+        50.0, math.inf, 2, Sizes(now=5, least=1, most=8, requested=2)
+    ),
+    "nothing below its wish that it does not have": Asked(
+        500.0, 500.0, 3, Sizes(now=3, least=1, most=8, requested=4)
     ),
 }
 
 
-@pytest.mark.parametrize(("sizes", "left", "length", "rested", "want"), KEPT.values(), ids=KEPT)
-def test_what_a_job_gives(
-    sizes: Sizes, left: float, length: float, rested: bool, want: int
-) -> None:
-    assert kept(sizes, left=left, length=length, rested=rested) == want
+@pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
+def test_what_a_job_gives(case: Asked) -> None:
+    sizes, length, most = case.sizes, case.length, case.most
+    found = kept(sizes, left=100.0, length=length, most=most, rested=case.rested)
+    assert found == case.keeps
 
 
 @given(all_donors(), st.integers(0, 30), WORTH, st.randoms())

@@ -68,6 +68,14 @@ def test_a_job_gives_workers_to_a_job_that_waits_and_gets_them_back(
     assert of.job().training.lost_all == 0
 
 
+def test_a_job_of_unknown_length_costs_its_giver_no_more_than_it_gains() -> None:
+    giver = replace(LONG, bounds=(1, 4), steps=4200)
+    comes = replace(GANG, arrives=300.0, workers=3, steps=21_600, shows_end=False, deadline=None)
+    of = scaled_bed(giver, comes).at(1400)
+    assert of.job().job.finished
+    assert sizes(of) == []
+
+
 def test_the_plan_says_since_when_a_job_has_its_size() -> None:
     of = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
     of.at(400)
@@ -429,7 +437,7 @@ def test_the_length_of_a_waiting_job_is_what_it_takes_with_the_workers_that_it_g
 
 def test_after_a_change_of_size_the_time_left_counts_the_new_pace() -> None:
     train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=3900, prints=20.0)
-    gang = replace(GANG, workers=3, steps=4500)
+    gang = replace(GANG, workers=3, steps=4500, deadline=400)
     of = Bed(train, gang, policy=None, a=5000).at(1500)
     while of.job().workers == 1:
         of.after(1)
