@@ -120,7 +120,7 @@ def test_a_job_with_a_deadline_starts_in_kept_room_and_ends_before_the_head(spac
     space.submit(workers("head", 4, each=GPU))
     told(space, "head", "is reserved for it until PyTorchJob")
     space.submit(workers("endless", 1, each=GPU))
-    told(space, "endless", "runPolicy.activeDeadlineSeconds ends it before")
+    told(space, "endless", "runPolicy.activeDeadlineSeconds or its last runs end it before")
     space.submit(with_policy(workers("short", 1, each=GPU), activeDeadlineSeconds=60))
     space.phase("short", "Placed")
     assert space.view("endless")["phase"] == "Queued"

@@ -16,6 +16,8 @@ TRAIN, GANG = "train", "gang"
 FULL, LEAST, WAITING = 4, 2, 2
 """CPUs of the nodes; of the job when it is smallest; of the gang. Every pod has one."""
 _CPU = {"cpu": "1"}
+_DEADLINE_SECONDS = 300
+"""Of the gang, once it runs."""
 _PATIENCE_SECONDS = 420.0
 """A job that was asked for a checkpoint in vain is left alone for 300 s."""
 
@@ -105,8 +107,10 @@ class Scene:
         return made
 
     def crowd(self) -> None:
-        """Have the gang come."""
-        self.space.submit(workers(GANG, WAITING, each=_CPU))
+        """Have the gang come. It ends in time: else a donor would keep half of its workers."""
+        gang = workers(GANG, WAITING, each=_CPU)
+        gang["spec"]["runPolicy"] = {"activeDeadlineSeconds": _DEADLINE_SECONDS}
+        self.space.submit(gang)
 
     def made_room(self) -> None:
         """Wait until the gang runs in the room that the job has made."""
