@@ -4,17 +4,15 @@ import math
 from collections.abc import Collection
 
 from kfext.core.elastic import starts_anew
+from kfext.core.queue.duration import START_SECONDS
 from kfext.model.pod import Pod
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.running_job import RunningJob
 
-USUAL_START = 30.0
-"""Assumed seconds from the pods of a job to its first step, if unknown."""
-
 
 def usual_pause(job: RunningJob) -> float:
     """Return the seconds that the last change of its size stopped a job, or an estimate."""
-    return job.restart.pause or USUAL_START + grace(job)
+    return job.restart.pause or START_SECONDS + grace(job)
 
 
 def usual_restart(job: RunningJob) -> float:
@@ -24,7 +22,7 @@ def usual_restart(job: RunningJob) -> float:
     """
     pause = usual_pause(job)
     in_place = job.tracked.state.scale.changed_at > 0 and not starts_anew(job.tracked.job)
-    return max(pause, USUAL_START + grace(job)) if in_place else pause
+    return max(pause, START_SECONDS + grace(job)) if in_place else pause
 
 
 def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod]) -> None:

@@ -23,6 +23,7 @@ class DurationEstimates:
         self._usual: dict[str, float] = {}
         self._series_of: dict[str, tuple[str, str]] = {}
         self._lengths: dict[str, list[float]] = {}
+        self._elsewhere: float | None = None
 
     def observe(self, job: TrainingJob) -> bool:
         """Record a job as last seen; return whether the lengths of other jobs may change."""
@@ -32,6 +33,7 @@ class DurationEstimates:
         self._series_of[job.uid] = job.namespace, job.series
         self._ended.setdefault(job.series, {})[job.uid] = (job.started + length, length)
         insort(self._lengths.setdefault(job.namespace, []), length)
+        self._elsewhere = None
         self._usual.pop(job.series, None)
         return True
 
@@ -42,6 +44,7 @@ class DurationEstimates:
             ended, lengths = self._ended[series], self._lengths[namespace]
             _, length = ended.pop(uid)
             lengths.remove(length)
+            self._elsewhere = None
             if not lengths:
                 del self._lengths[namespace]
             self._usual.pop(series, None)
@@ -63,9 +66,12 @@ class DurationEstimates:
 
         The jobs of the namespace count; without any, each other namespace counts once.
         """
-        ended = self._lengths.get(namespace)
-        found = [_middle(ended)] if ended else [_middle(each) for each in self._lengths.values()]
-        return max(USUAL_SECONDS, median(found) if found else 0.0)
+        if ended := self._lengths.get(namespace):
+            return max(USUAL_SECONDS, _middle(ended))
+        if self._elsewhere is None:  # each waiting job of a new namespace asks for it
+            lengths = self._lengths.values()
+            self._elsewhere = median(map(_middle, lengths)) if lengths else 0.0
+        return max(USUAL_SECONDS, self._elsewhere)
 
     def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
         """Return the seconds that a job has left by its progress at `now`; None: unknown.

@@ -162,8 +162,8 @@ class Rescaling:
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:
-                requested, size = states[job.uid] is Readiness.ASK, record_of(job)
-                if requested and size.operation is not None and now.monotonic >= size.asks_at:
+                asks, size = states[job.uid] is Readiness.ASK, record_of(job)
+                if asks and size.operation is not None and now.monotonic >= size.asks_at:
                     step = self._requests.request(job.uid, size.operation)
                     if step is not None:
                         yield job, step

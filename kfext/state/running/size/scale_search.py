@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from kfext import names
 from kfext.core import words
 from kfext.core.elastic import fewest_workers, interrupts, open_range, workers_of
+from kfext.core.queue.duration import START_SECONDS
 from kfext.core.settings.table import Settings
 from kfext.model.plan import Places
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import CheckpointRequests
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
-from kfext.state.running.restarts import USUAL_START, grace, usual_pause
+from kfext.state.running.restarts import grace, usual_pause
 from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size.guard import Donor, donors_for, kept
@@ -197,7 +198,7 @@ class ScaleSearch:
         Below its requested size it takes longer in proportion.
         """
         rest = self._queue.durations.remaining(waiting.job, now=now)
-        return USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
+        return START_SECONDS + rest * max(1, workers_of(waiting.job)) / max(1, workers)
 
     def _donors(
         self,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kfext.core.queue.duration import START_SECONDS
 from kfext.model.label_selector import LabelSelector
 from kfext.model.log_line import LogLine
 from kfext.model.namespace import Namespace
@@ -12,7 +13,7 @@ from kfext.model.policy import PolicyChoice, TrainingPolicy
 from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.running.operation import Phase
-from kfext.state.running.restarts import USUAL_START, usual_restart
+from kfext.state.running.restarts import usual_restart
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import SizeRecord
 from kfext.state.running.size.record import record_of as size_record
@@ -112,7 +113,7 @@ def test_a_start_that_was_not_seen_is_taken_for_a_usual_one_and_the_grace_period
     of.restart()
     of.at(120)
     assert paused(of) == 0
-    assert cost_of(of, now=of.clock.wall) == USUAL_START + 25.0
+    assert cost_of(of, now=of.clock.wall) == START_SECONDS + 25.0
 
 
 def test_where_the_other_workers_train_on_a_change_costs_only_a_start() -> None:
@@ -128,7 +129,7 @@ def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
     of.after(WATCHED_SECONDS)
     job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
     assert job.restart.pause <= STOPS + LATE
-    assert usual_restart(job) == USUAL_START + 60
+    assert usual_restart(job) == START_SECONDS + 60
 
 
 def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
