@@ -243,7 +243,8 @@ def _planned(
         refusal = "no GPUs can be divided so that each of its pods gets its part"
         return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)))
     plan = situation.planned(assignment, port=port, why=message, slots=slots)
-    if unfit := plan_excess(len(plan.encode()), beside=situation.job.annotation_bytes):
+    size = len(plan.encode())
+    if unfit := plan_excess(size, beside=situation.job.annotation_bytes):
         return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)))
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
@@ -253,12 +254,14 @@ def _planned(
         network,
         interfaces,
         _started(job, situation.state, fewer=fewer, now=situation.now),
-        gated_by="taints" if taints else next(_gates(situation, plan), ""),
+        gated_by="taints" if taints else next(_gates(situation, plan, size=size), ""),
     )
 
 
-def _gates(situation: Situation, plan: Plan) -> Iterator[str]:
+def _gates(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
     """Yield why the pods of a job that starts wait at the gate; without a reason they are pinned.
+
+    `size`: the characters of the encoded plan, which holds the places of all types.
 
     The plan reserves the room on the ledger, so the gate guards only against what kfext does not
     control: other pods that are bound meanwhile, a quota that refuses a member, pods unlike their
@@ -278,9 +281,10 @@ def _gates(situation: Situation, plan: Plan) -> Iterator[str]:
         yield "template"
     if unbound(job) is not None:
         yield "volume"
-    places = (places_of_type(plan, group.type.lower()) for group in job.groups)
-    if any(len(written) > LONGEST_SETTING for written in places):
-        yield "size"
+    if size > LONGEST_SETTING:
+        places = (places_of_type(plan, group.type.lower()) for group in job.groups)
+        if any(len(written) > LONGEST_SETTING for written in places):
+            yield "size"
     if any(limit.why for limit in situation.settings.node_limits.values()):
         yield "limit"
     if disturbed := situation.context.disturbed:

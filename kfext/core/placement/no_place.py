@@ -7,6 +7,7 @@ import numpy as np
 
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask, in_words
+from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.candidates import Candidates
 from kfext.core.placement.gang import Batch, Gang
 from kfext.core.words import listed, nodes, pods
@@ -46,7 +47,7 @@ def no_place(gang: Gang, may: Candidates, *, free: Amounts, kept_for: str, ever:
         if (sentence := _shortage(gang, at, free[:, at, anywhere], limits.max_nodes, kept_for))
     ]
     if shortages:
-        shortages += _cards(gang, [ledger.nodes[row] for row in np.flatnonzero(anywhere)])
+        shortages += _cards(gang, ledger, anywhere)
     why = [*shortages, *_apart(gang, most)] or [
         _taken_ports(gang, possible, may.open) or _in_pieces(limits.max_nodes)
     ]
@@ -89,11 +90,10 @@ def _causes(batch: Batch, may: Candidates, *, whose: str) -> Iterator[str]:
     ledger = may.ledger
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
     named = [(count, in_words(what, number=count, pods=whose)) for what, count in obstacles.items()]
-    eligible = [ledger.nodes[row] for row in np.flatnonzero(fit)]
     limits = [
         (shut, f"{nodes(shut)} {limit.why}")
         for limit in may.limits.per_node
-        if (shut := sum(node is not None and not limit.allows(node) for node in eligible))
+        if (shut := sum(not limit.allows(node) for node in _nodes(ledger, fit)))
     ]
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
         named.append((shared, f"{nodes(shared)} without a {HOSTNAME} label of its own"))
@@ -121,20 +121,26 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
     return ""
 
 
-def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
+def _cards(gang: Gang, ledger: Ledger, mask: Mask) -> Iterator[str]:
     """Yield what keeps slots of some nodes from a gang that shares GPUs."""
     if not any(name.startswith(COUNTS) for name in gang.resources):
         return
-    troubles = Counter(trouble for node in nodes if node for trouble in node.troubles)
+    nodes = _nodes(ledger, mask)
+    troubles = Counter(trouble for node in nodes for trouble in node.troubles)
     for trouble, count in troubles.most_common(_CAUSES):
         yield f"{count} slot{'s' * (count > 1)} cannot be shared: {trouble}"
-    slotted = [node.allocatable for node in nodes if node and has_part(node.allocatable)]
+    slotted = [node.allocatable for node in nodes if has_part(node.allocatable)]
     if bare := sum(not amounts.get(NATIVE_GPU) for amounts in slotted):
         have = "has" if bare == 1 else "have"
         yield (
             f"{bare} of the eligible nodes {have} slots but no {NATIVE_GPU}, which reserves a GPU: "
             f"with DRA alone GPUs cannot be shared"
         )
+
+
+def _nodes(ledger: Ledger, mask: Mask) -> list[Node]:
+    """Return the nodes of some rows."""
+    return [node for row in np.flatnonzero(mask) if (node := ledger.nodes[row]) is not None]
 
 
 def _where(max_nodes: int | None) -> str:

@@ -7,7 +7,7 @@ job. Only jobs with running pods change, so no placement waits.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
@@ -82,24 +82,26 @@ class Companion:
 
     def adopt(self, now: Moment) -> None:
         """Go on with the changes of an earlier controller, and hold capacity for stopped jobs."""
-        for executor in self._awake():
+        for tracked in self._cluster.jobs.values():
+            self.observe(tracked, self._settings_of(tracked))
+        for executor in self.executors.values():
             executor.enrol(now)
 
-    def _awake(self) -> Iterable[Executor]:
-        """Return the executors of all kinds of change that a job has asked for."""
-        if len(self.executors) < len(self._makers):
-            jobs = self._cluster.jobs.values()
-            asked = {type_ for job in jobs for type_ in job.changes_shown(self._settings_of(job))}
+    def observe(self, tracked: TrackedJob, settings: Settings) -> None:
+        """Make the executors of the changes that a job has asked for, if no job did before."""
+        if len(self.executors) == len(self._makers):
+            return
+        asked = tracked.changes_shown(settings) - self.executors.keys()
+        if asked:
             self.executors = {
                 type_: self.executors.get(type_) or make()
                 for type_, make in self._makers.items()
                 if type_ in asked or type_ in self.executors
             }
-        return self.executors.values()
 
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
-        executors = self._awake()
+        executors = self.executors.values()
         if not executors:
             return []
         steps: Steps = []

@@ -227,6 +227,7 @@ class Planner:
             open_to = ledger.offered() if tracked.job.suspend else ledger
             step = next_step(situation, open_to, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
+            self.companion.observe(tracked, situation.settings)
             self.queue.record(tracked)
             shown = self.queue.renew_reservation_after(tracked, now=now.wall)
         except Exception as error:
