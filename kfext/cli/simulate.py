@@ -1,5 +1,6 @@
 """`kfext simulate`: how long jobs would take under each policy, in a model of a cluster."""
 
+import asyncio
 import csv
 import io
 import math
@@ -12,16 +13,20 @@ from typing import IO
 
 import click
 
+from kfext.cli.cluster import ClusterOptions, all_jobs
 from kfext.cli.output import Columns, columns, plain
 from kfext.cli.policy_file import read_policies
 from kfext.errors import UserError
+from kfext.kube import paths
 from kfext.model.label_selector import LabelSelector
+from kfext.model.node import parse_node
 from kfext.sim.arms import ARMS, GANG, Arm, of_policy
-from kfext.sim.compare import Row, compare
+from kfext.sim.compare import PARTS, Row, compare, run_of
 from kfext.sim.job_table import read_world
+from kfext.sim.trace import Trace, trace_of
 from kfext.sim.worlds import WORLDS, Draw
 
-_LARGEST_FILE = 2**20
+_LARGEST_FILE = 16 * 2**20
 _MOST_SEEDS = 10_000
 _LARGEST_SEED = 10**9
 _NODES = "4x4000m"
@@ -42,6 +47,7 @@ SHOWN: Columns = {
     "ARM": lambda row: row.arm,
     "MEAN s": _figure("mean", ".0f"),
     "CHANGE": _figure("against", "+.1%"),
+    "95 %": lambda row: "-" if math.isnan(row.low) else f"{row.low:+.1%} to {row.high:+.1%}",
     "STRETCH": _figure("stretch", ".2f"),
     "P99": _figure("stretch_p99", ".1f"),
     "LATER": _figure("late", ".1%"),
@@ -55,7 +61,7 @@ SHOWN: Columns = {
 
 
 @click.command()
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @click.option(
     "--arms",
     default=",".join(_USUAL),
@@ -84,11 +90,27 @@ SHOWN: Columns = {
     type=click.IntRange(0, _LARGEST_SEED),
     help="First seed.",
 )
-@click.option("--nodes", help=f"The nodes of a CSV: NUMBERxMILLICORESm.  [default: {_NODES}]")
+@click.option("--nodes", help=f"The nodes of a CSV, e.g. 2x8000m/64Gi/4xT4.  [default: {_NODES}]")
+@click.option(
+    "--from-cluster",
+    is_flag=True,
+    help="Instead of SCENARIO: the jobs that your cluster has, and its nodes.",
+)
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="With --from-cluster: write the jobs to this CSV.",
+)
+@click.option("--context", help="Default: the kubeconfig's current context.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all figures, times in seconds.")
 def simulate(
     *,
-    scenario: str,
+    scenario: str | None,
+    from_cluster: bool,
+    save: Path | None,
+    context: str | None,
+    kubeconfig: Path | None,
     arms: str,
     policies: tuple[IO[bytes], ...],
     against: str,
@@ -97,22 +119,35 @@ def simulate(
     nodes: str | None,
     as_csv: bool,
 ) -> None:
-    """Compare policies in a model of a cluster; no cluster is needed.
+    """Compare policies in a model of a cluster; no cluster is needed but for --from-cluster.
 
     SCENARIO is a CSV file of jobs, or one of: {worlds}.
 
     Each seed draws other jobs or, for a CSV, other luck: which pod is tried first, which write is
     late. A row is about the seeds on which both its arm and --against ended all jobs. It has the
-    mean time of a job and its CHANGE; the time of a job / its time alone (STRETCH, and P99 of it);
-    the part of the jobs that took LATER by over 10 %, and the WORST ratio; the makespan; the part
-    of the CPU that running pods used; the changes of size of a job; and on how many seeds some
-    jobs never ended. The row of --against compares it with itself under other luck.
+    mean time of a job, its CHANGE and the interval of 95 % over the seeds; the time of a job / its
+    time alone (STRETCH, and P99 of it); the part of the jobs that took LATER by over 10 %, and the
+    WORST ratio; the makespan; the part of the CPU that running pods used; the changes of size of a
+    job; and on how many seeds some jobs never ended. The row of --against compares it with itself
+    under other luck.
+
+    The nodes of a CSV are a list of NUMBERxMILLICORESm[/MEMORYGi][/NUMBERxGPUTYPE], such as
+    4x16000m,2x64000m/512Gi/8xV100.
     """
-    draw = _draw(scenario, nodes)
+    if (scenario is None) != from_cluster:
+        raise click.UsageError("give SCENARIO or --from-cluster")
+    if save is not None and not from_cluster:
+        raise click.UsageError("--save is for --from-cluster: SCENARIO is there already")
+    if scenario is not None:
+        draw = _draw(scenario, nodes)
+    else:
+        draw = _drawn_of(ClusterOptions(None, context, kubeconfig), nodes=nodes, save=save)
     chosen = _chosen(arms, against, policies)
     numbers = range(first, first + seeds)
-    with click.progressbar(numbers, label="simulating", file=sys.stderr) as bar:
-        rows = compare(draw, chosen, bar, against=against)
+    parts = PARTS * seeds * (1 + len(chosen))
+    with click.progressbar(length=parts, label="simulating", file=sys.stderr) as bar:
+        runs = run_of(chosen, draw, on_parts=bar.update)
+        rows = compare(chosen, numbers, runs, against=against)
     click.echo(_csv(rows) if as_csv else "\n".join(columns(SHOWN, rows)) + "\n", nl=False)
 
 
@@ -136,6 +171,26 @@ def _draw(scenario: str, nodes: str | None) -> Draw:
         raise UserError(f"{scenario} is not UTF-8: {error}") from error
     world = read_world(text, name=scenario, nodes=_NODES if nodes is None else nodes)
     return lambda _seed: world
+
+
+def _drawn_of(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) -> Draw:
+    """Return the jobs and nodes of a cluster. Raises UserError, ApiError, NoAccess."""
+    trace = asyncio.run(_read_trace(cluster))
+    click.echo(
+        f"jobs: {trace.ended} that have ended, {trace.likely} of their series; {trace.unknown} of "
+        f"unknown length left out\nhours: {trace.hours:.1f}\nnodes: {trace.nodes}",
+        err=True,
+    )
+    if save is not None:
+        save.write_text(trace.jobs)
+    world = read_world(trace.jobs, name="the cluster", nodes=nodes or trace.nodes)
+    return lambda _seed: world
+
+
+async def _read_trace(cluster: ClusterOptions) -> Trace:
+    async with cluster.connect() as client:
+        jobs = [job for job, _ in await all_jobs(client, namespace="", kind=None)]
+        return trace_of(jobs, map(parse_node, await client.list_all(paths.nodes())))
 
 
 def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str, Arm]:

@@ -13,7 +13,8 @@ from kfext.sim.clock import Clock
 from kfext.sim.driver import Driver
 from kfext.sim.jobs import JobSpec
 from kfext.sim.kubelets import Kubelets
-from kfext.sim.objects import LiveJob, node
+from kfext.sim.nodes import NodeSize, node
+from kfext.sim.objects import LiveJob
 from kfext.sim.training import Doing, Training
 from kfext.sim.training_operator import TrainingOperator
 from kfext.state.planner.planner import Planner
@@ -26,9 +27,9 @@ URGENT = PriorityClass("urgent", 100, preempts=False)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Nodes with their millicores, and jobs in the order of arrival."""
+    """Nodes, and jobs in the order of arrival."""
 
-    nodes: Mapping[str, int]
+    nodes: Mapping[str, NodeSize]
     jobs: tuple[JobSpec, ...]
 
     @property
@@ -124,7 +125,7 @@ class Cluster:
         if self.policy is not None:
             self.planner.settings.observe_policy(self.policy)
         for name, size in self.world.nodes.items():
-            self.planner.cluster.observe_node(None, node(name, cpu=size))
+            self.planner.cluster.observe_node(None, node(name, size))
 
     def _wake(self) -> None:
         self.driver.woken = True
@@ -176,7 +177,7 @@ class Cluster:
     @property
     def utilisation(self) -> float:
         """The part of all cores that running pods used, until the last job ended."""
-        cores = sum(self.world.nodes.values()) / 1000
+        cores = sum(size.cpu for size in self.world.nodes.values()) / 1000
         return self.kubelets.busy / (cores * self.clock.now)
 
     def ended(self) -> dict[str, Ended]:

@@ -6,11 +6,12 @@ with other luck, so that what luck alone does is seen beside what the others do.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from statistics import fmean
 
-from kfext.sim.arms import ARMS, GANG, Arm
+from kfext.sim.arms import GANG, Arm
 from kfext.sim.cluster import Cluster, Ended, World
 from kfext.sim.objects import LiveJob
 from kfext.sim.worlds import Draw
@@ -19,6 +20,9 @@ LATE = 1.10
 """A job that took longer by more than this is late."""
 _LUCKS = 1000
 """Numbers of luck that belong to a seed."""
+_RESAMPLES = 2000
+PARTS = 100
+"""The parts of a run that are reported as done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,14 @@ class Run:
         return fmean(job.elapsed for job in self.jobs.values())
 
 
-def run(arm: Arm, world: World, *, luck: int) -> Run:
+def run(
+    arm: Arm, world: World, *, luck: int, on_parts: Callable[[int], object] = lambda _: None
+) -> Run:
     """Run a world under an arm."""
     cluster = arm(world, luck)
-    changes = _Changes(cluster)
+    changes, done = _Changes(cluster), _Done(cluster, on_parts)
     cluster.run()
+    done.end()
     return Run(
         jobs=cluster.ended(),
         alone={spec.name: spec.alone for spec in world.jobs},
@@ -74,13 +81,40 @@ class _Changes:
         self.found += before != live.workers and live.training.began is not None
 
 
+class _Done:
+    """Reports which part of the jobs has ended."""
+
+    def __init__(self, cluster: Cluster, on_parts: Callable[[int], object]) -> None:
+        self._ended: set[str] = set()
+        self._told = 0
+        self._jobs = len(cluster.world.jobs)
+        self._on_parts = on_parts
+        cluster.api.on_job.append(self._observe)
+
+    def _observe(self, live: LiveJob) -> None:
+        if live.job.finished:
+            self._ended.add(live.uid)
+        self._tell(min(PARTS, len(self._ended) * PARTS // self._jobs))
+
+    def end(self) -> None:
+        """Report the rest."""
+        self._tell(PARTS)
+
+    def _tell(self, parts: int) -> None:
+        if parts > self._told:
+            self._on_parts(parts - self._told)
+            self._told = parts
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """An arm over all seeds.
 
     `unended`: the seeds on which it did not end all jobs; all else is about the seeds on which both
         arms did, and NaN without such a seed.
-    `mean`: the mean time of a job in seconds; `against`: its change from the other arm.
+    `mean`: the mean time of a job in seconds; `against`: its change from the other arm, with the
+        interval of 95 % over the seeds from `low` to `high`, NaN for one seed. `by_seed`: the mean
+        of the changes of the seeds, in which a seed with long jobs counts like any other.
     `stretch`, `stretch_p99`: the mean and 99th percentile of the time of a job / its time alone.
     `late`: the part of the jobs that took longer by over 10 % than under the other arm;
         `ratio_p99`, `worst`: the 99th percentile and the largest ratio of both times.
@@ -92,6 +126,9 @@ class Row:
     unended: int
     mean: float
     against: float
+    low: float
+    high: float
+    by_seed: float
     stretch: float
     stretch_p99: float
     late: float
@@ -102,19 +139,29 @@ class Row:
     changes: float
 
 
+RunOf = Callable[[str, int, int], Run]
+"""Returns the run of an arm, by its name, on the world of a seed with a number of luck."""
+
+
+def run_of(
+    arms: Mapping[str, Arm], draw: Draw, *, on_parts: Callable[[int], object] = lambda _: None
+) -> RunOf:
+    """Return what runs these arms. `on_parts`: told how many PARTS of a run are newly done."""
+    return lambda name, seed, luck: run(arms[name], draw(seed), luck=luck, on_parts=on_parts)
+
+
 def compare(
-    draw: Draw, arms: Mapping[str, Arm], seeds: Iterable[int], *, against: str = GANG
+    arms: Iterable[str], seeds: Iterable[int], runs: RunOf, *, against: str = GANG
 ) -> list[Row]:
-    """Return a row for each arm; `against`: an arm of these, or of ARMS."""
-    other = arms.get(against) or ARMS[against]
+    """Return a row for each arm; the arm `against` is compared with itself under other luck."""
     found: dict[str, list[Run]] = {name: [] for name in arms}
     reference: list[Run] = []
     for seed in seeds:
-        world, luck = draw(seed), seed * _LUCKS
-        reference.append(run(other, world, luck=luck))
-        for name, arm in arms.items():
-            found[name].append(run(arm, world, luck=luck + (name == against)))
-    return [row(name, runs, reference) for name, runs in found.items()]
+        luck = seed * _LUCKS
+        reference.append(runs(against, seed, luck))
+        for name, of_arm in found.items():
+            of_arm.append(runs(name, seed, luck + (name == against)))
+    return [row(name, of_arm, reference) for name, of_arm in found.items()]
 
 
 def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
@@ -133,12 +180,17 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         for name, job in run.jobs.items()
     ]
     mean = _mean(run.mean for run, _ in pairs)
+    means = [(run.mean, other.mean) for run, other in pairs]
+    low, high = _interval(means)
     return Row(
         arm,
         seeds=len(runs),
         unended=sum(not run.ended for run in runs),
         mean=mean,
-        against=mean / _mean(other.mean for _, other in pairs) - 1,
+        against=_change(means),
+        low=low,
+        high=high,
+        by_seed=_mean(own / other for own, other in means) - 1,
         stretch=_mean(stretches),
         stretch_p99=quantile(stretches, 0.99),
         late=_mean(ratio > LATE for ratio in ratios),
@@ -148,6 +200,20 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         utilisation=_mean(run.utilisation for run, _ in pairs),
         changes=_mean(run.changes / len(run.jobs) for run, _ in pairs),
     )
+
+
+def _change(means: Sequence[tuple[float, float]]) -> float:
+    """Return the change of the mean over pairs of an arm's mean and the other's."""
+    return _mean(mean for mean, _ in means) / _mean(other for _, other in means) - 1
+
+
+def _interval(means: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the interval of 95 % of the change, by the bootstrap over seeds."""
+    if len(means) < 2:
+        return math.nan, math.nan
+    random = Random(0)
+    drawn = [_change(random.choices(means, k=len(means))) for _ in range(_RESAMPLES)]
+    return quantile(drawn, 0.025), quantile(drawn, 0.975)
 
 
 def quantile(values: Sequence[float], part: float) -> float:

@@ -10,6 +10,7 @@ from random import Random
 
 from kfext.sim.cluster import World
 from kfext.sim.jobs import PYTORCH, JobSpec, Saving, Style
+from kfext.sim.nodes import NodeSize
 
 _NODES, _PER_NODE = 8, 8
 _SHORTER = 4
@@ -90,7 +91,7 @@ def gpus(seed: int, *, load: float) -> World:
     random = Random(seed)
     chosen = random.choices([*_KINDS], [*_KINDS.values()], k=round(_JOBS * load))
     times = sorted(random.uniform(0, _SECONDS) for _ in chosen)
-    nodes = {f"node-{number}": 1000 * _PER_NODE for number in range(_NODES)}
+    nodes = {f"node-{number}": NodeSize(1000 * _PER_NODE) for number in range(_NODES)}
     jobs = [
         _job(f"job-{number}", kind, elastic=random.random() < _ELASTIC, arrives=float(round(at)))
         for number, (kind, at) in enumerate(zip(chosen, times, strict=True))

@@ -1,4 +1,4 @@
-"""A world that a user wrote: a CSV of jobs, and nodes such as 4x4000m.
+"""A world that a user wrote: a CSV of jobs, and a list of nodes.
 
 Reading it returns the world, or raises a UserError with the line, the field, the value, what is
 allowed and an example.
@@ -7,42 +7,46 @@ allowed and an example.
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from kfext.errors import UserError
 from kfext.sim.cluster import World
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
+from kfext.sim.nodes import MIB, NodeSize, read_nodes
 from kfext.sim.worlds import JobClass, of_class
 
 _PACE = Pace(1.0, 0.04, 0.005)
 """The usual gain of workers in the shipped worlds."""
 _KINDS = (PYTORCH, TENSORFLOW)
-MOST_JOBS, MOST_NODES = 1000, 500
-_NODES = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,6})m")
+MOST_JOBS = 20_000
+_GPU_TYPE = re.compile(r"|[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
-_WEEK = 7 * 86_400
+_YEAR = 366 * 86_400
 _DIGITS, _LONGEST_SHOWN = 9, 40
-_INIT = 50
+LEAST_CPU = 50
 """Millicores that the operator's init container of a worker requests: no pod requests less."""
 _NUMBERS = {
-    "arrives": (0, _WEEK, "seconds since the start, e.g. 90"),
+    "arrives": (0, _YEAR, "seconds since the start, e.g. 90"),
     "workers": (1, 256, "training pods, Master or Chief included, e.g. 4"),
     "servers": (0, 64, f"parameter servers of a {TENSORFLOW}, e.g. 1"),
     "min": (1, 256, "the fewest training pods of an elastic job, e.g. 2"),
     "max": (1, 256, "the most training pods of an elastic job, e.g. 8"),
-    "cpu": (_INIT, 1_000_000, "millicores that each pod requests, e.g. 1000"),
-    "seconds": (1, _WEEK, "seconds of training with `workers`, e.g. 600"),
+    "cpu": (LEAST_CPU, 1_000_000, "millicores that each pod requests, e.g. 1000"),
+    "memory": (1, 4_000_000, "MiB that each pod requests, e.g. 8192"),
+    "gpus": (0, 16, "GPUs that each pod requests, e.g. 1"),
+    "seconds": (1, _YEAR, "seconds of training with `workers`, e.g. 600"),
 }
 """Column -> the smallest and largest number, and what it is."""
 _DEFAULTS = {"arrives": 0, "servers": 0, "cpu": 1000}
-_COLUMNS = ("name", "kind", *_NUMBERS)
+COLUMNS = ("name", "kind", *_NUMBERS, "gpu_type", "program")
 _REQUIRED = ("name", "workers", "seconds")
 
 
 def read_world(text: str, *, name: str, nodes: str) -> World:
-    """Return the jobs of a CSV on nodes such as `4x4000m,2x8000m`. Raises UserError."""
-    sizes = _nodes(nodes)
+    """Return the jobs of a CSV on nodes such as `4x4000m,2x8000m/64Gi/4xT4`. Raises UserError."""
+    sizes = read_nodes(nodes)
     rows = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True, restkey="")
     try:
         rows.fieldnames = [column.strip() for column in rows.fieldnames or ()]
@@ -51,9 +55,11 @@ def read_world(text: str, *, name: str, nodes: str) -> World:
         raise UserError(f"{name}, line {rows.line_num} is not CSV: {error}") from error
 
 
-def _jobs(rows: "csv.DictReader[str]", name: str, sizes: Mapping[str, int]) -> tuple[JobSpec, ...]:
+def _jobs(
+    rows: "csv.DictReader[str]", name: str, sizes: Mapping[str, NodeSize]
+) -> tuple[JobSpec, ...]:
     head = list(rows.fieldnames or ())
-    unknown = [column for column in head if column not in _COLUMNS]
+    unknown = [column for column in head if column not in COLUMNS]
     lacks = [column for column in _REQUIRED if column not in head]
     twice = [column for column in head if head.count(column) > 1]
     wrong = [
@@ -62,21 +68,23 @@ def _jobs(rows: "csv.DictReader[str]", name: str, sizes: Mapping[str, int]) -> t
         *(f"two columns {column!r}" for column in twice),
     ]
     if wrong:
-        raise UserError(f"{name} has {wrong[0]}; the columns are {', '.join(_COLUMNS)}")
-    jobs: dict[str, JobSpec] = {}
+        raise UserError(f"{name} has {wrong[0]}; the columns are {', '.join(COLUMNS)}")
+    jobs, alike = dict[str, JobSpec](), Counter(sizes.values())
     for row in rows:
         where = f"{name}, line {rows.line_num}"
         if len(jobs) == MOST_JOBS:
             raise UserError(f"{where}: there may be {MOST_JOBS:,} jobs at most")
         if "" in row:
-            raise UserError(f"{where} has more cells than columns: {', '.join(_COLUMNS)}")
+            raise UserError(f"{where} has more cells than columns: {', '.join(COLUMNS)}")
         job = _job(row, where)
         if job.name in jobs:
             raise UserError(f"{where}: a job before has the name {job.name!r}")
-        if job.pods > (most := sum(size // job.cpu for size in sizes.values())):
+        most = sum(number * _holds(size, job) for size, number in alike.items())
+        if job.pods > most:
+            each = NodeSize(job.cpu, job.memory, job.gpus, job.gpu_type)
             raise UserError(
-                f"{where}: {job.name} has {job.pods} pods of {job.cpu}m, and the nodes "
-                f"hold {most}: give more nodes, e.g. --nodes {job.pods}x{job.cpu}m"
+                f"{where}: {job.name} has {job.pods} pods of {each}, and the nodes hold {most}: "
+                f"give more nodes, e.g. --nodes {job.pods}x{each}"
             )
         jobs[job.name] = job
     if not jobs:
@@ -84,15 +92,12 @@ def _jobs(rows: "csv.DictReader[str]", name: str, sizes: Mapping[str, int]) -> t
     return tuple(sorted(jobs.values(), key=lambda job: job.arrives))
 
 
-def _nodes(text: str) -> dict[str, int]:
-    found = [_NODES.fullmatch(part.strip()) for part in text.split(",")]
-    sizes = [int(match[2]) for match in found if match for _ in range(int(match[1]))]
-    if not all(found) or len(sizes) > MOST_NODES:
-        raise UserError(
-            f"--nodes {text!r} is not a list of NUMBERxMILLICORESm with at most {MOST_NODES} "
-            "nodes, e.g. 4x4000m or 4x4000m,2x8000m"
-        )
-    return {f"node-{number}": size for number, size in enumerate(sizes)}
+def _holds(size: NodeSize, job: JobSpec) -> int:
+    """Return how many pods of a job an empty node holds."""
+    if job.gpu_type not in {"", size.gpu_type}:
+        return 0
+    amounts = ((size.cpu, job.cpu), (size.memory, job.memory), (size.gpus, job.gpus))
+    return min(has // amount for has, amount in amounts if amount)
 
 
 def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
@@ -103,6 +108,14 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
         )
     if kind not in _KINDS:
         raise UserError(f"{where}: kind {kind!r} is none of {', '.join(_KINDS)}")
+    gpu_type = (row.get("gpu_type") or "").strip()
+    if not _GPU_TYPE.fullmatch(gpu_type):
+        raise UserError(
+            f"{where}: gpu_type {gpu_type[:_LONGEST_SHOWN]!r} is not the value of a label, e.g. T4"
+        )
+    program = (row.get("program") or "").strip() or name
+    if not _NAME.fullmatch(program):
+        raise UserError(f"{where}: program {program[:_LONGEST_SHOWN]!r} is not a name, e.g. resnet")
     given = {column: _number(row, column, where) for column in _NUMBERS}
     workers, servers, low, high = (given[it] for it in ("workers", "servers", "min", "max"))
     if workers is None or given["seconds"] is None:
@@ -117,7 +130,7 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
     elastic = low is not None and high is not None
     style = Style.SERVERS if servers else Style.TORCHRUN if kind == PYTORCH else Style.GANG
     of = JobClass(given["seconds"], workers, style if elastic else Style.GANG, _PACE)
-    made = of_class(name, of, trains=name)
+    made = of_class(name, of, trains=program)
     leaders = int(style is not Style.SERVERS and not elastic)
     return replace(
         made,
@@ -130,6 +143,9 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
         bounds=(low, high) if low is not None and high is not None else None,
         cpu=given["cpu"] or 1000,
         uses=given["cpu"] or 1000,
+        memory=(given["memory"] or 0) * MIB,
+        gpus=given["gpus"] or 0,
+        gpu_type=gpu_type,
     )
 
 

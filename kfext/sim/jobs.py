@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from kfext import names
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.kinds.registered import KINDS
+from kfext.sim.nodes import GPU_TYPE
 
 Raw = dict[str, Any]
 
@@ -79,6 +80,8 @@ class JobSpec:
         `serves`: each parameter server, if that is another number.
     `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
     `guaranteed`: whether its pods are Guaranteed: they request their limit.
+    `memory`, `gpus`: the bytes and GPUs that each pod requests. `gpu_type`: the type of GPUs that
+        its nodes must have; any if unset.
     `trains`: the program that its pods run; a program of its own if unset.
     `starts`: from bound to Running. `meets`: from the last of its pods to the first step.
     `grace`: from the deletion of a pod to its end.
@@ -105,6 +108,9 @@ class JobSpec:
     serves: int | None = None
     limit: int | None = None
     guaranteed: bool = False
+    memory: int = 0
+    gpus: int = 0
+    gpu_type: str = ""
     trains: str = ""
     starts: float = 10.0
     meets: float = 8.0
@@ -220,6 +226,8 @@ class JobSpec:
             "resources": self._resources(),
         }
         spec: Raw = {"containers": [container], "terminationGracePeriodSeconds": int(self.grace)}
+        if self.gpu_type:
+            spec["nodeSelector"] = {GPU_TYPE: self.gpu_type}
         if self.priority:
             spec["priorityClassName"] = self.priority
         return {"replicas": number, "restartPolicy": "OnFailure", "template": {"spec": spec}}
@@ -229,8 +237,11 @@ class JobSpec:
         if self.guaranteed:
             amounts = {"cpu": f"{limit}m", "memory": "1Gi"}
             return {"requests": amounts, "limits": amounts}
-        limits = {"limits": {"cpu": f"{limit}m"}} if limit else {}
-        return {"requests": {"cpu": f"{self.cpu}m"}, **limits}
+        gpus = {names.NATIVE_GPU: str(self.gpus)} if self.gpus else {}
+        memory = {"memory": str(self.memory)} if self.memory else {}
+        limits = {**({"cpu": f"{limit}m"} if limit else {}), **gpus}
+        requests = {"cpu": f"{self.cpu}m", **memory, **gpus}
+        return {"requests": requests, **({"limits": limits} if limits else {})}
 
 
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:

@@ -1,12 +1,16 @@
 """kube-scheduler and the kubelets of a model cluster: where pods run, and the CPU that they get."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kfext.model.pod import ReplicaKey
+from kfext.model.quantity import CPU, MEMORY, Resources
 from kfext.model.verdict import Verdict
+from kfext.names import NATIVE_GPU
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
+from kfext.sim.nodes import NodeSize
 from kfext.sim.objects import LiveJob, LivePod, Raw
 
 _LATE = 1.0
@@ -16,24 +20,24 @@ _RESIZES, _TRIES_AGAIN = 1.0, 10.0
 
 
 class Kubelets:
-    """Nodes with their millicores.
+    """The nodes.
 
-    `used`: the millicores that the bound pods of each node request, until the pods are gone.
+    `used`: what the bound pods of each node request, until the pods are gone.
     `busy`: the core-seconds that running pods used so far.
     `turn`: the pod with the lowest value is bound first. `choose`: returns the node that a pod is
         bound to, of the nodes with room, or None; by default, the emptiest. `lack`: returns why a
         kubelet does not resize a pod yet, or None; it tries again every 10 s.
     """
 
-    def __init__(self, api: ApiServer, clock: Clock, nodes: Mapping[str, int]) -> None:
+    def __init__(self, api: ApiServer, clock: Clock, nodes: Mapping[str, NodeSize]) -> None:
         self.nodes = dict(nodes)
-        self.used = dict.fromkeys(nodes, 0)
+        self.used: dict[str, Counter[str]] = {node: Counter() for node in nodes}
         self.busy = 0.0
         self.turn: Callable[[LivePod], float] = lambda live: live.number
         self.choose: Callable[[LivePod, Sequence[str]], str | None] = self._emptiest
         self.lack: Callable[[LivePod], Verdict | None] = self._lack
         self._running: dict[str, dict[str, LivePod]] = {node: {} for node in nodes}
-        self._held: dict[str, tuple[str, int]] = {}
+        self._held: dict[str, tuple[str, Resources]] = {}
         self._pending: dict[str, LivePod] = {}
         self._scheduled = False
         self._cores_of: dict[str, float] = {}
@@ -83,13 +87,13 @@ class Kubelets:
 
     def _hold(self, live: LivePod, node: str) -> None:
         """Count what a pod requests on a node."""
-        self._held[live.pod.uid] = node, live.cpu
-        self.used[node] += live.cpu
+        self._held[live.pod.uid] = node, live.pod.requests
+        self.used[node].update(live.pod.requests)
 
     def _free(self, live: LivePod) -> None:
         if held := self._held.pop(live.pod.uid, None):
-            node, cpu = held
-            self.used[node] -= cpu
+            node, requests = held
+            self.used[node].subtract(requests)
             self._schedule()
 
     def _schedule(self) -> None:
@@ -100,7 +104,8 @@ class Kubelets:
     def _bind(self) -> None:
         self._scheduled = False
         for live in sorted(self._pending.values(), key=self.turn):
-            node = self.choose(live, [node for node in self.nodes if self._fits(live, node)])
+            may = [live.pod.pinned_to] if live.pod.pinned_to else self.nodes
+            node = self.choose(live, [node for node in may if self._fits(live, node)])
             if node is None:
                 self._cannot_bind(live)
                 continue
@@ -110,11 +115,14 @@ class Kubelets:
             self._clock.after(live.job.spec.starts, partial(self._start, live))
 
     def _emptiest(self, _live: LivePod, fits: Sequence[str]) -> str | None:
-        return max(fits, key=lambda name: self.nodes[name] - self.used[name], default=None)
+        return max(fits, key=lambda name: self.nodes[name].cpu - self.used[name][CPU], default=None)
 
     def _fits(self, live: LivePod, node: str) -> bool:
-        here = live.pod.pinned_to in {None, node}
-        return here and self.used[node] + live.cpu <= self.nodes[node]
+        size, used = self.nodes[node], self.used[node]
+        if live.job.spec.gpu_type not in {"", size.gpu_type}:
+            return False
+        has = ((CPU, size.cpu), (MEMORY, size.memory), (NATIVE_GPU, size.gpus))
+        return all(used[name] + live.pod.requests.get(name, 0) <= amount for name, amount in has)
 
     def _cannot_bind(self, live: LivePod) -> None:
         if not live.pod.unschedulable:
@@ -149,7 +157,8 @@ class Kubelets:
         """Return that the node of a pod has no room for what its spec requests, or None."""
         node = live.pod.node_name
         _, held = self._held[live.pod.uid]
-        if live.cpu <= max(held, self.nodes[node] - self.used[node] + held):
+        spare = self.nodes[node].cpu - self.used[node][CPU]
+        if live.cpu <= max(held[CPU], spare + held[CPU]):
             return None
         return Verdict("Deferred", "Node didn't have enough resource: cpu")
 
@@ -172,7 +181,7 @@ class Kubelets:
         if all(at_most == pod.cpu == uses_of(pod) for pod, at_most in zip(here, most, strict=True)):
             self._used_on[node] = float(sum(most))
             return
-        cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node])
+        cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node].cpu)
         self._used_on[node] = sum(cores)
         self._cores_of |= {pod.pod.uid: part for pod, part in zip(here, cores, strict=True)}
         for job in {pod.job.uid: pod.job for pod in here}.values():

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.model.job import TrainingJob
-from kfext.model.node import Node, parse_node
 from kfext.model.pod import Pod, PodDemand, ReplicaKey
 from kfext.model.quantity import CPU
 from kfext.sim.jobs import JobSpec
@@ -68,15 +67,6 @@ class LiveJob:
         if self.job.kind.rendered:
             return self.job.training_pods
         return sum(group.replicas for group in self.job.groups if group.type == "Worker")
-
-
-def node(name: str, *, cpu: int) -> Node:
-    """Return a node of so many millicores with ample memory and disk, for any number of pods."""
-    ample = {"memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "100000"}
-    allocatable = {CPU: f"{cpu}m", **ample}
-    labels = {"name": name, "kubernetes.io/hostname": name}
-    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels}
-    return parse_node({"metadata": metadata, "status": {"allocatable": allocatable}})
 
 
 def copied(raw: Raw) -> Raw:

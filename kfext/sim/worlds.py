@@ -12,6 +12,7 @@ from random import Random
 from kfext.sim.cluster import World
 from kfext.sim.gpus import gpus
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style, random_job
+from kfext.sim.nodes import NodeSize
 
 _NODES, _PER_NODE = 4, 4
 """Nodes of a world, and slots of a node."""
@@ -30,12 +31,15 @@ _START_SECONDS = 15.0
 def random_world(seed: int) -> World:
     """Draw a small cluster with more work than room, and time to rest at the end."""
     random = Random(seed)
-    nodes = {f"node-{i}": random.choice([2000, 4000, 4000]) for i in range(random.randint(2, 4))}
+    nodes = {
+        f"node-{number}": NodeSize(random.choice([2000, 4000, 4000]))
+        for number in range(random.randint(2, 4))
+    }
     jobs: list[JobSpec] = []
     at, number = 5.0, random.randint(3, 8)
     while len(jobs) < number:
         job = random_job(random, len(jobs), arrives=at)
-        if job.pods <= sum(size // job.cpu for size in nodes.values()):
+        if job.pods <= sum(size.cpu // job.cpu for size in nodes.values()):
             jobs.append(job)
             at += random.choice([0, 1, 10, 30, 60, 120])
     return World(nodes, tuple(jobs))
@@ -46,7 +50,7 @@ def stream(seed: int) -> World:
     random = Random(seed)
     jobs = random.sample(STREAM, len(STREAM))
     times = [0.0, *sorted(random.uniform(0, 300) for _ in jobs[1:])]
-    nodes = {f"node-{number}": 2000 for number in range(4)}
+    nodes = {f"node-{number}": NodeSize(2000) for number in range(4)}
     return World(nodes, tuple(map(arriving, jobs, times)))
 
 
@@ -143,7 +147,7 @@ def shared_node(seed: int, jobs: int) -> World:
     come = drawn if seed else _MEASURED[jobs]
     specs = [thread(f"job-{number}", takes) for number, (_, takes) in enumerate(come)]
     arrivals = [float(at) for at, _ in come]
-    return World({"node-0": 1000}, tuple(map(arriving, specs, arrivals)))
+    return World({"node-0": NodeSize(1000)}, tuple(map(arriving, specs, arrivals)))
 
 
 def thread(name: str, takes: float) -> JobSpec:
@@ -201,7 +205,7 @@ def spread_over(
     """Return the jobs with times of arrival such that they are `load` of the slots' work."""
     held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
     times = sorted(random.uniform(0, held / (nodes * per_node * load)) for _ in specs)
-    sizes = {f"node-{number}": 1000 * per_node for number in range(nodes)}
+    sizes = {f"node-{number}": NodeSize(1000 * per_node) for number in range(nodes)}
     return World(sizes, tuple(map(arriving, specs, times)))
 
 

@@ -50,7 +50,7 @@ class Carrier:
         now = self._cluster.clock.now
         if not self._passes.due(self._cluster.api.version, now=now):
             return
-        free: Free = {node: (cpu, 0) for node, cpu in self._cluster.kubelets.nodes.items()}
+        free: Free = {node: (size.cpu, 0) for node, size in self._cluster.kubelets.nodes.items()}
         for uid, job in self._running.items():
             for pod, nodes in ((job.server, self._servers[uid]), (job.worker, self._workers[uid])):
                 for node in nodes:

@@ -9,6 +9,7 @@ from random import Random
 
 from kfext.sim.cluster import World
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
+from kfext.sim.nodes import NodeSize
 from kfext.sim.worlds import WORLDS as SHIPPED
 from kfext.sim.worlds import Draw, arriving, cluster, lognormal, spread_over, thread
 
@@ -61,16 +62,20 @@ def spread(seed: int, *, load: float, speed: float) -> World:
     return spread_over(specs, random, load=load, nodes=8, per_node=8)
 
 
-def threads(seed: int, *, jobs: int, within: float) -> World:
-    """Return jobs that come within so many seconds; their losses converge early or late."""
+def threads(seed: int, *, jobs: int, within: float, shows_end: bool = True) -> World:
+    """Return jobs that come within so many seconds; their losses converge early or late.
+
+    `shows_end`: whether their logs name the number of steps.
+    """
     random = Random(seed)
     specs = []
     for number in range(jobs):
         drawn = lognormal(random, _THREAD_MEAN, cv=_THREAD_CV)
         spec = thread(f"job-{number}", min(max(drawn, _THREAD_SHORTEST), _THREAD_LONGEST))
-        specs.append(replace(spec, halves=spec.steps * random.uniform(0.05, 0.4)))
+        halves = spec.steps * random.uniform(0.05, 0.4)
+        specs.append(replace(spec, halves=halves, shows_end=shows_end))
     times = sorted(random.uniform(0, within) for _ in specs)
-    nodes = {f"node-{number}": 1000 for number in range(4)}
+    nodes = {f"node-{number}": NodeSize(1000) for number in range(4)}
     return World(nodes, tuple(map(arriving, specs, times)))
 
 
@@ -78,8 +83,9 @@ DRAGONS: dict[str, Draw] = {f"dragon-{load}": partial(server_jobs, load=load) fo
 THREADS: dict[str, Draw] = {
     "threads-50": partial(threads, jobs=50, within=1500.0),
     "threads-20": partial(threads, jobs=20, within=300.0),
+    "threads-20-blind": partial(threads, jobs=20, within=300.0, shows_end=False),
 }
-"""SpeCon's 50 jobs at a load of 0.8, and FlowCon 2's 20 jobs."""
+"""SpeCon's 50 jobs at a load of 0.8, and FlowCon 2's 20 jobs: also without their totals."""
 WORLDS: dict[str, Draw] = {
     **SHIPPED,
     **DRAGONS,

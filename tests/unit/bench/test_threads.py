@@ -8,22 +8,23 @@ import pytest
 
 from e2e.bench.model.flowcon import FlowCon, FlowCon2
 from e2e.bench.model.mapped import Mapped
-from e2e.bench.model.measure import THREAD_ARMS
+from e2e.bench.model.measure import ARMS, arms_of
 from e2e.bench.model.specon import SpeCon
 from e2e.bench.model.worlds import threads
 from kfext.sim.cluster import Cluster, World
+from kfext.sim.nodes import NodeSize
 from kfext.sim.worlds import thread
 
-NODES = {"node-0": 1000, "node-1": 1000}
+NODES = {"node-0": NodeSize(1000), "node-1": NodeSize(1000)}
 FAST = replace(thread("fast", 200), halves=2000.0)
 """Its loss falls to the end."""
 FLAT = replace(thread("flat", 400), halves=20.0)
 """Its loss has converged after a tenth of its work."""
 
 
-@pytest.mark.parametrize("arm", THREAD_ARMS)
+@pytest.mark.parametrize("arm", arms_of("threads-20-blind"))
 def test_each_arm_ends_all_jobs(arm: str) -> None:
-    cluster = THREAD_ARMS[arm](threads(1, jobs=20, within=300.0), 1).run()
+    cluster = ARMS[arm](threads(1, jobs=20, within=300.0), 1).run()
     assert cluster.over
     assert not cluster.operator.failed
 

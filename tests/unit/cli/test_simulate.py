@@ -12,7 +12,9 @@ from click.testing import CliRunner
 from kfext.cli.simulate import simulate
 from kfext.errors import UserError
 from kfext.sim.compare import Row
+from kfext.sim.trace import Trace, trace_of
 from kfext.sim.worlds import WORLDS
+from tests.builders import job, moment, node
 from tests.contract.manifests import REPOSITORY
 from tests.contract.tables import quoted, table
 
@@ -57,7 +59,7 @@ def test_the_example_of_the_manual_runs_and_has_the_columns_of_the_manual() -> N
     given = (str(example), "--nodes", "2x4000m,1x8000m", "--arms", "kfext", "--seeds", "1")
     assert run(*given).splitlines()[-1].split()[-1] == "0/1"
     documented = {
-        name for row in table("docs/settings.md", "column") for name in quoted(row["column"])
+        name for row in table("docs/simulate.md", "column") for name in quoted(row["column"])
     }
     assert {*example.read_text().splitlines()[0].split(",")} == documented
 
@@ -72,7 +74,7 @@ def test_an_arm_that_never_ends_shows_no_figures(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("name,workers,seconds\n" + "".join(f"job-{at},4,300\n" for at in range(6)))
     given = (str(path), "--nodes", "1x6000m", "--arms", "plain", "--seeds", "1")
-    assert run(*given).splitlines()[-1].split() == ["plain", *["-"] * 9, "1/1"]
+    assert run(*given).splitlines()[-1].split() == ["plain", *["-"] * 10, "1/1"]
 
 
 def test_a_training_policy_of_a_file_is_an_arm(jobs: str, tmp_path: Path) -> None:
@@ -172,6 +174,49 @@ def test_two_policies_of_one_name_are_refused(jobs: str, tmp_path: Path) -> None
 
 def test_a_large_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
-    path.write_bytes(b"a" * (2**20 + 1))
+    path.write_bytes(b"a" * (16 * 2**20 + 1))
     with pytest.raises(UserError, match="is larger than"):
         CliRunner().invoke(simulate, [str(path)], catch_exceptions=False)
+
+
+def served(monkeypatch: pytest.MonkeyPatch, *jobs: Any) -> None:
+    """Have the command read these jobs, and a node of four cores."""
+
+    async def read_trace(_cluster: object) -> Trace:
+        return trace_of(jobs, [node("a", cpu="4")])
+
+    monkeypatch.setattr("kfext.cli.simulate._read_trace", read_trace)
+
+
+def ended(number: int) -> Any:
+    made = job(name=f"train-{number}", uid=f"uid-{number}").created(100.0 * number)
+    made.raw["status"] = {"startTime": moment(100.0 * number + 10)}
+    return made.worker(2, cpu="1").condition("Succeeded", since=100.0 * number + 70).build()
+
+
+def test_the_jobs_of_a_cluster_are_simulated_and_saved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served(monkeypatch, ended(1), ended(2), job(name="other", uid="uid-other").worker(1).build())
+    saved = tmp_path / "jobs.csv"
+    given = ["--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1"]
+    result = CliRunner().invoke(simulate, given, catch_exceptions=False)
+    assert (
+        "jobs: 2 that have ended, 0 of their series; 1 of unknown length left out" in result.stderr
+    )
+    again = run(str(saved), "--nodes", "1x4000m", "--arms", "kfext", "--seeds", "1")
+    assert result.stdout == again
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "give SCENARIO or --from-cluster"),
+        (("small", "--from-cluster"), "give SCENARIO or --from-cluster"),
+        (("small", "--save", "jobs.csv"), "--save is for --from-cluster"),
+    ],
+)
+def test_jobs_come_from_one_place(given: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(simulate, given)
+    assert result.exit_code == 2
+    assert said in result.stderr

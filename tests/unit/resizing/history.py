@@ -13,6 +13,7 @@ from kfext.core.lifecycle.steps import Resize
 from kfext.errors import ApiError, Conflict, Forbidden
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
+from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
 from kfext.state.running.cpu.contest import LEAST_REQUEST
@@ -170,7 +171,7 @@ class CpuHistory(CpuBed):
 
     def _check(self) -> None:
         self._check_written()
-        self.most_used = max(self.most_used, self.kubelets.used["a"])
+        self.most_used = max(self.most_used, self.kubelets.used["a"][CPU])
         assert self.most_used <= self.size, "no request is raised beyond what is free"
         for name in filter(self.running, self.present):
             if self.pod(name).pod.resize_problem:

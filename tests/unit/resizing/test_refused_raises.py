@@ -8,6 +8,7 @@ from kfext import names
 from kfext.core.lifecycle.steps import Resize
 from kfext.errors import Forbidden
 from kfext.model.pod import ReplicaKey
+from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from tests.builders import job, pod
 from tests.unit.resizing.bed import CpuBed
@@ -46,9 +47,9 @@ def test_a_job_of_unknown_use_gets_its_own_cpu_back_once(unmeasured: tuple[str, 
 
 def test_a_raise_takes_no_more_than_a_new_pod_has_left() -> None:
     bed = full_bed()
-    while bed.kubelets.used["a"] > 1300:
+    while bed.kubelets.used["a"][CPU] > 1300:
         bed.after(1)
-    bed.kubelets.used["a"] += 100
+    bed.kubelets.used["a"][CPU] += 100
     other = job(name="other", uid="other").worker(1, cpu="100m").build()
     foreign = pod(other, "worker", 0, bound="a", phase="Running", uid="foreign")
     bed.planner.cluster.observe_pod(None, foreign)

@@ -7,6 +7,7 @@ import pytest
 from kfext import names
 from kfext.core.lifecycle.steps import SaveState, Suspend
 from kfext.sim.jobs import Pace
+from kfext.sim.nodes import NodeSize
 from tests.builders import node
 from tests.unit.scaling.test_faults import followed, until_changed
 from tests.unit.sim.bed import ANEW, GANG, LONG, WITHOUT, Bed, scaled_bed, sizes
@@ -106,7 +107,7 @@ def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
     assert not any(isinstance(write.step, Suspend) for write in of.driver.written)
     assert [live.pod.node_name for live in of.job().pods.values()].count("a") == 4
     of.planner.cluster.observe_node(node("a", cpu="4"), node("a", cpu="6"))
-    of.kubelets.nodes["a"] = 6000
+    of.kubelets.nodes["a"] = NodeSize(6000)
     of.at(of.clock.now + 60)
     assert [live.pod.phase for live in of.job().pods.values()].count("Running") == 6
 

@@ -12,7 +12,8 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.names import CHECKPOINT_REQUEST
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
-from kfext.sim.objects import LiveJob, node
+from kfext.sim.nodes import NodeSize, node
+from kfext.sim.objects import LiveJob
 from kfext.state.planner.planner import Planner
 from tests.unit.sim.faults import inject
 
@@ -44,7 +45,8 @@ class Bed(Cluster):
         late_writes: bool = True,
         **nodes: int,
     ) -> None:
-        world = World(nodes or {"a": 8000}, jobs)
+        sizes = {name: NodeSize(cpu) for name, cpu in (nodes or {"a": 8000}).items()}
+        world = World(sizes, jobs)
         super().__init__(world, 0, policy=policy, late_writes=late_writes)
         self.faults = inject(self, restart=self.restart)
 
@@ -72,7 +74,7 @@ class Bed(Cluster):
 
     def lose(self, name: str) -> None:
         """Lose a node and its pods."""
-        self.planner.cluster.observe_node(node(name, cpu=self.world.nodes[name]), None)
+        self.planner.cluster.observe_node(node(name, self.world.nodes[name]), None)
         self.faults.closed.add(name)
         pods = [live for job in self.jobs for live in job.pods.values()]
         for live in [live for live in pods if live.pod.node_name == name]:
@@ -81,7 +83,7 @@ class Bed(Cluster):
 
     def regain(self, name: str) -> None:
         """Bring a lost node back, without pods."""
-        self.planner.cluster.observe_node(None, node(name, cpu=self.world.nodes[name]))
+        self.planner.cluster.observe_node(None, node(name, self.world.nodes[name]))
         self.faults.closed.discard(name)
 
     def restart(self) -> None:

@@ -79,7 +79,7 @@ class ChangeRules:
         ):
             yield f"grew without {IDLE:g} s in which nothing started or changed"
         if number.workers > live.spec.workers:
-            total = sum(self._cluster.world.nodes.values())
+            total = sum(size.cpu for size in self._cluster.world.nodes.values())
             requested = live.job.pods * live.spec.cpu + sum(
                 self._least(name, number.at) for name in self._requested if name != live.spec.name
             )

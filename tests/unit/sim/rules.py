@@ -9,6 +9,7 @@ from kfext.model.cpu_state import PodCpu
 from kfext.model.job_state import state_of
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.policy import Mode
+from kfext.model.quantity import CPU
 from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
 from kfext.state.running.cpu.resize import RESIZE
@@ -212,8 +213,8 @@ class Rules:
             self._say(live, f"started at {at:g} s in the room that was made for {head}")
         kubelets = self.cluster.kubelets
         for node, size in kubelets.nodes.items():
-            if kubelets.used[node] > size:
-                self.broken.append(f"{self._at} {node} has {kubelets.used[node]}m of {size}m")
+            if (used := kubelets.used[node][CPU]) > size.cpu:
+                self.broken.append(f"{self._at} {node} has {used}m of {size.cpu}m")
         for live in self.cluster.jobs:
             spec = live.spec
             lost = live.training.lost_all * spec.pace.seconds(spec.workers + spec.leaders)

@@ -7,7 +7,8 @@ import pytest
 
 from kfext.sim.arms import ARMS, GANG, KFEXT, PLAIN
 from kfext.sim.cluster import Ended, World
-from kfext.sim.compare import Run, compare, quantile, row, run
+from kfext.sim.compare import PARTS, Run, compare, quantile, row, run, run_of
+from kfext.sim.nodes import NodeSize
 from kfext.sim.worlds import WORLDS
 from tests.unit.sim.bed import DYNAMIC, MASTER, SERVERS
 from tests.unit.sim.bed import GANG as WAITS
@@ -28,6 +29,8 @@ def test_figures_of_an_arm() -> None:
     assert (found.seeds, found.unended) == (2, 0)
     assert found.mean == 160
     assert found.against == pytest.approx(160 / 125 - 1)
+    assert found.by_seed == pytest.approx((220 / 150 + 1) / 2 - 1)
+    assert (found.low, found.high) == pytest.approx((0.0, 220 / 150 - 1))
     assert found.stretch == pytest.approx(1.6)
     assert found.stretch_p99 == 3.3
     assert (found.late, found.worst) == (0.25, 1.65)  # 110 / 100 is not later by over 10 %
@@ -52,7 +55,7 @@ def test_a_seed_that_cannot_be_compared_is_counted_and_left_out(
     assert math.isnan(alone.late)
 
 
-WORLD = World({"a": 4000}, (DYNAMIC, WAITS))
+WORLD = World({"a": NodeSize(4000)}, (DYNAMIC, WAITS))
 
 
 def test_a_change_of_size_counts_once_the_job_has_begun() -> None:
@@ -63,12 +66,17 @@ def test_a_change_of_size_counts_once_the_job_has_begun() -> None:
 
 
 def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
-    world = World({"a": 3000}, (SERVERS, replace(SERVERS, name="other")))
-    arms = {name: ARMS[name] for name in (GANG, PLAIN)}
-    rows = compare(lambda _seed: world, arms, range(4), against=GANG)
+    world = World({"a": NodeSize(3000)}, (SERVERS, replace(SERVERS, name="other")))
+    rows = compare((GANG, PLAIN), range(4), run_of(ARMS, lambda _seed: world))
     assert [row.arm for row in rows] == [GANG, PLAIN]
     assert rows[0].against == pytest.approx(0, abs=0.02)
     assert rows[0].unended == 0
+
+
+def test_what_is_done_of_a_run_is_told_part_by_part() -> None:
+    told: list[int] = []
+    run(ARMS[GANG], WORLD, luck=0, on_parts=told.append)
+    assert told == [PARTS // 2, PARTS // 2]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_a_quantile_is_the_smallest_value_that_is_not_below_a_part_of_all(
 
 LARGE = replace(MASTER, workers=3, steps=400)
 """Four pods that train as a whole; two such jobs do not fit six slots."""
-TWICE = World({"a": 6000}, (LARGE, replace(LARGE, name="other")))
+TWICE = World({"a": NodeSize(6000)}, (LARGE, replace(LARGE, name="other")))
 
 
 def test_on_plain_kubernetes_luck_decides_whether_two_jobs_start_by_halves_and_never_end() -> None:

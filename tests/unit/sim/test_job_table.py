@@ -3,9 +3,11 @@
 import pytest
 
 from kfext.errors import UserError
+from kfext.sim.arms import ARMS
 from kfext.sim.cluster import World
 from kfext.sim.job_table import MOST_JOBS, read_world
 from kfext.sim.jobs import Saving, Style
+from kfext.sim.nodes import MIB, NodeSize
 
 HEAD = "name,arrives,kind,workers,servers,min,max,cpu,seconds"
 
@@ -22,7 +24,7 @@ def test_a_job_of_each_style() -> None:
         "static,90,TFJob,2,1,,,,120",
         nodes="1x4000m, 2x2000m",
     )
-    assert list(world.nodes.values()) == [4000, 2000, 2000]
+    assert list(world.nodes.values()) == [NodeSize(4000), NodeSize(2000), NodeSize(2000)]
     jobs = {job.name: job for job in world.jobs}
     assert [*jobs] == ["servers", "rigid", "wide", "static"]
     assert {name: job.style for name, job in jobs.items()} == {
@@ -54,7 +56,7 @@ def test_few_columns_are_enough() -> None:
 
 WRONG = {
     "a column": ("name,workers,second", [], "no column seconds"),
-    "another column": (f"{HEAD},gpus", [], "an unknown column 'gpus'; the columns are name"),
+    "another column": (f"{HEAD},cards", [], "an unknown column 'cards'; the columns are name"),
     "what is not CSV": (HEAD, ["a" * 140_000], "jobs.csv, line 1 is not CSV: field larger"),
     "what is not CSV in the head": (f"{HEAD},{'a' * 140_000}", [], "line 0 is not CSV: field"),
     "a column twice": ("name,workers,workers,seconds", ["a,2,4,60"], "two columns 'workers'"),
@@ -84,6 +86,13 @@ WRONG = {
         ["a,0,,9,,,,,60"],
         "9 pods of 1000m, and the nodes hold 8: give",
     ),
+    "a GPU type": (f"{HEAD},gpu_type", ["a,0,,1,,,,,60,T 4"], "gpu_type 'T 4' is not the value"),
+    "a program": (f"{HEAD},program", ["a,0,,1,,,,,60,A"], "program 'A' is not a name"),
+    "GPUs that no node has": (
+        f"{HEAD},gpus",
+        ["a,0,,1,,,,,60,1"],
+        "a has 1 pods of 1000m/1xgpu, and the nodes hold 0: give more nodes, e.g. --nodes 1x1000m",
+    ),
 }
 
 
@@ -94,14 +103,45 @@ def test_what_is_wrong_is_said(head: str, lines: list[str], said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("nodes", ["", "4", "4x4000", "0x4000m", "4x4000m,", "999x1m,999x1m"])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        *("", "4", "4x4000", "0x4000m", "4x4000m,", "1999x1m,2x1m"),
+        *("1x1m/4", "1x1m/T4", "1x1m/8xT 4", "1x1m/8xT4/64Gi"),
+    ],
+)
 def test_nodes_are_numbers_of_a_size(nodes: str) -> None:
-    with pytest.raises(UserError, match="4x4000m or 4x4000m,2x8000m"):
+    with pytest.raises(UserError, match="4x4000m or 4x4000m,2x64000m/512Gi/8xV100"):
         read("a,0,,1,,,,50,60", nodes=nodes)
 
 
 def test_there_is_a_bound_on_jobs() -> None:
     lines = [f"job-{number},0,,1,,,,50,60" for number in range(MOST_JOBS + 1)]
     assert len(read(*lines[:-1]).jobs) == MOST_JOBS
-    with pytest.raises(UserError, match="1,000 jobs at most"):
+    with pytest.raises(UserError, match="20,000 jobs at most"):
         read(*lines)
+
+
+def test_jobs_with_gpus_and_memory_on_unlike_nodes() -> None:
+    (job, _) = read(
+        "a,0,,2,,,,4000,60,8192,4,T4",
+        "b,0,,1,,,,1000,60,,,",
+        head=f"{HEAD},memory,gpus,gpu_type",
+        nodes="1x8000m/64Gi/8xT4,1x8000m/32Gi/8xV100",
+    ).jobs
+    assert (job.memory, job.gpus, job.gpu_type) == (8192 * MIB, 4, "T4")
+
+
+def test_pods_are_bound_where_their_memory_and_gpus_are_free() -> None:
+    world = read(
+        *("first,0,,2,,,,1000,300,,2,T4", "second,1,,1,,,,1000,300,,2,T4"),
+        "large,2,,1,,,,1000,300,20480,,",
+        head=f"{HEAD},memory,gpus,gpu_type",
+        nodes="1x8000m/16Gi/4xT4,1x8000m/32Gi/8xV100",
+    )
+    cluster = ARMS["gang"](world, 0).at(60)
+    nodes = {
+        live.spec.name: [pod.pod.node_name for pod in live.pods.values()] for live in cluster.jobs
+    }
+    assert nodes == {"first": ["node-0", "node-0"], "second": [], "large": ["node-1"]}
+    assert ARMS["kfext"](world, 0).run().over

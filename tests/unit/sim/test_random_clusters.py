@@ -9,7 +9,7 @@ import pytest
 
 from kfext.sim.arms import ARMS, GANG, KFEXT
 from kfext.sim.cluster import Cluster
-from kfext.sim.compare import compare
+from kfext.sim.compare import compare, run_of
 from kfext.sim.worlds import random_world
 from tests.unit.sim.bed import WITHOUT
 from tests.unit.sim.report import SEEDS, looks, report
@@ -34,8 +34,8 @@ def test_the_rules_hold_in_random_clusters(block: int) -> None:
 @pytest.mark.parametrize("block", range(_BLOCKS))
 def test_jobs_end_sooner_than_without_the_companion_and_few_end_later(block: int) -> None:
     first = block * _WORLDS
-    arms = {KFEXT: ARMS[KFEXT]}
-    (found,) = compare(random_world, arms, range(first, first + _WORLDS), against=GANG)
+    runs = run_of(ARMS, random_world)
+    (found,) = compare([KFEXT], range(first, first + _WORLDS), runs, against=GANG)
     assert found.unended == 0
     assert found.against < 0
     assert found.late < _LATE

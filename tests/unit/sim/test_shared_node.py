@@ -4,15 +4,15 @@ import pytest
 
 from kfext.core.lifecycle.steps import Resize
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
-from kfext.sim.arms import ARMS, GANG
+from kfext.sim.arms import ARMS
 from kfext.sim.cluster import Cluster
-from kfext.sim.compare import compare
+from kfext.sim.compare import compare, run_of
 from kfext.sim.driver import Written
 from kfext.sim.worlds import WORLDS
 from tests.unit.sim.rules import Rules
 
 OFF = TrainingPolicy("off", companion={"resize": PolicyChoice(Mode.OFF)})
-ONLY_RESIZE = {"resize": ARMS["only-resize"]}
+ONLY_RESIZE = "only-resize"
 
 
 @pytest.mark.parametrize(("world", "sooner"), [("node-3", 0.10), ("node-10", 0.27)])
@@ -21,7 +21,7 @@ def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> N
 
     Lengths are known some seconds late, and the favourite changes with the looks of the companion.
     """
-    (found,) = compare(WORLDS[world], ONLY_RESIZE, range(5), against=GANG)
+    (found,) = compare([ONLY_RESIZE], range(5), run_of(ARMS, WORLDS[world]))
     assert found.unended == 0
     assert found.against < -sooner
     assert found.worst < 1.02

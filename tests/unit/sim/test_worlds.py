@@ -19,7 +19,7 @@ def test_each_job_fits_the_empty_nodes(name: str) -> None:
     for seed in range(20):
         world = WORLDS[name](seed)
         for job in world.jobs:
-            assert job.pods <= sum(size // job.cpu for size in world.nodes.values())
+            assert job.pods <= sum(size.cpu // job.cpu for size in world.nodes.values())
 
 
 @pytest.mark.parametrize("name", [name for name in LOADS if not name.startswith("gpu")])
@@ -28,7 +28,7 @@ def test_the_work_that_comes_is_the_load_of_the_name(name: str) -> None:
     for seed in range(30):
         world = WORLDS[name](seed)
         work = sum(job.alone * job.pods for job in world.jobs)
-        slots = sum(world.nodes.values()) / 1000
+        slots = sum(size.cpu for size in world.nodes.values()) / 1000
         loads.append(work / (slots * world.jobs[-1].arrives))
     # The last job comes a little before the end of the time, and jobs differ in their start.
     assert sum(loads) / len(loads) == pytest.approx(LOADS[name], rel=0.06)

@@ -1,0 +1,129 @@
+"""A trace of the jobs of a real cluster: the CSV that `kfext simulate` reads, and its nodes.
+
+The length of a job is known once it has ended. A job that waits or runs counts with the median
+length of the ended jobs of its series; without ended jobs of its series its length is unknown, and
+it is left out.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from kfext.core.settings.table import parsed
+from kfext.errors import UserError
+from kfext.model.job import TrainingJob
+from kfext.model.node import Node
+from kfext.model.quantity import CPU, MEMORY
+from kfext.names import ELASTIC, NATIVE_GPU
+from kfext.sim.job_table import COLUMNS, LEAST_CPU
+from kfext.sim.jobs import PYTORCH, TENSORFLOW
+from kfext.sim.nodes import GPU_TYPE, MIB, NodeSize, written
+
+LEAST_KNOWN = 0.5
+"""A trace needs a known length of this part of the jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The jobs as a CSV, and the nodes as in --nodes.
+
+    `ended`: jobs that have ended. `likely`: jobs that have not, with a length of their series.
+    `unknown`: jobs of unknown length, which the trace does not have. `hours`: from the first job to
+        the last.
+    """
+
+    jobs: str
+    nodes: str
+    ended: int
+    likely: int
+    unknown: int
+    hours: float
+
+
+def trace_of(jobs: Sequence[TrainingJob], nodes: Iterable[Node]) -> Trace:
+    """Return the trace of a cluster. Raises UserError if too few lengths are known."""
+    lengths = {job.uid: length for job in jobs if (length := _took(job))}
+    series: dict[str, list[float]] = {}
+    for job in jobs:
+        if job.uid in lengths:
+            series.setdefault(job.series, []).append(lengths[job.uid])
+    likely = {
+        job.uid: median(series[job.series])
+        for job in jobs
+        if job.uid not in lengths and job.series in series and not job.finished
+    }
+    known = sorted(
+        (job for job in jobs if job.uid in lengths | likely), key=lambda job: job.created
+    )
+    unknown = len(jobs) - len(known)
+    if not known or len(known) < LEAST_KNOWN * len(jobs):
+        raise UserError(
+            f"the lengths of {len(known)} of {len(jobs)} jobs are known, and a trace needs half; "
+            "a length is known once a job of the series has ended and still exists"
+        )
+    return Trace(
+        jobs=_csv(known, lengths | likely),
+        nodes=_nodes(nodes),
+        ended=len(lengths),
+        likely=len(likely),
+        unknown=unknown,
+        hours=(known[-1].created - known[0].created) / 3600,
+    )
+
+
+def _took(job: TrainingJob) -> float | None:
+    """Return the seconds from the last start of an ended job to its end; None: unknown."""
+    ends = (job.conditions[type_] for type_ in ("Succeeded", "Failed") if job.has(type_))
+    ended = max((condition.since for condition in ends), default=0.0)
+    return ended - job.started if 0.0 < job.started < ended else None
+
+
+def _csv(jobs: Sequence[TrainingJob], lengths: Mapping[str, float]) -> str:
+    text = io.StringIO()
+    rows = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    rows.writeheader()
+    programs: dict[str, int] = {}
+    for number, job in enumerate(jobs):
+        program = programs.setdefault(job.series, len(programs))
+        row = _row(job, arrives=job.created - jobs[0].created, seconds=lengths[job.uid])
+        rows.writerow({"name": f"job-{number}", "program": f"program-{program}", **row})
+    return text.getvalue()
+
+
+def _row(job: TrainingJob, *, arrives: float, seconds: float) -> Mapping[str, object]:
+    """Return the cells of a job; each of its pods counts as the largest of them."""
+    servers = job.pods - job.training_pods
+    pods = [group.requests for group in job.groups if group.replicas]
+    most = {name: max(pod.get(name, 0) for pod in pods) for name in (CPU, MEMORY, NATIVE_GPU)}
+    (range_,) = parsed(ELASTIC, job.annotations.get(ELASTIC)) or (None,)
+    selected = {dict(group.constraints.node_selector).get(GPU_TYPE, "") for group in job.groups}
+    return {
+        "kind": TENSORFLOW if servers else PYTORCH,
+        "arrives": round(arrives),
+        "workers": job.training_pods,
+        "servers": servers or "",
+        "min": min(range_.minimum, job.training_pods) if range_ else "",
+        "max": max(range_.maximum, job.training_pods) if range_ else "",
+        "cpu": max(most[CPU], LEAST_CPU),
+        "memory": -(-most[MEMORY] // MIB) or "",
+        "gpus": most[NATIVE_GPU] or "",
+        "gpu_type": selected.pop() if len(selected) == 1 else "",
+        "seconds": max(1, round(seconds)),
+    }
+
+
+def _nodes(nodes: Iterable[Node]) -> str:
+    sizes = Counter(
+        NodeSize(
+            cpu=node.allocatable.get(CPU, 0),
+            memory=node.allocatable.get(MEMORY, 0),
+            gpus=node.allocatable.get(NATIVE_GPU, 0),
+            gpu_type=node.labels.get(GPU_TYPE, ""),
+        )
+        for node in nodes
+        if not node.unschedulable
+    )
+    return written(sizes)

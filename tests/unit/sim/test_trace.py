@@ -1,0 +1,86 @@
+"""The jobs and nodes of a real cluster become a trace that `kfext simulate` reads."""
+
+import csv
+
+import pytest
+
+from kfext import names
+from kfext.errors import UserError
+from kfext.model.job import TrainingJob
+from kfext.sim.job_table import read_world
+from kfext.sim.nodes import GPU_TYPE, MIB, NodeSize
+from kfext.sim.trace import trace_of
+from tests.builders import JobBuilder, job, moment, node
+
+_GIB = 1024 * MIB
+
+
+def made(number: int, *, created: float = 0.0, name: str = "train") -> JobBuilder:
+    """Return a job of two pods; jobs with the same name are of a series."""
+    of = job(name=f"{name}-{number}", uid=f"uid-{name}-{number}").created(created)
+    return of.master(cpu="2", memory="4Gi").worker(1, cpu="1", memory="8Gi", gpus=1)
+
+
+def ended(of: JobBuilder, *, started: float, at: float, how: str = "Succeeded") -> TrainingJob:
+    of.raw["status"] = {"startTime": moment(started)}
+    return of.condition(how, since=at).build()
+
+
+NODES = [
+    node("a", cpu="8", memory="64Gi", gpus=4, labels={GPU_TYPE: "T4"}),
+    node("b", cpu="8", memory="64Gi", gpus=4, labels={GPU_TYPE: "T4"}),
+    node("c", cpu="16", memory="128Gi"),
+    node("d", cordoned=True),
+]
+
+
+def test_a_trace_has_ended_jobs_and_others_of_their_series() -> None:
+    first = ended(made(1, created=1000), started=1100, at=1400)
+    failed = ended(made(2, created=1060), started=1100, at=1200, how="Failed")
+    waiting, other = made(3, created=4600).build(), made(1, created=1010, name="other").build()
+    trace = trace_of([waiting, failed, other, first], NODES)
+    assert (trace.ended, trace.likely, trace.unknown, trace.hours) == (2, 1, 1, 1.0)
+    world = read_world(trace.jobs, name="trace", nodes=trace.nodes)
+    assert [job.arrives for job in world.jobs] == [0, 60, 3600]
+    assert [row["seconds"] for row in csv.DictReader(trace.jobs.splitlines())] == [
+        "300",
+        "100",
+        "200",
+    ]
+    assert {job.trains for job in world.jobs} == {"program-0"}
+    assert [*world.nodes.values()] == [
+        *[NodeSize(8000, 64 * _GIB, 4, "T4")] * 2,
+        NodeSize(16_000, 128 * _GIB),
+    ]
+
+
+def test_each_pod_counts_as_the_largest_of_its_job() -> None:
+    trace = trace_of([ended(made(1), started=10, at=20)], NODES)
+    (spec,) = read_world(trace.jobs, name="trace", nodes=trace.nodes).jobs
+    assert (spec.pods, spec.cpu, spec.memory, spec.gpus) == (2, 2000, 8 * _GIB, 1)
+
+
+def test_an_elastic_job_keeps_its_range_and_its_present_size() -> None:
+    builder = job().created(0).worker(4, cpu="1").elastic().annotated(names.ELASTIC, "2-3")
+    trace = trace_of([ended(builder, started=10, at=20)], NODES)
+    (spec,) = read_world(trace.jobs, name="trace", nodes=trace.nodes).jobs
+    assert (spec.workers, spec.bounds) == (4, (2, 4))
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        pytest.param([], id="no jobs"),
+        pytest.param([made(1).build()], id="no ended job"),
+        pytest.param(
+            [
+                ended(made(1, name="one"), started=10, at=20),
+                *(made(number, name=f"other-{'ab'[number]}").build() for number in range(2)),
+            ],
+            id="less than half",
+        ),
+    ],
+)
+def test_a_trace_needs_the_lengths_of_half_of_the_jobs(jobs: list[TrainingJob]) -> None:
+    with pytest.raises(UserError, match=f"of {len(jobs)} jobs are known, and a trace needs half"):
+        trace_of(jobs, NODES)
