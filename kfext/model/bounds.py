@@ -96,13 +96,14 @@ def pods_excess(number: int) -> str:
 def own(annotations: object) -> dict[str, str]:
     """Return kfext's annotations among some; all others are dropped.
 
-    Values are cut to the length of a setting, except values that kfext writes itself. Of too many
-    annotations only the first are read, and the marks.
+    Of a value beyond LONGEST_SETTING one character more is kept, so that it is seen to be too long;
+    values that kfext writes itself are whole. Of too many annotations only the first are read, and
+    the marks.
     """
     written = mapping(annotations)
     ours = (key for key in written if isinstance(key, str) and key.startswith(_OURS))
     return {
-        key: value if key in {PLAN, STATE} else value[:LONGEST_SETTING]
+        key: value if key in {PLAN, STATE} else value[: LONGEST_SETTING + 1]
         for key in (*islice(ours, MOST_ANNOTATIONS + 1), *sorted(_MARKS & written.keys()))
         if isinstance(value := written[key], str)
     }

@@ -322,7 +322,10 @@ def parse_setting(key: str, written: str, *, place: str) -> Any:
 
     `place`: where it is written. Raises SettingError.
     """
-    row, written = TABLE[key], written.strip()
+    row = TABLE[key]
+    if len(written) > LONGEST_SETTING:
+        _refuse(written, place, f"at most {LONGEST_SETTING:,} characters", row.example)
+    written = written.strip()
     try:
         return row.parse(written)
     except ValueError as error:
@@ -343,7 +346,7 @@ def parsed(key: str, written: str | None) -> tuple[Any, ...]:
 
 def settings_of_pod(annotations: Mapping[str, str]) -> Settings:
     """Return the settings that admission wrote into the template of a pod; never raises."""
-    written = {key: annotations[key][:LONGEST_SETTING] for key in TO_PODS if key in annotations}
+    written = {key: annotations[key] for key in TO_PODS if key in annotations}
     known = ((field_of(key), value) for key, text in written.items() for value in parsed(key, text))
     return Settings(**dict(known))
 

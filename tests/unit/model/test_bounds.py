@@ -62,9 +62,9 @@ def test_what_is_too_long_is_not_read() -> None:
     assert parts([Unread([0] * 60), Unread([0] * 60)], most=10) > 10
 
 
-def test_only_annotations_of_kfext_are_kept_and_cut_to_the_length_of_a_setting() -> None:
+def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_a_setting() -> None:
     found = own({"mine": "1", names.METRICS: "x" * 5000, names.PLAN: "p" * 5000, 3: "4"})
-    assert found == {names.METRICS: "x" * LONGEST_SETTING, names.PLAN: "p" * 5000}
+    assert found == {names.METRICS: "x" * (LONGEST_SETTING + 1), names.PLAN: "p" * 5000}
 
 
 def test_of_too_many_annotations_only_those_are_kept_that_decide_whether_it_is_let_go() -> None:

@@ -85,6 +85,8 @@ REFUSED = {
     "a share in finer steps": (names.GPU_SHARE, "0.125"),
     "a budget of nothing": (names.GPU_LOSS_BUDGET, "0"),
     "a minimum of all": (names.GPU_MIN_SHARE, "1"),
+    "a value that is valid up to its 1,024th character": (names.ELASTIC, "2-8" + " " * 1100 + "or"),
+    "a valid value of more than 1,024 characters": (names.ELASTIC, "2-8" + " " * 1100),
 }
 
 
