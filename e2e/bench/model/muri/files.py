@@ -1,0 +1,54 @@
+"""Reading of CSV files that other people published: what is wrong is said with file and line."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kfext.errors import UserError
+
+
+class Line(NamedTuple):
+    """A line of a CSV; `place` is its number, and line 1 has the columns."""
+
+    path: Path
+    place: int
+    cells: dict[str, str]
+
+    @property
+    def where(self) -> str:
+        """The file and the line, in words."""
+        return f"{self.path}, line {self.place}"
+
+    def number(self, column: str, *, least: float = 0.0) -> float:
+        """Return the number in a column. Raises UserError."""
+        text = self.cells[column]
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < math.inf:
+            raise UserError(f"{self.where}: {column} {text!r} is not a number from {least:g} on")
+        return value
+
+
+def lines(path: Path, columns: Sequence[str]) -> Iterator[Line]:
+    """Yield the lines of a CSV that has at least these columns, without blank lines.
+
+    Raises UserError.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    lacks = [column for column in columns if column not in (rows.fieldnames or ())]
+    if lacks:
+        raise UserError(f"{path}, line 1 has no column {lacks[0]}; needed: {', '.join(columns)}")
+    for row in rows:
+        line = Line(path, rows.line_num, row)
+        if any(row[column] is None for column in columns):
+            raise UserError(f"{line.where} has fewer cells than line 1")
+        yield line

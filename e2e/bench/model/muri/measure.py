@@ -1,0 +1,81 @@
+"""V6: SRTF, SRSF and Tiresias-L on Philly's jobs, 8 nodes with 8 GPUs, against Muri's figures.
+
+Source: figures 9 and 10 of Zhao et al., SIGCOMM 2022, with the values of its repository
+(github.com/Rivendile/Muri, simulator/draw_fig9-10.py). The figures are of a model, so they depend
+on no machine.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from e2e.bench.model.muri.replay import Figures, Scheduler, figures, replay
+from e2e.bench.model.muri.shortest import srsf, srtf
+from e2e.bench.model.muri.tiresias import Tiresias
+from e2e.bench.model.muri.trace import Cluster, read_cluster, read_jobs
+from e2e.bench.report import Target, table
+from e2e.testbed.progress import say
+
+SCHEDULERS: dict[str, Callable[[Cluster], Scheduler]] = {
+    "SRTF": srtf,
+    "SRSF": srsf,
+    "Tiresias-L": Tiresias,
+}
+PUBLISHED = {
+    "trace1": {
+        "SRTF": Figures(1_370_603, 26_045_466, 16_647_148),
+        "SRSF": Figures(980_141, 26_065_759, 15_529_913),
+        "Tiresias-L": Figures(3_330_371, 23_556_410, 14_739_852),
+    },
+    "trace1_pr": {
+        "SRTF": Figures(2_303_544, 24_513_544, 19_871_388),
+        "SRSF": Figures(1_801_860, 24_272_530, 18_267_308),
+        "Tiresias-L": Figures(6_921_683, 21_990_478, 21_765_401),
+    },
+    "trace3": {
+        "SRTF": Figures(193_082, 8_174_135, 4_538_891),
+        "SRSF": Figures(185_022, 8_174_135, 4_189_699),
+        "Tiresias-L": Figures(347_213, 8_174_226, 4_983_397),
+    },
+    "trace3_pr": {
+        "SRTF": Figures(844_395, 7_261_796, 6_363_100),
+        "SRSF": Figures(798_058, 6_907_790, 6_228_161),
+        "Tiresias-L": Figures(2_213_110, 6_761_641, 6_739_569),
+    },
+    "trace4": {
+        "SRTF": Figures(581_983, 14_787_991, 7_768_533),
+        "SRSF": Figures(487_167, 14_887_909, 7_372_568),
+        "Tiresias-L": Figures(1_319_383, 13_073_839, 8_663_312),
+    },
+    "trace4_pr": {
+        "SRTF": Figures(1_430_856, 14_272_665, 9_443_500),
+        "SRSF": Figures(1_218_502, 14_426_755, 9_227_908),
+        "Tiresias-L": Figures(2_674_023, 12_584_604, 11_219_878),
+    },
+}
+"""Trace -> scheduler -> seconds, rounded. In a trace with _pr all jobs come at once."""
+TOLERANCE = Target("<=", 2.0, "%")
+_QUICK = ("trace3",)
+_TITLES = {"mean": "mean JCT", "makespan": "makespan", "p99": "99th percentile of the JCT"}
+_HEAD = ("trace", "scheduler", "published s", "kfext's model s", "difference", "tolerance")
+
+
+def measure(data: Path, *, quick: bool) -> str:
+    """Return a table for each figure of V6. `data`: the folder with muri/. Raises UserError."""
+    cluster = read_cluster(data / "muri" / "n8g8.csv")
+    rows: dict[str, list[tuple[str, ...]]] = {name: [] for name in Figures._fields}
+    for trace in _QUICK if quick else PUBLISHED:
+        say(f"  {trace}")
+        jobs = read_jobs(data / "muri" / f"{trace}.csv")
+        for scheduler, published in PUBLISHED[trace].items():
+            replayed = figures(replay(jobs, SCHEDULERS[scheduler](cluster)))
+            for name in Figures._fields:
+                cells = compared(getattr(published, name), getattr(replayed, name))
+                rows[name].append((trace, scheduler, *cells))
+    return "\n\n".join(table(f"V6, {_TITLES[name]}", _HEAD, rows[name]) for name in rows)
+
+
+def compared(published: float, replayed: float) -> tuple[str, ...]:
+    """Return the cells of a row: both figures, their difference, and whether it is small enough."""
+    percent = 100 * (replayed / published - 1)
+    judged = TOLERANCE.judge(abs(percent))
+    return f"{published:.0f}", f"{replayed:.0f}", f"{percent:+z.2f} %", judged
