@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -24,6 +25,7 @@ from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
 from e2e.bench.gpu_share.cards import CARDS
 from e2e.bench.model import measure as simulate
+from e2e.bench.model import tables
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
 from e2e.bench.rescale import run as rescale
@@ -31,6 +33,7 @@ from e2e.bench.stream import measure as stream
 from e2e.testbed import preflight
 from e2e.testbed.cluster import NotReadyError
 from e2e.testbed.progress import say, step
+from kfext.errors import UserError
 
 _PURE: dict[str, Callable[..., str]] = {
     "plan": plan.measure,
@@ -59,7 +62,7 @@ _LINK = "1gbit"
     type=click.Choice(
         [
             *("all", *_PURE, "cluster", "companion", "overhead", "rescale", "stream"),
-            *("network", "peers", "gpu-share"),
+            *("network", "peers", "gpu-share", "tables"),
             *_ON_A_CLUSTER,
             *("scale", *_SCALE),
         ]
@@ -107,10 +110,16 @@ _LINK = "1gbit"
 @click.option("--calibrate", is_flag=True, help="companion: only try what requests do on the node.")
 @click.option(
     "--part",
-    type=click.Choice([*companion.PARTS, *gpu_share.PARTS]),
+    type=click.Choice([*companion.PARTS, *gpu_share.PARTS, *tables.PARTS]),
     multiple=True,
     help=f"companion: the schedules to run ({', '.join(companion.PARTS)}); gpu-share: what to "
-    f"measure ({', '.join(gpu_share.DEFAULT_PARTS)}).",
+    f"measure ({', '.join(gpu_share.DEFAULT_PARTS)}); tables: the papers "
+    f"({', '.join(tables.PARTS)}).",
+)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="tables: the folder of the traces, with a folder for each paper.",
 )
 @click.option(
     "--card", type=click.Choice(list(CARDS)), default="cpu", help="gpu-share: cuda is a real GPU."
@@ -132,6 +141,7 @@ def main(
     compute: str,
     calibrate: bool,
     part: tuple[str, ...],
+    data: Path | None,
     card: str,
     anew: bool,
 ) -> None:
@@ -141,6 +151,11 @@ def main(
             measured = measure()
         print(f"{measured}\n", flush=True)
 
+    if what == "tables":
+        if data is None:
+            raise click.UsageError("tables needs --data, the folder of the traces")
+        chosen = [name for name in tables.PARTS if name in part] or [*tables.PARTS]
+        run("tables", partial(tables.measure, data, parts=chosen, quick=quick))
     for name in [name for name in _PURE if what in ("all", name)]:
         run(name, partial(_PURE[name], quick=quick))
     on_a_cluster = [name for name in _ON_A_CLUSTER if what in ("all", name)]
@@ -185,6 +200,6 @@ def main(
 if __name__ == "__main__":
     try:
         main()
-    except (FileExistsError, NotReadyError, preflight.Unavailable) as error:
+    except (FileExistsError, NotReadyError, UserError, preflight.Unavailable) as error:
         say(f"error: {error}")
         sys.exit(1)

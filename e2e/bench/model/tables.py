@@ -1,0 +1,18 @@
+"""Benchmark: published tables, reproduced from public traces to see that the models are sound.
+
+A part is a paper with its own traces, model and schedulers; each figure is published / here, with
+its tolerance. The traces are no part of this repository: docs/performance.md names their sources.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from e2e.bench.model.muri import measure as muri
+
+PARTS: dict[str, Callable[..., str]] = {"muri": muri.measure}
+"""By the folder of its traces, what measures a part."""
+
+
+def measure(data: Path, *, parts: Sequence[str], quick: bool) -> str:
+    """Return the tables of some parts. `data`: the folder of the traces. Raises UserError."""
+    return "\n\n".join(PARTS[part](data, quick=quick) for part in parts)
