@@ -81,7 +81,8 @@ def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
 def check_once(scene: Scene, trained: FakeTraining) -> None:
     """Check that the job gave workers once and got them back once, and saved its work each time."""
     assert scene.sizes() == [LEAST, FULL]
-    assert len(set(answers(trained.lines))) >= 2
+    # Once for each size. A successor counts from 1 again, because the pods are new.
+    assert len(answers(trained.lines)) >= 2
     assert "Failed" not in conditions(scene.space.job(TRAIN))
 
 
