@@ -98,7 +98,9 @@ class JobClass:
     pace: Pace
 
 
-def cluster(seed: int, *, load: float, cv: float = 1.0) -> World:
+def cluster(
+    seed: int, *, load: float, cv: float = 1.0, jobs: int = _JOBS, nodes: int = _NODES
+) -> World:
     """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
 
     `cv`: the coefficient of variation of the lengths of the classes.
@@ -114,7 +116,7 @@ def cluster(seed: int, *, load: float, cv: float = 1.0) -> World:
         return JobClass(bounded, random.choice(_SIZES), style, pace)
 
     classes = [draw() for _ in range(_CLASSES)]
-    chosen = [random.randrange(_CLASSES) for _ in range(_JOBS)]
+    chosen = [random.randrange(_CLASSES) for _ in range(jobs)]
     specs = [
         of_class(
             f"job-{number}",
@@ -123,7 +125,7 @@ def cluster(seed: int, *, load: float, cv: float = 1.0) -> World:
         )
         for number, kind in enumerate(chosen)
     ]
-    return spread_over(specs, random, load=load)
+    return spread_over(specs, random, load=load, nodes=nodes)
 
 
 _MEASURED = {

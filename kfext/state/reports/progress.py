@@ -112,6 +112,8 @@ class JobsProgress:
             if uid not in self._cluster.jobs:
                 continue
             read = self._read_of(uid)
+            if read is None and jobs[uid].job.finished and uid not in self._finished:
+                continue  # its last lines were read, or cannot be read any more
             if read is None:
                 pause = min(_LOOK_AGAIN, self._soon) if uid in started else _LOOK_AGAIN
                 self._alarms.set(uid, now + pause)
