@@ -77,6 +77,10 @@ class ReservationManager:
     def begin_tick(self, *, now: float) -> None:
         """Allow the searches of one tick, and expect the end of the wait by what is known now."""
         self._searches = 0
+        self._expect_end(now=now)
+
+    def _expect_end(self, *, now: float) -> None:
+        """Expect the end of the wait, and offer capacity to jobs that may backfill for longer."""
         kept = self.kept
         if kept is None:
             return
@@ -223,6 +227,7 @@ class ReservationManager:
             self.since = now
         self._holds.reserve(reservation)
         self._offered_until = -math.inf
+        self._expect_end(now=now)
         return True
 
     def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
