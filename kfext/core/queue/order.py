@@ -4,9 +4,11 @@ from kfext.model.job import TrainingJob
 
 QueueKey = tuple[int, float, str, str, str]
 """The sort key of a job's position: smaller comes first. No two jobs have the same."""
-PATIENCE = 4.0
+PATIENCE = 16.0
 """Jobs are ordered by created + PATIENCE x expected duration: so no job waits for younger jobs
 without end."""
+LONGEST_HEAD_START = 86_400.0
+"""No job comes after a job that was created so many seconds later, whatever their lengths."""
 
 
 def queue_key(job: TrainingJob, priority: int, length: float) -> QueueKey:
@@ -15,4 +17,5 @@ def queue_key(job: TrainingJob, priority: int, length: float) -> QueueKey:
     `length`: the seconds that it is expected to take; equal for all jobs, the older job goes first.
     Ties go by name, so that the order survives a restart.
     """
-    return (-priority, job.created + PATIENCE * length, job.namespace, job.name, job.kind.name)
+    head_start = min(PATIENCE * length, LONGEST_HEAD_START)
+    return (-priority, job.created + head_start, job.namespace, job.name, job.kind.name)

@@ -61,10 +61,11 @@ class DurationEstimates:
             self._usual[series] = median(length for _, length in last)
         return self._usual[series]
 
-    def usual(self, namespace: str) -> float:
+    def usual(self, namespace: str = "") -> float:
         """Return the usual length of a job of a namespace: the median of the ended jobs.
 
-        The jobs of the namespace count; without any, each other namespace counts once.
+        The jobs of the namespace count; without any, each other namespace counts once. Without a
+        namespace it is the usual length in the cluster.
         """
         if ended := self._lengths.get(namespace):
             return max(USUAL_SECONDS, _middle(ended))

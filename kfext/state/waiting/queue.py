@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kfext.core.elastic import scales, starts_anew
 from kfext.core.lifecycle.situation import QueueContext
-from kfext.core.queue.duration import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import QueueKey, queue_key
 from kfext.core.queue.priority import in_line, priority_class
@@ -108,7 +107,7 @@ class Queue:
         length = None
         if self._counts_length(tracked):
             length = self.durations.known(tracked.job) if remaining is None else remaining
-        length = USUAL_SECONDS if length is None else length
+        length = self.durations.usual() if length is None else length
         return queue_key(tracked.job, self.priority(tracked), length)
 
     def _counts_length(self, tracked: TrackedJob) -> bool:

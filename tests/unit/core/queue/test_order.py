@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.queue.order import PATIENCE, queue_key
+from kfext.core.queue.order import LONGEST_HEAD_START, PATIENCE, queue_key
 from tests.builders import JobBuilder, job
 
 OLD = job(name="z", uid="1").worker(1).created(10).build()
@@ -37,7 +37,10 @@ def test_priority_comes_before_age() -> None:
 
 LENGTHS: Mapping[str, tuple[float, float, float, bool]] = {
     "a short job goes before a long one": (50.0, 60.0, 300.0, True),
-    "it came over four times the difference later": (961.0, 60.0, 300.0, False),
+    "it came just within 16 times the difference later": (3839.0, 60.0, 300.0, True),
+    "it came over 16 times the difference later": (3841.0, 60.0, 300.0, False),
+    "it came a day after a job of a week": (86_401.0, 0.0, 604_800.0, False),
+    "it came a little sooner": (86_399.0, 0.0, 604_800.0, True),
     "a job as long as the older job comes after it": (1.0, 300.0, 300.0, False),
 }
 
@@ -51,9 +54,9 @@ def test_a_shorter_job_goes_first_unless_it_came_much_later(
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1e5), st.floats(0, 1e5))
-def test_no_job_waits_for_jobs_that_came_four_times_its_length_later(
+def test_no_job_waits_for_jobs_that_came_16_times_its_length_or_a_day_later(
     later: int, length: float, older: float
 ) -> None:
     young = job(name="young", uid="5").worker(1).created(10 + later).build()
-    if later > PATIENCE * older:
+    if later > min(PATIENCE * older, LONGEST_HEAD_START):
         assert queue_key(OLD, 0, older) < queue_key(young, 0, length)
