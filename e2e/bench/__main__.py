@@ -26,6 +26,7 @@ from e2e.bench.gpu_share import measure as gpu_share
 from e2e.bench.gpu_share.cards import CARDS
 from e2e.bench.model import measure as simulate
 from e2e.bench.model import tables
+from e2e.bench.model.worlds import WORLDS
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
 from e2e.bench.rescale import run as rescale
@@ -110,11 +111,11 @@ _LINK = "1gbit"
 @click.option("--calibrate", is_flag=True, help="companion: only try what requests do on the node.")
 @click.option(
     "--part",
-    type=click.Choice([*companion.PARTS, *gpu_share.PARTS, *tables.PARTS]),
+    type=click.Choice([*companion.PARTS, *gpu_share.PARTS, *tables.PARTS, *WORLDS]),
     multiple=True,
     help=f"companion: the schedules to run ({', '.join(companion.PARTS)}); gpu-share: what to "
     f"measure ({', '.join(gpu_share.DEFAULT_PARTS)}); tables: the papers "
-    f"({', '.join(tables.PARTS)}).",
+    f"({', '.join(tables.PARTS)}); simulate: the worlds ({', '.join(WORLDS)}).",
 )
 @click.option(
     "--data",
@@ -157,7 +158,8 @@ def main(
         chosen = [name for name in tables.PARTS if name in part] or [*tables.PARTS]
         run("tables", partial(tables.measure, data, parts=chosen, quick=quick))
     for name in [name for name in _PURE if what in ("all", name)]:
-        run(name, partial(_PURE[name], quick=quick))
+        more = {"worlds": part} if name == "simulate" else {}
+        run(name, partial(_PURE[name], quick=quick, **more))
     on_a_cluster = [name for name in _ON_A_CLUSTER if what in ("all", name)]
     if on_a_cluster:
         with kfext_cluster() as bench:

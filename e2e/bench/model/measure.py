@@ -5,7 +5,7 @@ benchmark that is broken off goes on where it was, until kfext or the model chan
 in which world was chosen before any result was seen.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -75,9 +75,10 @@ def arms_of(world: str) -> tuple[str, ...]:
     return _NODES if world.startswith("node") else (*_SLOTS, *_RULES.get(world, ()))
 
 
-def measure(*, quick: bool) -> str:
-    """Return a table for each world, with the columns of `kfext simulate`."""
-    return "\n\n".join(_table(world, quick=quick) for world in (_QUICK if quick else WORLDS))
+def measure(*, quick: bool, worlds: Collection[str] = ()) -> str:
+    """Return a table for each world, with the columns of `kfext simulate`; by default for all."""
+    chosen = [world for world in WORLDS if world in worlds] or (_QUICK if quick else WORLDS)
+    return "\n\n".join(_table(world, quick=quick) for world in chosen)
 
 
 def _table(world: str, *, quick: bool) -> str:
