@@ -32,6 +32,8 @@ _FIRST = 20_000
 """The first seed: no seed from here on was used to choose a rule of kfext."""
 _SEEDS = {"small": 300, "stream": 100, "node-3": 40, "gpu-0.5": 10, "gpu-1": 10}
 _USUAL_SEEDS = 20
+_MODULES = ("ablations", "carrier", "dragon", "flowcon", "mapped", "specon", "worlds")
+"""What a run depends on beside kfext."""
 _QUICK = ("small", "stream", "dragon-0.7", "threads-20")
 _MAP, _DRAGON = "map", "dragon"
 
@@ -117,7 +119,8 @@ class _Runs:
         self._world = world
         package = Path(kfext.__file__).parent
         parts = ("core", "model", "sim", "state")
-        sources = [Path(__file__).parent, *(package / part for part in parts)]
+        here = [Path(__file__).with_name(f"{module}.py") for module in _MODULES]
+        sources = [*here, *(package / part for part in parts)]
         self._store = Store(f"simulate-{world}", sources=sources)
 
     def find(self, arm: str, seed: int, luck: int) -> Run:
