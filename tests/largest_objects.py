@@ -9,6 +9,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+from kfext.model.bounds import LONGEST_SETTING
 from kfext.names import ELASTIC, METRICS, NETWORK
 
 Object = dict[str, Any]
@@ -142,7 +143,7 @@ ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "annotations of others": lambda: dict.fromkeys(
         _many(lambda at: f"{at:05}", each=5, of=ANNOTATION_BYTES), ""
     ),
-    "a long setting": lambda: {NETWORK: "pod" + " " * ANNOTATION_BYTES},
+    "a long setting": lambda: {NETWORK: "pod".ljust(LONGEST_SETTING)},
     "an expression of metrics": lambda: {METRICS: _REGEX},
 }
 """What is large -> the annotations of a job."""

@@ -1,16 +1,18 @@
 """The command line on the real cluster: what it says beforehand is what then happens."""
 
+import csv
 import json
 import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.harness.jobs import Object, job, template, workers
+from e2e.harness.jobs import Object, ended, job, template, workers
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.pods import limit_pods
+from e2e.harness.pods import limit_pods, succeed
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -192,3 +194,27 @@ def test_who_lacks_rights_is_told_which(space: Space) -> None:
     queue = kfext(space, "queue", user="ann")
     assert queue.stderr.startswith("error: you may not list pytorchjobs in namespace")
     assert plan.stdout == queue.stdout == ""
+
+
+def test_what_a_policy_would_have_done_with_the_jobs_of_a_namespace(
+    space: Space, tmp_path: Path
+) -> None:
+    space.nodes(2, cpu="8", memory="16Gi")
+    names = ("ends-1", "ends-2")
+    for name in names:
+        space.submit(job(name, {"Master": 1}, each={"cpu": "2", "memory": "1Gi"}))
+        space.bound(name, 1)
+        succeed(space, f"{name}-master-0")
+    space.until(lambda: all(ended(space.job(name)) for name in names), "both jobs end")
+    saved = tmp_path / "jobs.csv"
+    given = ("--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1")
+    done = kfext(space, "simulate", *given)
+    assert done.stderr.startswith("jobs: 2 that have ended, 0 of their series; 0 of unknown"), done
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["ARM", "gang", "kfext"]
+    assert {row["cpu"] for row in csv.DictReader(saved.read_text().splitlines())} == {"2000"}
+    space.submit(job("other", {"Master": 1}, each={"cpu": "2"}))
+    space.submit(job("another", {"Master": 1, "Worker": 1}, each={"cpu": "2"}))
+    space.submit(job("third", {"Master": 1}, each={"cpu": "2"}, kind="TFJob"))
+    few = kfext(space, "simulate", "--from-cluster")
+    assert "the lengths of 2 of 5 jobs are known, and a trace needs half" in few.stderr
+    assert few.returncode == 1

@@ -101,6 +101,7 @@ SHOWN: Columns = {
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="With --from-cluster: write the jobs to this CSV.",
 )
+@click.option("-n", "--namespace", help="With --from-cluster: the jobs of this namespace alone.")
 @click.option("--context", help="Default: the kubeconfig's current context.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all figures, times in seconds.")
@@ -109,6 +110,7 @@ def simulate(
     scenario: str | None,
     from_cluster: bool,
     save: Path | None,
+    namespace: str | None,
     context: str | None,
     kubeconfig: Path | None,
     arms: str,
@@ -141,7 +143,7 @@ def simulate(
     if scenario is not None:
         draw = _draw(scenario, nodes)
     else:
-        draw = _drawn_of(ClusterOptions(None, context, kubeconfig), nodes=nodes, save=save)
+        draw = _drawn_of(ClusterOptions(namespace, context, kubeconfig), nodes=nodes, save=save)
     chosen = _chosen(arms, against, policies)
     numbers = range(first, first + seeds)
     parts = PARTS * seeds * (1 + len(chosen))
@@ -189,8 +191,9 @@ def _drawn_of(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) 
 
 async def _read_trace(cluster: ClusterOptions) -> Trace:
     async with cluster.connect() as client:
-        jobs = [job for job, _ in await all_jobs(client, namespace="", kind=None)]
-        return trace_of(jobs, map(parse_node, await client.list_all(paths.nodes())))
+        listed = await all_jobs(client, namespace=cluster.namespace or "", kind=None)
+        nodes = map(parse_node, await client.list_all(paths.nodes()))
+        return trace_of([job for job, _ in listed], nodes)
 
 
 def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str, Arm]:

@@ -45,7 +45,7 @@ class Trace:
 
 def trace_of(jobs: Sequence[TrainingJob], nodes: Iterable[Node]) -> Trace:
     """Return the trace of a cluster. Raises UserError if too few lengths are known."""
-    lengths = {job.uid: length for job in jobs if (length := _took(job))}
+    lengths = {job.uid: length for job in jobs if (length := _took(job)) is not None}
     series: dict[str, list[float]] = {}
     for job in jobs:
         if job.uid in lengths:
@@ -75,10 +75,13 @@ def trace_of(jobs: Sequence[TrainingJob], nodes: Iterable[Node]) -> Trace:
 
 
 def _took(job: TrainingJob) -> float | None:
-    """Return the seconds from the last start of an ended job to its end; None: unknown."""
+    """Return the seconds from the last start of an ended job to its end; None: unknown.
+
+    Both are whole seconds, so a job may end in the second of its start.
+    """
     ends = (job.conditions[type_] for type_ in ("Succeeded", "Failed") if job.has(type_))
     ended = max((condition.since for condition in ends), default=0.0)
-    return ended - job.started if 0.0 < job.started < ended else None
+    return ended - job.started if 0.0 < job.started <= ended else None
 
 
 def _csv(jobs: Sequence[TrainingJob], lengths: Mapping[str, float]) -> str:

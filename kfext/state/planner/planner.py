@@ -227,7 +227,6 @@ class Planner:
             open_to = ledger.offered() if tracked.job.suspend else ledger
             step = next_step(situation, open_to, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
-            self.companion.observe(tracked, situation.settings)
             self.queue.record(tracked)
             shown = self.queue.renew_reservation_after(tracked, now=now.wall)
         except Exception as error:
@@ -239,6 +238,10 @@ class Planner:
         draft.show(tracked, shown)
         if not isinstance(step, Wait):
             draft.steps.append((tracked, step))
+        try:
+            self.companion.observe(tracked, situation.settings)
+        except Exception as error:  # it must not keep the job from being placed
+            draft.failures.append((tracked, error))
 
     def _enter(
         self, tracked: TrackedJob, situation: Situation, step: Step, now: Moment, draft: "_Draft"

@@ -150,6 +150,15 @@ async def test_the_largest_jobs_are_admitted_with_little_work(service: Service, 
     assert len(orjson.dumps(response.get("patch", []))) < 20_000
 
 
+async def test_a_setting_that_is_too_long_is_refused_with_few_words(service: Service) -> None:
+    large = largest_objects.jobs()["a long setting"]()
+    large["metadata"]["annotations"][names.NETWORK] += " " * 200_000
+    response = await service.review(JOB, large)
+    assert response["allowed"] is False
+    assert "at most 1,024 characters" in response["status"]["message"]
+    assert len(response["status"]["message"]) < 400
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):

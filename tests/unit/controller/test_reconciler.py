@@ -10,6 +10,7 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Resize, Step, Unsuspend
 from kfext.core.patches import job as job_patch
+from kfext.core.settings.table import Settings
 from kfext.errors import Conflict, Invalid, KfextError, Unavailable
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
@@ -234,6 +235,10 @@ class FakeCompanion:
 
     def adopt(self, now: Moment) -> None:
         pass
+
+    def observe(self, tracked: TrackedJob, settings: Settings) -> None:
+        if self.error is not None:
+            raise self.error
 
     def keeps_room(self, uid: str) -> bool:
         return False

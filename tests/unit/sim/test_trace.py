@@ -54,6 +54,11 @@ def test_a_trace_has_ended_jobs_and_others_of_their_series() -> None:
     ]
 
 
+def test_a_job_that_ends_in_the_second_of_its_start_counts_as_a_second() -> None:
+    trace = trace_of([ended(made(1), started=10, at=10)], NODES)
+    assert [row["seconds"] for row in csv.DictReader(trace.jobs.splitlines())] == ["1"]
+
+
 def test_each_pod_counts_as_the_largest_of_its_job() -> None:
     trace = trace_of([ended(made(1), started=10, at=20)], NODES)
     (spec,) = read_world(trace.jobs, name="trace", nodes=trace.nodes).jobs
