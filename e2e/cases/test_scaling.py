@@ -81,8 +81,7 @@ def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
 def check_once(scene: Scene, trained: FakeTraining) -> None:
     """Check that the job gave workers once and got them back once, and saved its work each time."""
     assert scene.sizes() == [LEAST, FULL]
-    # Once for each size. A successor counts from 1 again, because the pods are new.
-    assert len(answers(trained.lines)) >= 2
+    assert len(set(answers(trained.lines))) >= 2
     assert "Failed" not in conditions(scene.space.job(TRAIN))
 
 
@@ -213,7 +212,8 @@ def test_a_tfjob_that_is_stopped_for_another_size_goes_on_though_the_controller_
     # In two steps if the successor has not seen it large enough.
     assert scene.sizes() == sorted({LEAST - 1, *scene.sizes(), FULL - 1})
     assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
-    assert len(set(answers(trained.lines))) >= 2
+    # Once for each size. A successor counts from 1 again, because the pods are new.
+    assert len(answers(trained.lines)) >= 2
     scene.patiently(lambda: resumes(trained.lines)[-1].world == FULL - 1)
     scene.shows(names.REASON_AS_ASKED)
     check_kept(scene, trained)
