@@ -1,0 +1,131 @@
+"""A measured model: how fast a job trains with a placement and a batch, and when its epochs end.
+
+Progress counts iterations at the smallest batch that are worth the same. A larger batch gains less
+than its size, by the noise of the gradient.
+Source: Qiao et al., Pollux, OSDI 2021, sections 2 and 3, and its simulator.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from e2e.bench.model.pollux.step_time import Floats, Placement, StepTimes, Times
+
+
+class Batch(NamedTuple):
+    """What each GPU does in a step: passes of `local` samples, one and `accumulated` more."""
+
+    local: int
+    accumulated: int
+
+    def samples(self, gpus: int) -> int:
+        """Return the samples of a step on all GPUs."""
+        return gpus * self.local * (self.accumulated + 1)
+
+
+class Noise(NamedTuple):
+    """The squared norm of the gradient, and its variance with the smallest batch."""
+
+    sqr: float
+    var: float
+
+    def gain(self, scale: Floats) -> Floats:
+        """Return how many steps with the smallest batch a step with a larger batch is worth.
+
+        `scale`: the larger batch divided by the smallest.
+        """
+        return (self.var + self.sqr) / (self.var / scale + self.sqr)
+
+
+@dataclass(frozen=True, eq=False)
+class Application:
+    """A model that was trained with several batches, B, for several epochs, E.
+
+    `batches`: samples of all GPUs, ascending, shape (B,).
+    `iterations`: until the end of each epoch, shape (B, E). `sqr`, `var`: see `Noise`, as well.
+    `ends`: the progress at the end of each epoch, shape (E,).
+    `least_local`, `most_local`: the bounds of the samples of a GPU in a pass.
+    """
+
+    name: str
+    times: StepTimes
+    batches: Floats
+    iterations: Floats
+    sqr: Floats
+    var: Floats
+    ends: Floats
+    least_local: int
+    most_local: int
+
+    @property
+    def least_batch(self) -> int:
+        """The smallest batch, in which progress is counted."""
+        return int(self.batches[0])
+
+    @property
+    def most_batch(self) -> int:
+        """The largest batch."""
+        return int(self.batches[-1])
+
+    @property
+    def epochs(self) -> int:
+        """The epochs that a job trains."""
+        return len(self.ends)
+
+    def noise(self, samples: int, epoch: int) -> Noise:
+        """Return the noise in an epoch, linear between the batches that were trained."""
+        return Noise(self._at(self.sqr, samples, epoch), self._at(self.var, samples, epoch))
+
+    def iterations_until(self, samples: int, epoch: int) -> float:
+        """Return the iterations with a batch until the end of an epoch."""
+        return self._at(self.iterations, samples, epoch)
+
+    def batch(self, samples: int, gpus: int) -> Batch:
+        """Return how GPUs share a batch.
+
+        One GPU with more than the smallest batch needs two passes: one pass does not show the
+        noise, and the learning rate depends on it.
+        """
+        passes = ceil(ceil(samples, gpus), self.most_local)
+        if gpus == 1 and samples > self.least_batch:
+            passes = max(passes, 2)
+        return self.split(samples, gpus, passes=passes)
+
+    def split(self, samples: int, gpus: int, *, passes: int) -> Batch:
+        """Return a batch in so many passes."""
+        most = self.most_batch // (gpus * passes)
+        return Batch(min(ceil(ceil(samples, gpus), passes), most), passes - 1)
+
+    def steps(self, samples: int) -> float:
+        """Return the steps with a batch until the end of the training."""
+        scale = np.array(samples / self.least_batch)
+        gains = [self.noise(samples, epoch).gain(scale) for epoch in range(self.epochs)]
+        return float((np.diff(self.ends, prepend=0.0) / np.array(gains)).sum())
+
+    def rate(self, placement: Placement, batch: Batch, epoch: int) -> float:
+        """Return the progress a second in an epoch."""
+        samples = batch.samples(sum(placement))
+        gain = self.noise(samples, epoch).gain(np.array(samples / self.least_batch))
+        return float(gain) / self.step_seconds(placement, batch)
+
+    def step_seconds(self, placement: Placement, batch: Batch) -> float:
+        """Return the seconds of a step by the GPUs on each node."""
+        return float(seconds(self.times.of(placement, batch.local), batch.accumulated))
+
+    def mean_seconds(self, nodes: int, gpus: int, batch: Batch) -> float:
+        """Return the seconds of a step by the numbers of nodes and GPUs: the mean placement."""
+        return float(seconds(self.times.sized(nodes, gpus, batch.local), batch.accumulated))
+
+    def _at(self, figures: Floats, samples: int, epoch: int) -> float:
+        return float(np.interp(samples, self.batches, figures[:, epoch]))
+
+
+def seconds(times: Times, accumulated: int | Floats) -> Floats:
+    """Return the seconds of a step in which only the last pass waits for gradients."""
+    return times.step + accumulated * (times.step - times.sync)
+
+
+def ceil(amount: int, parts: int) -> int:
+    """Return a part of an amount, rounded up."""
+    return -(-amount // parts)

@@ -1,0 +1,144 @@
+"""An elastic scheduler with Pollux's objective: jobs have as many GPUs as serve all of them best.
+
+Source: Qiao et al., Pollux, OSDI 2021, section 4, and its simulator, with what it takes from there:
+- A job has the batch with the best goodput. Its speed is its goodput, divided by the goodput with a
+  fair share of the GPUs.
+- All speeds count by their harmonic mean, so a job without GPUs costs most.
+- A job that would restart counts with less of its speed, by the time that restarts have cost it.
+- A job may have twice the GPUs that it ever had, and a new job has one.
+- No two jobs with several nodes share a node.
+
+The search differs: Pollux evolves random allocations, here each step gives GPUs where each of them
+adds most, and a job has some GPUs of one node, or whole nodes. Step times are the true ones.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from e2e.bench.model.pollux.application import Application, Batch, ceil
+from e2e.bench.model.pollux.cluster import GPUS, GPUS_OF_NODE, NODES, RESTART, Allocation, Job
+from e2e.bench.model.pollux.goodput import Goodput
+from e2e.bench.model.pollux.optimus import SINGLE
+from e2e.bench.model.pollux.step_time import Floats
+
+_LEAST = 1e-3
+"""Added to each speed, so that a job without GPUs has a finite cost."""
+_SHARE = NODES / GPUS
+"""A job with one node counts as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What a job may have: sizes in GPUs from 0, ascending, and the cost of each."""
+
+    job: Job
+    sizes: tuple[int, ...]
+    costs: Floats
+
+    def step(self, at: int, left: int) -> tuple[float, int]:
+        """Return the largest gain for each GPU of a larger size, and the index of this size."""
+        gpus = np.array(self.sizes[at + 1 :]) - self.sizes[at]
+        gains = np.where(gpus <= left, (self.costs[at] - self.costs[at + 1 :]) / gpus, -np.inf)
+        if not len(gains):
+            return 0.0, at
+        best = int(gains.argmax())
+        return float(gains[best]), at + 1 + best
+
+
+class Elastic:
+    """Gives jobs GPUs by Pollux's objective, and the batch with the best goodput."""
+
+    def __init__(self) -> None:
+        self._goodputs: dict[Application, Goodput] = {}
+        self._most: Counter[str] = Counter()
+
+    def allocate(self, jobs: Sequence[Job], *, now: int) -> dict[str, Allocation]:
+        """Return the allocations with the least sum of costs that the search finds."""
+        for job in jobs:
+            self._most[job.name] = max(self._most[job.name], len(job.allocation))
+        choices = [self._choice(job, fair=ceil(GPUS, len(jobs)), now=now) for job in jobs]
+        return _placed(choices, _sizes(choices))
+
+    def batch(self, job: Job) -> Batch:
+        """Return the batch with the best goodput; the smallest before the first step."""
+        application, gpus = job.application, len(job.allocation)
+        if application.name == SINGLE:
+            return application.batch(application.most_batch, gpus)
+        if job.noise is None:
+            least = max(application.least_batch, application.least_local * gpus)
+            return application.batch(least, gpus)
+        return self._goodput(application).batch(job.noise, gpus)
+
+    def _goodput(self, application: Application) -> Goodput:
+        if application not in self._goodputs:
+            self._goodputs[application] = Goodput(application)
+        return self._goodputs[application]
+
+    def _choice(self, job: Job, *, fair: int, now: int) -> _Choice:
+        """Return what a job may have. `fair`: the GPUs that each job would have."""
+        goodput = self._goodput(job.application)
+        most = 1 if job.application.name == SINGLE else max(1, 2 * self._most[job.name])
+        sizes = [size for size in goodput.sizes if size <= most]
+        speeds = np.array(sizes) / fair
+        if job.noise is not None:
+            best = goodput.best(job.noise)
+            usual = min(int(np.searchsorted(goodput.sizes, fair)), len(best) - 1)
+            speeds = best[: len(sizes)] / best[usual]
+        age, stood = now - job.request.submitted, RESTART * max(job.restarts, 0)
+        worth = np.full(len(sizes), max(age - stood, 0) / (age + RESTART))
+        if job.allocation:
+            worth[sizes.index(len(job.allocation))] = 1.0
+        costs = 1 / (_SHARE * np.concatenate([[0.0], speeds * worth]) + _LEAST)
+        return _Choice(job, (0, *sizes), costs)
+
+
+def _sizes(choices: Sequence[_Choice]) -> list[int]:
+    """Return the size of each job, one step after the other, the largest gain of a GPU first."""
+    chosen, left = [0] * len(choices), GPUS
+    steps = [choice.step(0, left) for choice in choices]
+    while True:
+        at = max(range(len(steps)), key=lambda index: steps[index][0])
+        gain, size = steps[at]
+        if gain <= 0:
+            return [choice.sizes[index] for choice, index in zip(choices, chosen, strict=True)]
+        more = choices[at].sizes[size] - choices[at].sizes[chosen[at]]
+        if more <= left:
+            chosen[at], left = size, left - more
+        steps[at] = choices[at].step(chosen[at], left)
+
+
+def _placed(choices: Sequence[_Choice], sizes: Iterable[int]) -> dict[str, Allocation]:
+    """Return the nodes of all jobs: a job that keeps its size keeps its nodes."""
+    free = Counter(dict.fromkeys(range(NODES), GPUS_OF_NODE))
+    placed: dict[str, Allocation] = {}
+    others: list[tuple[int, Job]] = []
+    for choice, size in zip(choices, sizes, strict=True):
+        if size == len(choice.job.allocation):
+            placed[choice.job.name] = choice.job.allocation
+            free.subtract(choice.job.allocation)
+        else:
+            others.append((size, choice.job))
+    for size, job in sorted(others, key=lambda other: -other[0]):
+        placed[job.name] = _place(size, job.allocation, free)
+        free.subtract(placed[job.name])
+    return placed
+
+
+def _place(size: int, before: Allocation, free: Mapping[int, int]) -> Allocation:
+    """Return GPUs for a job, its nodes `before` first among equals.
+
+    There are fewer than `size` if too few nodes are free, or no node has so many free GPUs.
+    """
+    nodes = sorted(free, key=lambda node: node not in before)
+    whole = [node for node in nodes if free[node] == GPUS_OF_NODE]
+    if size >= GPUS_OF_NODE and whole:
+        taken = sorted(whole[: size // GPUS_OF_NODE])
+        return tuple(node for node in taken for _ in range(GPUS_OF_NODE))
+    fits = [node for node in nodes if free[node] >= size]
+    node = (
+        min(fits, key=lambda node: free[node]) if fits else max(nodes, key=lambda node: free[node])
+    )
+    return (node,) * min(size, free[node])

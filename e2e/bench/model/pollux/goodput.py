@@ -1,0 +1,54 @@
+"""Goodput: the progress a second that a job makes with each number of GPUs, and its best batch.
+
+Source: Qiao et al., Pollux, OSDI 2021, section 3. Pollux fits step times to the
+steps of a job until now; here they are the true ones.
+"""
+
+import numpy as np
+
+from e2e.bench.model.pollux.application import Application, Batch, Noise, seconds
+from e2e.bench.model.pollux.cluster import GPUS, GPUS_OF_NODE, packed
+from e2e.bench.model.pollux.step_time import Floats
+
+SIZES = (*range(1, GPUS_OF_NODE), *range(GPUS_OF_NODE, GPUS + 1, GPUS_OF_NODE))
+"""The GPUs that a job may have: some of one node, or whole nodes."""
+_BATCHES = 50
+"""The batches that are compared, in a geometric series."""
+
+
+class Goodput:
+    """The goodput of a model. `sizes`: the GPUs that it can use, S of `SIZES`."""
+
+    def __init__(self, application: Application) -> None:
+        most = application.most_batch
+        self.sizes = tuple(size for size in SIZES if size * application.least_local <= most)
+        self._batches = [_batches(application, size) for size in self.sizes]
+        shapes = list(zip(self.sizes, self._batches, strict=True))
+        samples = [[batch.samples(size) for batch in batches] for size, batches in shapes]
+        self._scale = np.array(samples) / application.least_batch
+        self._seconds = np.array([_seconds(application, size, found) for size, found in shapes])
+
+    def best(self, noise: Noise) -> Floats:
+        """Return the goodput with the best batch for each size, shape (S,)."""
+        best: Floats = self._all(noise).max(axis=1)
+        return best
+
+    def batch(self, noise: Noise, gpus: int) -> Batch:
+        """Return the best batch for so many GPUs."""
+        row = self.sizes.index(gpus)
+        return self._batches[row][int(self._all(noise)[row].argmax())]
+
+    def _all(self, noise: Noise) -> Floats:
+        """Return the goodput by size and batch; 0 if the batch does not fit a GPU."""
+        return np.asarray(np.nan_to_num(noise.gain(self._scale) / self._seconds), np.float64)
+
+
+def _batches(application: Application, gpus: int) -> list[Batch]:
+    least = max(application.least_batch, application.least_local * gpus)
+    totals = np.geomspace(least, application.most_batch, _BATCHES)
+    return [application.batch(round(total), gpus) for total in totals]
+
+
+def _seconds(application: Application, gpus: int, batches: list[Batch]) -> Floats:
+    local, accumulated = np.array(batches, np.float64).T
+    return seconds(application.times.of(packed(gpus), local), accumulated)

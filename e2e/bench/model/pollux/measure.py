@@ -1,0 +1,142 @@
+"""Tables V3 and V4: schedulers of Pollux's published simulator, published and rebuilt.
+
+The figures are of the model, so they depend on no machine. One core.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from e2e.bench.model.pollux.cluster import Scheduler, run
+from e2e.bench.model.pollux.elastic import Elastic
+from e2e.bench.model.pollux.files import (
+    LOADS,
+    WORKLOADS,
+    read_applications,
+    read_published,
+    read_workload,
+)
+from e2e.bench.model.pollux.optimus import Optimus
+from e2e.bench.model.pollux.step_time import AS_PUBLISHED
+from e2e.bench.model.pollux.tiresias import Tiresias
+from e2e.bench.report import table
+from e2e.testbed.progress import say
+
+_ELASTIC = "pollux"
+_RIGID = ("tiresias", "optimus")
+_SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
+    "tiresias": Tiresias,
+    "optimus": Optimus,
+    _ELASTIC: Elastic,
+}
+"""The name of the published results -> what is rebuilt."""
+_JOBS_OF = "workload-6"
+"""The workload with jobs that are compared one by one."""
+_QUICK_LOAD = 1.0
+_TIME_TOLERANCE = 0.001
+"""By how much a time may differ, as a part of the published time."""
+_RATIO_TOLERANCE = 0.05
+"""By how much a ratio of two means may differ."""
+_HEAD = ("scheduler", "load", "figure", "published", "rebuilt", "difference", "tolerance", "")
+_UNLIKE = (
+    "Without scipy, some step times between the measured sizes differ from the published "
+    "simulator's, by up to 9 %: see e2e/bench/model/pollux/step_time.py. Decisions that depend on "
+    "them make V3 miss."
+)
+
+Times = Mapping[str, Mapping[str, float]]
+"""Completion times in seconds by workload and job."""
+
+
+class _Pair(NamedTuple):
+    """The times of a scheduler at a load."""
+
+    published: Times
+    rebuilt: Times
+
+    def of(self, workload: str) -> "_Pair":
+        return _Pair(*({workload: times[workload]} for times in self))
+
+    def means(self) -> tuple[float, float]:
+        """Return the mean over workloads of the mean time of a job, published and rebuilt."""
+        published, rebuilt = (
+            fmean(fmean(jobs.values()) for jobs in times.values()) for times in self
+        )
+        return published, rebuilt
+
+
+def measure(data: Path, *, quick: bool) -> str:
+    """Return V3 and V4. `data`: the folder with pollux/. `quick`: one workload at one load.
+
+    Raises UserError.
+    """
+    applications = read_applications(data)
+    workloads, loads = ((_JOBS_OF,), (_QUICK_LOAD,)) if quick else (WORKLOADS, LOADS)
+
+    def pair(name: str, load: float) -> _Pair:
+        say(f"  {name} at load {load}: {len(workloads)} workloads")
+        published, rebuilt = {}, {}
+        for workload in workloads:
+            published[workload] = read_published(data, name, load=load, workload=workload)
+            requests = read_workload(data, applications, load=load, workload=workload)
+            rebuilt[workload] = run(requests, _SCHEDULERS[name]())
+        return _Pair(published, rebuilt)
+
+    rigid = {(name, load): pair(name, load) for name in _RIGID for load in loads}
+    elastic = {load: pair(_ELASTIC, load) for load in loads}
+    times = [[name, str(load), *row] for (name, load), of in rigid.items() for row in _times(of)]
+    ratios = [
+        [_ELASTIC, str(load), f"mean s / mean s of {name}", *_ratio(elastic[load], of)]
+        for (name, load), of in rigid.items()
+    ]
+    tables = [
+        table("V3: completion times of Tiresias and Optimus", _HEAD, times),
+        table("V4: an elastic scheduler with Pollux's objective", _HEAD, ratios),
+    ]
+    return "\n\n".join([*tables, *([] if AS_PUBLISHED else [_UNLIKE])])
+
+
+def _times(of: _Pair) -> Iterator[list[str]]:
+    """Yield the rows of V3: all workloads, one of them, and the jobs of that one."""
+    parts = {f"{len(of.published)} workloads": of} if len(of.published) > 1 else {}
+    for figure, part in {**parts, _JOBS_OF: of.of(_JOBS_OF)}.items():
+        published, rebuilt = part.means()
+        change = rebuilt / published - 1
+        yield [
+            f"mean s, {figure}",
+            f"{published:.1f}",
+            f"{rebuilt:.1f}",
+            f"{change:+.2%}",
+            f"{_TIME_TOLERANCE:.1%}",
+            _verdict(abs(change) <= _TIME_TOLERANCE),
+        ]
+    jobs, found = of.published[_JOBS_OF], of.rebuilt[_JOBS_OF]
+    changes = [found[name] / jobs[name] - 1 for name in jobs]
+    agree = sum(abs(change) <= _TIME_TOLERANCE for change in changes)
+    yield [
+        f"jobs of {_JOBS_OF} that agree",
+        str(len(jobs)),
+        str(agree),
+        f"at most {max(map(abs, changes)):.2%}",
+        f"{_TIME_TOLERANCE:.1%} each",
+        _verdict(agree == len(jobs)),
+    ]
+
+
+def _ratio(elastic: _Pair, rigid: _Pair) -> list[str]:
+    """Return the last cells of a row of V4."""
+    published, rebuilt = (
+        less / more for less, more in zip(elastic.means(), rigid.means(), strict=True)
+    )
+    return [
+        f"{published:.3f}",
+        f"{rebuilt:.3f}",
+        f"{rebuilt - published:+.3f}",
+        f"{_RATIO_TOLERANCE:g}",
+        _verdict(abs(rebuilt - published) <= _RATIO_TOLERANCE),
+    ]
+
+
+def _verdict(kept: bool) -> str:
+    return "PASS" if kept else "MISS"

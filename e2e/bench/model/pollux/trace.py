@@ -1,0 +1,33 @@
+"""A workload as a trace for `kfext simulate`: a CSV of jobs that keep their size."""
+
+import csv
+import io
+from pathlib import Path
+
+from e2e.bench.model.pollux.application import ceil
+from e2e.bench.model.pollux.cluster import GPUS_OF_NODE, NODES, Request
+from e2e.bench.model.pollux.files import read_applications, read_workload
+
+_COLUMNS = ("name", "arrives", "workers", "seconds", "gpus")
+
+
+def jobs_csv(data: Path, workload: str, *, load: float = 1.0) -> str:
+    """Return the jobs of a workload, a worker for each GPU. Times are in seconds.
+
+    `seconds`: the training with the requested size and batch, on as many nodes as are fastest.
+    `gpus`: of each worker. Raises UserError.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for job in read_workload(data, read_applications(data), load=load, workload=workload):
+        writer.writerow((job.name, job.submitted, job.gpus, max(1, round(_seconds(job))), 1))
+    return text.getvalue()
+
+
+def _seconds(job: Request) -> float:
+    batch = job.application.batch(job.batch, job.gpus)
+    fewest, most = ceil(job.gpus, GPUS_OF_NODE), min(job.gpus, NODES)
+    return job.application.steps(batch.samples(job.gpus)) * min(
+        job.application.mean_seconds(nodes, job.gpus, batch) for nodes in range(fewest, most + 1)
+    )
