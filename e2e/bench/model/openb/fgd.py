@@ -1,0 +1,81 @@
+"""FGD: each pod goes where it adds least to the fragmentation of the GPUs.
+
+Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, and its published code, faults
+included: the score is cut to a whole number from 0 to 100, so that many nodes are equal, and the
+first of them gets the pod.
+
+A score depends on the node alone, so the scores of a request are kept, and only nodes where a pod
+came since are scored anew.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2e.bench.model.openb.cluster import Cluster, Ints, Place, Rows
+from e2e.bench.model.openb.fragmentation import Typical
+from e2e.bench.model.openb.trace import WHOLE, Pod
+
+_NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The scores of a request by row, with the best GPU for a part, and `Cluster.changed` then."""
+
+    score: Ints
+    gpu: Ints
+    seen: Ints
+
+
+class FGD:
+    """The scheduler of one cluster, for a workload with these typical pods."""
+
+    def __init__(self, typical: Typical) -> None:
+        self._typical = typical
+        self._known: dict[tuple[int, int, int], _Known] = {}
+
+    def __call__(self, cluster: Cluster, pod: Pod) -> Place | None:
+        """Return where a pod goes."""
+        rows = cluster.fitting(pod)
+        if not len(rows):
+            return None
+        key = (pod.cpu, pod.gpus, pod.milli)
+        known = self._known.get(key)
+        if known is None:
+            unknown = np.full_like(cluster.changed, _NEVER)
+            known = self._known[key] = _Known(unknown, unknown.copy(), unknown.copy())
+        stale = rows[known.seen[rows] != cluster.changed[rows]]
+        if len(stale):
+            known.score[stale], known.gpu[stale] = self._judge(cluster, pod, stale)
+            known.seen[stale] = cluster.changed[stale]
+        row = int(rows[known.score[rows].argmax()])
+        return row, [int(known.gpu[row])] if pod.shares else cluster.fullest(row, pod)
+
+    def _judge(self, cluster: Cluster, pod: Pod, rows: Rows) -> tuple[Ints, Ints]:
+        """Return the score of each row, and the GPU for a part that has the score."""
+        gpu = cluster.gpu[rows]
+        if not pod.shares:
+            free = gpu == WHOLE
+            taken = free & (free.cumsum(axis=1) <= pod.gpus)
+            every = np.arange(len(rows))
+            return self._scores(cluster, pod, rows, every, np.where(taken, 0, gpu)), every
+        at, number = np.nonzero(gpu >= pod.milli)
+        after = gpu[at]
+        after[np.arange(len(at)), number] -= pod.milli
+        scores: Ints = np.full(gpu.shape, _NEVER, dtype=np.int64)
+        scores[at, number] = self._scores(cluster, pod, rows, at, after)
+        return scores.max(axis=1), scores.argmax(axis=1)
+
+    def _scores(
+        self, cluster: Cluster, pod: Pod, rows: Rows, at: NDArray[np.intp], after: Ints
+    ) -> Ints:
+        """Return the score of each way to place a pod.
+
+        `at`: the position in `rows` of the node. `after`: its GPUs then, shape (ways, GPUs).
+        """
+        cpu, model = cluster.cpu[rows], cluster.model[rows]
+        before = self._typical.fragmented(cpu, cluster.gpu[rows], model)
+        then = self._typical.fragmented(cpu[at] - pod.cpu, after, model[at])
+        return (100 / (1 + np.exp((then - before[at]) / WHOLE))).astype(np.int64)

@@ -1,0 +1,105 @@
+"""A run: pods come in random order, each is placed or refused at once, and no pod leaves.
+
+Source: the published runs of "Beware of Fragmentation" (see trace). Copies of random pods are
+appended, or random pods are dropped, until the pods request 130 % of all GPUs. The names of the
+nodes, and so the order of ties, are drawn anew for each seed. Amounts of GPUs are in thousandths of
+a GPU.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2e.bench.model.openb.cluster import Cluster, Ints, Place
+from e2e.bench.model.openb.fragmentation import Typical
+from e2e.bench.model.openb.trace import WHOLE, Node, Pod
+
+Placer = Callable[[Cluster, Pod], Place | None]
+"""Returns where a pod goes, or None without room; the cluster stays as it is."""
+REQUESTED = 1.3
+"""What the pods of a run request, as a part of all GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The nodes in the order of ties, and the pods in the order in which they come."""
+
+    seed: int
+    nodes: Sequence[Node]
+    pods: Sequence[Pod]
+
+    def random(self) -> np.random.Generator:
+        """Return the generator of a scheduler that draws."""
+        return np.random.default_rng((self.seed, 1))
+
+
+def draw(nodes: Sequence[Node], pods: Sequence[Pod], *, seed: int) -> Draw:
+    """Return a run of a workload."""
+    random = np.random.default_rng(seed)
+    most = REQUESTED * WHOLE * sum(node.gpus for node in nodes)
+    come = [pods[number] for number in random.permutation(len(pods))]
+    total = sum(pod.requested for pod in come)
+    if total > most:
+        while total > most:
+            total -= come.pop(int(random.integers(len(come)))).requested
+    else:
+        # As published, only one of the GPUs of a pod counts in this test.
+        while total + (pod := pods[int(random.integers(len(pods)))]).milli <= most:
+            total += pod.requested
+            come.append(pod)
+    return Draw(seed, [nodes[row] for row in random.permutation(len(nodes))], come)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What was requested, allocated and fragmented after each pod that came.
+
+    `capacity`: of all GPUs. `arrived`: what the pods that came have requested. `allocated`: what
+    the placed pods have. `fragmented`: not a number where it was not asked for.
+    """
+
+    capacity: int
+    arrived: Ints
+    allocated: Ints
+    fragmented: NDArray[np.float64]
+
+    def allocation(self, load: int) -> float:
+        """Return the allocated part of all GPUs at a load, both in percent."""
+        return self._mean(self.allocated, load)
+
+    def fragmentation(self, load: int) -> float:
+        """Return the fragmented part of all GPUs at a load, both in percent."""
+        return self._mean(self.fragmented, load)
+
+    def _mean(self, amounts: NDArray[np.int64] | NDArray[np.float64], load: int) -> float:
+        """Return the mean over the pods that bring the load, in whole percent, to this one."""
+        mean = float(amounts[_loads(self.arrived, self.capacity) == load].mean())
+        return 100 * mean / self.capacity
+
+
+def fill(run: Draw, placer: Placer, *, typical: Typical, loads: Collection[int] = ()) -> Course:
+    """Return the course of a run.
+
+    `typical`: the pods that fragmentation is measured by. `loads`: where it is, in percent.
+    """
+    cluster = Cluster(run.nodes)
+    capacity = int(cluster.gpu.sum())
+    arrived: Ints = np.cumsum([pod.requested for pod in run.pods], dtype=np.int64)
+    allocated, fragmented = np.zeros_like(arrived), np.full(len(arrived), np.nan)
+    measured = np.isin(_loads(arrived, capacity), list(loads))
+    total = 0
+    for number, pod in enumerate(run.pods):
+        place = placer(cluster, pod)
+        if place is not None:
+            cluster.take(pod, place)
+            total += pod.requested
+        allocated[number] = total
+        if measured[number]:
+            fragmented[number] = typical.fragmented(cluster.cpu, cluster.gpu, cluster.model).sum()
+    return Course(capacity, arrived, allocated, fragmented)
+
+
+def _loads(arrived: Ints, capacity: int) -> NDArray[np.float64]:
+    return np.rint(100 * arrived / capacity)

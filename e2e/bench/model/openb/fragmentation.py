@@ -1,0 +1,53 @@
+"""How much of the free GPU of a node is useless to typical pods: the fragmentation of FGD.
+
+Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, and its published code. The typical
+pods are the most frequent requests for CPU and GPUs that make up 95 % of a workload. For each of
+them, the free amount of a GPU with too little room is useless; if the node cannot host the pod at
+all, the free amount of all its GPUs is. To a pod without a GPU all of it is useless.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from e2e.bench.model.openb.cluster import Ints, Rows, allowed
+from e2e.bench.model.openb.trace import Pod
+
+_POPULAR = 0.95
+"""The part of all pods that the typical pods are, at least."""
+
+
+class Typical:
+    """The typical pods of a workload.
+
+    `pods`: all pods of the workload. `models`: the GPU types of the cluster.
+    """
+
+    def __init__(self, pods: Sequence[Pod], models: Sequence[str]) -> None:
+        found = Counter((pod.cpu, pod.milli, pod.gpus, pod.types) for pod in pods)
+        popular = sorted(found, key=lambda key: (found[key], key), reverse=True)
+        reached = np.cumsum([found[key] for key in popular])
+        popular = popular[: int(np.searchsorted(reached, _POPULAR * len(pods))) + 1]
+        self._counts: Ints = np.array([found[key] for key in popular], dtype=np.int64)
+        cpu, milli, gpus, types = zip(*popular, strict=True)
+        self._cpu: Ints = np.array(cpu)[:, None]
+        self._gpus: Ints = np.array(gpus)[:, None]
+        self._allowed = np.array([allowed(names, models) for names in types])
+        self._sizes, self._size = np.unique(milli, return_inverse=True)
+
+    def fragmented(self, cpu: Ints, gpu: Ints, model: Rows) -> NDArray[np.float64]:
+        """Return the thousandths of GPUs that are useless on nodes, weighted by the pods.
+
+        `cpu`: the free millicores, shape (nodes,). `gpu`: the free thousandths of each GPU, shape
+        (nodes, GPUs). `model`: the number of the GPU type, shape (nodes,).
+        """
+        large = gpu >= self._sizes[:, None, None]
+        count, room = large.sum(axis=2), (gpu * large).sum(axis=2)
+        hosts = (count[self._size] >= self._gpus) & (self._gpus > 0)
+        hosts &= (cpu >= self._cpu) & self._allowed[:, model]
+        useful: Ints = self._counts @ (hosts * room[self._size])
+        # Whole numbers up to here: nodes that differ in no respect are equal to the last bit.
+        fragmented: NDArray[np.float64] = gpu.sum(axis=1) - useful / self._counts.sum()
+        return fragmented

@@ -1,0 +1,210 @@
+"""V1 and V2: allocation and fragmentation of a GPU cluster that fills up, as published and here.
+
+V1 is the allocated part of all GPUs at 100 and 130 % load, for nine workloads and six published
+schedulers. V2 is the fragmented part at 40, 80 and 100 % load of the workload `default`, for three
+of them. All figures are in percent of all GPUs, and all differences in points. All are the mean of
+ten seeds: with three, Random at 100 % load of `multigpu50` differs by its deviation alone. Runs of
+one seed are not the published ones, which drew from another generator.
+
+kfext places the pods of the first three runs, and is compared with the schedulers there. No figures
+of it are published. One core.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+from statistics import fmean
+
+from e2e.bench.model.openb import scores
+from e2e.bench.model.openb.by_kfext import ByKfext, rounded_up
+from e2e.bench.model.openb.fgd import FGD
+from e2e.bench.model.openb.fill import Draw, Placer, draw, fill
+from e2e.bench.model.openb.fragmentation import Typical
+from e2e.bench.model.openb.trace import Key, Pod, read_nodes, read_pods, read_published
+from e2e.bench.report import table
+from e2e.testbed.progress import say
+
+DEFAULT = "default"
+WORKLOADS = (
+    *(DEFAULT, "cpu050", "cpu200", "gpushare40", "gpushare100"),
+    *("gpuspec10", "gpuspec33", "multigpu20", "multigpu50"),
+)
+SEEDS = range(42, 52)
+_FEW = 3
+"""The first seeds, which kfext has: it takes several times as long as the schedulers."""
+LOADS, FRAGMENTATION_LOADS = (100, 130), (40, 80, 100)
+"""Of V1 and V2, in percent."""
+TOLERANCES = {
+    "Random": 0.7,
+    "DotProd": 1.0,
+    "GpuClustering": 1.0,
+    "GpuPacking": 1.0,
+    "BestFit": 0.7,
+    "FGD": 0.7,
+}
+"""Of V1, in points, by published scheduler."""
+FRAGMENTATION_TOLERANCES = {"Random": 0.5, "BestFit": 0.5, "FGD": 0.5}
+"""Of V2."""
+KFEXT = "kfext"
+PLACERS: Mapping[str, Callable[[Draw, Typical], Placer]] = {
+    "Random": lambda run, typical: scores.at_random(run.random()),
+    "DotProd": lambda run, typical: scores.by(scores.dot_product),
+    "GpuClustering": lambda run, typical: scores.by(scores.gpu_clustering),
+    "GpuPacking": lambda run, typical: scores.by(scores.gpu_packing),
+    "BestFit": lambda run, typical: scores.by(scores.best_fit),
+    "FGD": lambda run, typical: FGD(typical),
+    KFEXT: lambda run, typical: ByKfext(run.nodes),
+}
+"""By scheduler: what makes it anew for a run of a workload with these typical pods."""
+_HEAD = ("published", "here", "difference", "tolerance", "verdict")
+_RIVALS = ("BestFit", "FGD")
+_GAPS = [f"{KFEXT} - {policy}" for policy in _RIVALS]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The allocation and the fragmentation of each run, in percent of all GPUs."""
+
+    allocation: Mapping[Key, Sequence[float]]
+    fragmentation: Mapping[Key, Sequence[float]]
+
+
+def measure(data: Path, *, quick: bool) -> str:
+    """Return the tables. `data`: the folder that has `openb`. Raises UserError."""
+    folder = data / "openb"
+    workloads, seeds = ((DEFAULT,), SEEDS[:1]) if quick else (WORKLOADS, SEEDS)
+    published = _published(folder, workloads)
+    pods = {workload: read_pods(folder, workload) for workload in workloads}
+    here = _run(folder, pods, seeds)
+    tables = [
+        *(_allocation(published, here, workloads, load) for load in LOADS),
+        _order(published, here, workloads),
+        _fragmentation(published, here),
+        _beside("V1: allocated, kfext beside all", here.allocation, product(workloads, LOADS)),
+        _beside(
+            "V2: fragmented, kfext beside all",
+            here.fragmentation,
+            product((DEFAULT,), FRAGMENTATION_LOADS),
+        ),
+    ]
+    return "\n\n".join([*tables, _rounded(pods)])
+
+
+def _published(folder: Path, workloads: Sequence[str]) -> Figures:
+    allocation = product(workloads, TOLERANCES, LOADS)
+    fragmentation = product((DEFAULT,), FRAGMENTATION_TOLERANCES, FRAGMENTATION_LOADS)
+    return Figures(
+        read_published(folder, "analysis_allo_discrete", [*allocation]),
+        read_published(folder, "analysis_frag_discrete", [*fragmentation]),
+    )
+
+
+def _run(folder: Path, pods: Mapping[str, Sequence[Pod]], seeds: Sequence[int]) -> Figures:
+    nodes = read_nodes(folder)
+    models = sorted({node.model for node in nodes})
+    allocation, fragmentation = {}, {}
+    for workload, of in pods.items():
+        typical = Typical(of, models)
+        runs = [draw(nodes, of, seed=seed) for seed in seeds]
+        loads = FRAGMENTATION_LOADS if workload == DEFAULT else ()
+        for policy, makes in PLACERS.items():
+            say(f"  workload {workload}: {policy}")
+            courses = [
+                fill(run, makes(run, typical), typical=typical, loads=loads)
+                for run in (runs[:_FEW] if policy == KFEXT else runs)
+            ]
+            for load in LOADS:
+                allocation[workload, policy, load] = [course.allocation(load) for course in courses]
+            for load in loads:
+                parts = [course.fragmentation(load) for course in courses]
+                fragmentation[workload, policy, load] = parts
+    return Figures(allocation, fragmentation)
+
+
+def _allocation(published: Figures, here: Figures, workloads: Iterable[str], load: int) -> str:
+    rows = [
+        (
+            workload,
+            policy,
+            *_judged(published.allocation[key], here.allocation[key], tolerance),
+        )
+        for workload in workloads
+        for policy, tolerance in TOLERANCES.items()
+        for key in [(workload, policy, load)]
+    ]
+    return table(f"V1: allocated at {load} % load", ("workload", "scheduler", *_HEAD), rows)
+
+
+def _fragmentation(published: Figures, here: Figures) -> str:
+    rows = [
+        (
+            policy,
+            f"{load} %",
+            *_judged(published.fragmentation[key], here.fragmentation[key], tolerance),
+        )
+        for policy, tolerance in FRAGMENTATION_TOLERANCES.items()
+        for load in FRAGMENTATION_LOADS
+        for key in [(DEFAULT, policy, load)]
+    ]
+    return table("V2: fragmented, workload default", ("scheduler", "load", *_HEAD), rows)
+
+
+def _judged(published: Sequence[float], here: Sequence[float], tolerance: float) -> tuple[str, ...]:
+    wanted, found = fmean(published), fmean(here)
+    difference = found - wanted
+    return (
+        f"{wanted:.2f}",
+        f"{found:.2f}",
+        f"{difference:+.2f}",
+        f"{tolerance:g}",
+        _verdict(abs(difference) <= tolerance),
+    )
+
+
+def _verdict(kept: bool) -> str:
+    return "PASS" if kept else "MISS"
+
+
+def _order(published: Figures, here: Figures, workloads: Iterable[str]) -> str:
+    """Return how many pairs of schedulers are in the published order, on each workload."""
+    rows = []
+    for workload, load in product(workloads, LOADS):
+        apart: list[bool] = []
+        near: list[bool] = []
+        for first, second in combinations(TOLERANCES, 2):
+            gaps = [
+                fmean(of[workload, first, load]) - fmean(of[workload, second, load])
+                for of in (published.allocation, here.allocation)
+            ]
+            is_apart = abs(gaps[0]) > TOLERANCES[first] + TOLERANCES[second]
+            (apart if is_apart else near).append(gaps[0] * gaps[1] > 0)
+        kept = [f"{sum(pairs)} of {len(pairs)}" for pairs in (apart, near)]
+        rows.append((workload, f"{load} %", *kept, _verdict(all(apart))))
+    title = "V1: pairs of schedulers in the published order, by their published difference"
+    head = ("workload", "load", "above both tolerances together", "below", "verdict of the first")
+    return table(title, head, rows)
+
+
+def _beside(
+    title: str, figures: Mapping[Key, Sequence[float]], runs: Iterable[tuple[str, int]]
+) -> str:
+    """Return a table of all schedulers in the runs of kfext.
+
+    `runs`: workloads with loads in percent.
+    """
+    rows = []
+    for workload, load in runs:
+        here = {policy: fmean(figures[workload, policy, load][:_FEW]) for policy in PLACERS}
+        gaps = [f"{here[KFEXT] - here[policy]:+.2f}" for policy in _RIVALS]
+        rows.append((workload, f"{load} %", *(f"{figure:.2f}" for figure in here.values()), *gaps))
+    return table(title, ("workload", "load", *PLACERS, *_GAPS), rows)
+
+
+def _rounded(workloads: Mapping[str, Sequence[Pod]]) -> str:
+    """Return how many pods kfext counts with more than they request."""
+    parts = [pod for pods in workloads.values() for pod in pods if pod.shares]
+    return (
+        f"kfext counts hundredths of a GPU: {sum(map(rounded_up, parts))} of {len(parts)} pods "
+        f"with a part of a GPU were rounded up."
+    )

@@ -1,0 +1,108 @@
+"""The published schedulers that score nodes by simple rules, and the random one.
+
+Source: the published code of "Beware of Fragmentation" (see trace), faults included. A score is a
+whole number from 0 to 100, cut and not rounded; the first of equal nodes gets the pod. There it
+gets the fullest GPU that fits a part, or the first free GPUs.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from e2e.bench.model.openb.cluster import Cluster, Ints, Place, Rows, kind_of
+from e2e.bench.model.openb.fill import Placer
+from e2e.bench.model.openb.trace import WHOLE, Pod
+
+_MOST_CPU, _MOST_GPU = 128_000, 8 * WHOLE
+"""Of the largest node of the cluster. Amounts are scaled by these."""
+Score = Callable[[Cluster, Pod, Rows], Ints]
+"""Returns the score of each row, all with room for the pod; the highest is the best."""
+
+
+def by(score: Score) -> Placer:
+    """Return the scheduler that goes by a score."""
+
+    def place(cluster: Cluster, pod: Pod) -> Place | None:
+        rows = cluster.fitting(pod)
+        if not len(rows):
+            return None
+        row = int(rows[score(cluster, pod, rows).argmax()])
+        return row, cluster.fullest(row, pod)
+
+    return place
+
+
+def at_random(random: np.random.Generator) -> Placer:
+    """Return the scheduler Random: any node with room, and any GPU that fits a part."""
+
+    def place(cluster: Cluster, pod: Pod) -> Place | None:
+        rows = cluster.fitting(pod)
+        if not len(rows):
+            return None
+        row = int(random.choice(rows))
+        if pod.shares:
+            return row, [int(random.choice(np.flatnonzero(cluster.gpu[row] >= pod.milli)))]
+        return row, cluster.fullest(row, pod)
+
+    return place
+
+
+def dot_product(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
+    """Return the scores of DotProd: the node with the least in common with the request.
+
+    The dot product of Tetris (SIGCOMM 2014), of the free and the requested CPU and GPU.
+    """
+    cpu = cluster.cpu[rows] / _MOST_CPU * (pod.cpu / _MOST_CPU)
+    gpu = cluster.gpu[rows].sum(axis=1) / _MOST_GPU * (pod.requested / _MOST_GPU)
+    scores: Ints = (100 * (1 - (cpu + gpu) / 2)).astype(np.int64)
+    return scores
+
+
+def gpu_clustering(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
+    """Return the scores of GpuClustering: pods of a kind go together, then the fullest node first.
+
+    First come nodes with pods of this kind alone, then with other kinds too, then nodes without
+    pods that have GPUs, and last nodes with other kinds alone. Pods without a GPU have no score.
+    """
+    if not pod.gpus:
+        return np.zeros(len(rows), dtype=np.int64)
+    kinds = cluster.kinds[rows]
+    number, own = kinds.sum(axis=1), kinds[:, kind_of(pod)]
+    best = np.select([own & (number == 1), own, number == 0], [75, 50, 25], 0)
+    taken = _MOST_GPU - cluster.gpu[rows].sum(axis=1)
+    scores: Ints = best + 25 * taken // _MOST_GPU
+    return scores
+
+
+def gpu_packing(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
+    """Return the scores of GpuPacking: used GPUs, then free GPUs of used nodes, then free nodes.
+
+    Among used GPUs the fullest come first; among free nodes, nodes with few GPUs do. Pods without a
+    GPU have no score.
+    """
+    if not pod.gpus:
+        return np.zeros(len(rows), dtype=np.int64)
+    gpu = cluster.gpu[rows]
+    free = (gpu == WHOLE).sum(axis=1)
+    usable = np.where(gpu >= pod.milli, gpu, 2 * WHOLE)
+    chosen = np.sort(usable, axis=1)[:, : pod.gpus]
+    fresh = (chosen == WHOLE).sum(axis=1)
+    used_gpus = np.maximum(100 - (chosen * 100 // WHOLE).sum(axis=1) // 10, 50)
+    used_nodes = np.maximum(50 - fresh, 33)
+    free_nodes = np.maximum(33 - free, free)
+    idle = free == cluster.gpus[rows]
+    scores: Ints = np.select([idle, fresh > 0], [free_nodes, used_nodes], used_gpus)
+    return scores
+
+
+def best_fit(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
+    """Return the scores of BestFit: the node with the least CPU and GPU after the pod.
+
+    The whole scores are stretched from 0 to 100 over the nodes with room.
+    """
+    cpu = (cluster.cpu[rows] - pod.cpu) / _MOST_CPU
+    gpu = (cluster.gpu[rows].sum(axis=1) - pod.requested) / _MOST_GPU
+    scores: Ints = ((1 - (cpu + gpu) / 2) * 100).astype(np.int64)
+    scores -= scores.min()
+    stretched: Ints = scores * 100 // max(int(scores.max()), 1)
+    return stretched

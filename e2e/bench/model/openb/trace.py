@@ -1,0 +1,149 @@
+"""The files of the trace `openb`: nodes, pods, and the published results.
+
+Source: cluster-trace-gpu-v2023 (alibaba/clusterdata), with the results of Weng et al., "Beware of
+Fragmentation", USENIX ATC 2023 (FGD), from hkust-adsl/kubernetes-scheduler-simulator.
+"""
+
+import csv
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kfext.errors import UserError
+
+WHOLE = 1000
+"""The thousandths of a GPU."""
+_PREFIX = "openb_pod_list_"
+"""The published name of a workload is this and the name."""
+_NODES = "openb_node_list_gpu_node.csv"
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the trace.
+
+    `cpu`: millicores. `memory`: MiB. `gpus`: their number. `model`: their type.
+    """
+
+    name: str
+    cpu: int
+    memory: int
+    gpus: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What a pod of the trace requests.
+
+    `cpu`: millicores. `memory`: MiB. `gpus`: the number of GPUs, 0 to 8. `milli`: the thousandths
+    of each; fewer than WHOLE only of a single GPU. `types`: the GPU types that it may use as
+    written, separated by `|`; empty: any.
+    """
+
+    cpu: int
+    memory: int
+    gpus: int
+    milli: int
+    types: str = ""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it requests a part of a GPU."""
+        return self.gpus == 1 and self.milli < WHOLE
+
+    @property
+    def requested(self) -> int:
+        """The thousandths of all its GPUs."""
+        return self.gpus * self.milli
+
+
+Key = tuple[str, str, int]
+"""A workload, a policy, and how much of all GPUs the pods that came have requested, in percent."""
+
+
+def read_nodes(folder: Path) -> list[Node]:
+    """Return the nodes with GPUs, in the order of the file. Raises UserError."""
+    rows = _rows(folder / _NODES, ("sn", "cpu_milli", "memory_mib", "gpu", "model"))
+    return [
+        Node(
+            name=row["sn"],
+            cpu=_number(row, "cpu_milli", where),
+            memory=_number(row, "memory_mib", where),
+            gpus=_number(row, "gpu", where),
+            model=row["model"],
+        )
+        for where, row in rows
+    ]
+
+
+def read_pods(folder: Path, workload: str) -> list[Pod]:
+    """Return the pods of a workload, in the order of the file. Raises UserError."""
+    columns = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+    return [_pod(row, where) for where, row in _rows(folder / f"{_PREFIX}{workload}.csv", columns)]
+
+
+def _pod(row: Row, where: str) -> Pod:
+    pod = Pod(
+        cpu=_number(row, "cpu_milli", where),
+        memory=_number(row, "memory_mib", where),
+        gpus=_number(row, "num_gpu", where),
+        milli=_number(row, "gpu_milli", where),
+        types=row.get("gpu_spec") or "",
+    )
+    whole = pod.milli == (WHOLE if pod.gpus else 0)
+    if not (whole or (pod.shares and pod.milli)):
+        raise UserError(
+            f"{where}: num_gpu {pod.gpus} with gpu_milli {pod.milli} is not allowed; allowed: "
+            f"1 to {WHOLE} for one GPU, {WHOLE} for several, 0 for none"
+        )
+    return pod
+
+
+def read_published(
+    folder: Path, results: str, keys: Collection[Key]
+) -> Mapping[Key, Sequence[float]]:
+    """Return the published results of all seeds, in percent. Raises UserError.
+
+    `results`: the name of the file without its ending. `keys`: what to read.
+    """
+    found: dict[Key, list[float]] = {key: [] for key in keys}
+    loads = sorted({load for _, _, load in keys})
+    path = folder / "expected" / f"{results}.csv"
+    for where, row in _rows(path, ("workload", "sc_policy", *map(str, loads))):
+        workload = row["workload"].removeprefix(_PREFIX)
+        policy = row["sc_policy"].partition("-")[2]
+        for load in loads:
+            if (figures := found.get((workload, policy, load))) is not None:
+                figures.append(_figure(row, str(load), where))
+    for (workload, policy, _), figures in found.items():
+        if not figures:
+            raise UserError(f"{path} has no line for workload {workload} and policy {policy}")
+    return found
+
+
+def _rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
+    """Yield where each row of a CSV stands, and its cells by column."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    rows = csv.DictReader(text.splitlines(), restval="")
+    if missing := [column for column in columns if column not in (rows.fieldnames or ())]:
+        raise UserError(f"{path}, line 1 has no column {missing[0]}")
+    for row in rows:
+        yield f"{path}, line {rows.line_num}", row
+
+
+def _number(row: Row, column: str, where: str) -> int:
+    if not row[column].isdecimal():
+        raise UserError(f"{where}: {column} {row[column]!r} is not a whole number from 0 on")
+    return int(row[column])
+
+
+def _figure(row: Row, column: str, where: str) -> float:
+    try:
+        return float(row[column])
+    except ValueError:
+        raise UserError(f"{where}: {column} {row[column]!r} is not a number") from None

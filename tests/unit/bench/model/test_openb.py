@@ -1,0 +1,374 @@
+"""The published schedulers of the trace openb, and kfext, on clusters of a few nodes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from e2e.bench.model.openb import measure as bench
+from e2e.bench.model.openb import scores
+from e2e.bench.model.openb.by_kfext import ByKfext, rounded_up
+from e2e.bench.model.openb.cluster import Cluster, Place
+from e2e.bench.model.openb.fgd import FGD
+from e2e.bench.model.openb.fill import Draw, draw, fill
+from e2e.bench.model.openb.fragmentation import Typical
+from e2e.bench.model.openb.trace import Node, Pod, read_nodes, read_pods, read_published
+from kfext.errors import UserError
+
+
+def node(gpus: int, *, cpu: int = 32_000, model: str = "T4") -> Node:
+    return Node(f"{gpus} of {model}", cpu, 1000, gpus, model)
+
+
+def part(milli: int, *, cpu: int = 1000, types: str = "") -> Pod:
+    return Pod(cpu, 10, 1, milli, types)
+
+
+def whole(gpus: int = 1, *, cpu: int = 1000, types: str = "") -> Pod:
+    return Pod(cpu, 10, gpus, 1000, types)
+
+
+HALF = part(500)
+PLAIN = Pod(1000, 10, 0, 0)
+Present = Sequence[tuple[Pod, int, Sequence[int]]]
+"""Pods that are there already: each with its row and its GPUs."""
+
+
+def cluster(nodes: Sequence[Node], present: Present = ()) -> Cluster:
+    made = Cluster(nodes)
+    for pod, row, gpus in present:
+        made.take(pod, (row, gpus))
+    return made
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+FITS: dict[str, tuple[Sequence[Node], Present, Pod, list[int]]] = {
+    "enough CPU": ([node(1, cpu=900), node(1)], [], PLAIN, [1]),
+    "enough memory": ([node(1), node(1)], [(Pod(0, 995, 0, 0), 0, [])], PLAIN, [1]),
+    "enough free GPUs": ([node(1), node(4)], [], whole(2), [1]),
+    "a GPU with enough beside a fuller GPU": ([node(2)], [(part(600), 0, [0])], HALF, [0]),
+    "no GPU with enough": ([node(2)], [(part(600), 0, [0]), (part(600), 0, [1])], HALF, []),
+    "a GPU of a type": ([node(1), node(1, model="P100")], [], part(500, types="P100|G2"), [1]),
+}
+
+
+@pytest.mark.parametrize(("nodes", "present", "pod", "want"), FITS.values(), ids=FITS)
+def test_the_nodes_that_have_room(
+    nodes: Sequence[Node], present: Present, pod: Pod, want: list[int]
+) -> None:
+    assert cluster(nodes, present).fitting(pod).tolist() == want
+
+
+# --- the schedulers -----------------------------------------------------------------------------
+
+PLACES: dict[str, tuple[scores.Score, Sequence[Node], Present, Pod, Place | None]] = {
+    "BestFit: the node with the least free": (
+        scores.best_fit,
+        [node(8), node(1)],
+        [],
+        HALF,
+        (1, [0]),
+    ),
+    "BestFit: the fullest GPU that fits": (
+        scores.best_fit,
+        [node(3)],
+        [(part(600), 0, [1]), (part(400), 0, [2])],
+        HALF,
+        (0, [2]),
+    ),
+    "BestFit: no room": (scores.best_fit, [node(1)], [], whole(2), None),
+    "DotProd: the node with the least in common": (
+        scores.dot_product,
+        [node(8), node(8)],
+        [(whole(4), 1, [0, 1, 2, 3])],
+        whole(),
+        (1, [4]),
+    ),
+    "GpuClustering: beside its kind alone": (
+        scores.gpu_clustering,
+        [node(8), node(8), node(8)],
+        [(whole(), 0, [0]), (HALF, 1, [0]), (whole(), 1, [1]), (HALF, 2, [0])],
+        HALF,
+        (2, [0]),
+    ),
+    "GpuClustering: an empty node before another kind": (
+        scores.gpu_clustering,
+        [node(8), node(8)],
+        [(whole(), 0, [0])],
+        HALF,
+        (1, [0]),
+    ),
+    "GpuPacking: a used GPU before a free one": (
+        scores.gpu_packing,
+        [node(2), node(8)],
+        [(part(500), 1, [3])],
+        HALF,
+        (1, [3]),
+    ),
+    "GpuPacking: a used node before a free one": (
+        scores.gpu_packing,
+        [node(2), node(8)],
+        [(whole(), 1, [0])],
+        whole(),
+        (1, [1]),
+    ),
+    "GpuPacking: the free node with the fewest GPUs": (
+        scores.gpu_packing,
+        [node(8), node(2)],
+        [],
+        whole(),
+        (1, [0]),
+    ),
+    "the first of equal nodes": (scores.gpu_packing, [node(2), node(2)], [], PLAIN, (0, [])),
+}
+
+
+@pytest.mark.parametrize(("score", "nodes", "present", "pod", "want"), PLACES.values(), ids=PLACES)
+def test_where_a_scheduler_by_scores_puts_a_pod(
+    score: scores.Score,
+    nodes: Sequence[Node],
+    present: Present,
+    pod: Pod,
+    want: Place | None,
+) -> None:
+    assert scores.by(score)(cluster(nodes, present), pod) == want
+
+
+def test_the_random_scheduler_uses_all_nodes_and_gpus_with_room() -> None:
+    place = scores.at_random(np.random.default_rng(0))
+    on = cluster([node(1), node(2), node(1)], [(part(600), 0, [0])])
+    found = [place(on, HALF) for _ in range(50)]
+    assert {(at[0], *at[1]) for at in found if at} == {(1, 0), (1, 1), (2, 0)}
+    assert place(on, whole(3)) is None
+
+
+# --- fragmentation and FGD ----------------------------------------------------------------------
+
+USELESS: dict[str, tuple[Sequence[Pod], Node, Present, float]] = {
+    "nothing of an empty node": ([whole()], node(2), [], 0.0),
+    "the rest of a GPU that is too small": ([whole()], node(2), [(HALF, 0, [0])], 500.0),
+    "all without enough CPU": ([whole()], node(2), [(Pod(31_500, 10, 0, 0), 0, [])], 2000.0),
+    "all without enough GPUs": ([whole(2)], node(2), [(HALF, 0, [0])], 1500.0),
+    "all of another type": ([whole(types="P100")], node(2), [], 2000.0),
+    "all for a pod without a GPU": ([PLAIN], node(2), [], 2000.0),
+    "the mean over the pods": ([whole(), whole(), HALF, PLAIN], node(2), [(HALF, 0, [0])], 625.0),
+    "without the pods beyond 95 %": ([whole()] * 19 + [PLAIN], node(2), [(HALF, 0, [0])], 500.0),
+}
+
+
+@pytest.mark.parametrize(("typical", "on", "present", "want"), USELESS.values(), ids=USELESS)
+def test_the_useless_part_of_the_gpus_of_a_node(
+    typical: Sequence[Pod], on: Node, present: Present, want: float
+) -> None:
+    made = cluster([on], present)
+    of = Typical(typical, made.models)
+    assert of.fragmented(made.cpu, made.gpu, made.model).tolist() == [want]
+
+
+GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
+    "a part that fills a GPU": ([node(2), node(2)], [(HALF, 1, [1])], HALF, (1, [1])),
+    "a whole GPU on the node that hosts no two": (
+        [node(2), node(2)],
+        [(HALF, 1, [0])],
+        whole(),
+        (1, [1]),
+    ),
+    "a pod without a GPU where no CPU is scarce": (
+        [node(2, cpu=1500), node(2)],
+        [],
+        PLAIN,
+        (1, []),
+    ),
+    "the first of equal nodes": ([node(2), node(2)], [], whole(2), (0, [0, 1])),
+    "no room": ([node(2)], [], whole(3), None),
+}
+
+
+@pytest.mark.parametrize(("nodes", "present", "pod", "want"), GRADIENT.values(), ids=GRADIENT)
+def test_where_fgd_puts_a_pod(
+    nodes: Sequence[Node], present: Present, pod: Pod, want: Place | None
+) -> None:
+    on = cluster(nodes, present)
+    assert FGD(Typical([whole(), whole(2), HALF], on.models))(on, pod) == want
+
+
+def test_fgd_scores_a_node_anew_after_a_pod_came() -> None:
+    on = cluster([node(2), node(2)])
+    place = FGD(Typical([whole(), whole(2), HALF], on.models))
+    assert place(on, HALF) == (0, [0])
+    on.take(whole(2), (0, [0, 1]))
+    assert place(on, HALF) == (1, [0])
+    on.take(HALF, (1, [1]))
+    assert place(on, HALF) == (1, [1])
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+SMALL = [node(8), node(2)]
+DRAWN: dict[str, tuple[Sequence[Pod], int]] = {
+    "copies are added up to 130 % of the GPUs": ([whole()], 13),
+    "pods are dropped down to it": ([whole()] * 20, 13),
+    "of several GPUs only one counts": ([whole(2)], 7),
+}
+
+
+@pytest.mark.parametrize(("pods", "want"), DRAWN.values(), ids=DRAWN)
+def test_the_pods_of_a_run(pods: Sequence[Pod], want: int) -> None:
+    assert len(draw(SMALL, pods, seed=1).pods) == want
+
+
+def test_a_seed_is_one_run_and_another_seed_is_another() -> None:
+    pods = [part(100 * size) for size in range(1, 9)]
+    first, same, other = (draw(SMALL, pods, seed=seed) for seed in (1, 1, 2))
+    assert first == same
+    assert first.pods != other.pods
+
+
+def test_what_is_allocated_and_fragmented_at_a_load() -> None:
+    run = Draw(1, [node(2)], [HALF, whole(), whole(), HALF])
+    course = fill(
+        run, scores.by(scores.best_fit), typical=Typical([whole()], ["T4"]), loads=(25, 75)
+    )
+    assert [course.allocation(load) for load in (25, 75, 125, 150)] == [25, 75, 75, 100]
+    assert [course.fragmentation(load) for load in (25, 75)] == [25, 25]
+    assert np.isnan(course.fragmentation(125))
+
+
+# --- kfext --------------------------------------------------------------------------------------
+
+PLACED: dict[str, tuple[Sequence[Node], Sequence[Pod], list[Place | None]]] = {
+    "parts share a GPU": ([node(2)], [HALF, HALF, HALF], [(0, [0]), (0, [0]), (0, [1])]),
+    "a whole GPU is no GPU with a part": (
+        [node(2)],
+        [HALF, whole(), whole()],
+        [(0, [0]), (0, [1]), None],
+    ),
+    "a refused shape is refused again": ([node(1)], [whole(2), whole(2)], [None, None]),
+    "several GPUs": ([node(2), node(4)], [whole(4)], [(1, [0, 1, 2, 3])]),
+    "a GPU type": ([node(1), node(1, model="P100")], [part(500, types="G2|P100")], [(1, [0])]),
+    "a finer part than a hundredth": ([node(1)], [part(501), part(499)], [(0, [0]), None]),
+    "a pod without a GPU": ([node(1)], [PLAIN], [(0, [])]),
+}
+
+
+@pytest.mark.parametrize(("nodes", "pods", "want"), PLACED.values(), ids=PLACED)
+def test_where_kfext_puts_pods(
+    nodes: Sequence[Node], pods: Sequence[Pod], want: list[Place | None]
+) -> None:
+    on, place, found = Cluster(nodes), ByKfext(nodes), []
+    for pod in pods:
+        at = place(on, pod)
+        found.append(at)
+        if at is not None:
+            on.take(pod, at)
+    assert found == want
+
+
+def test_a_part_finer_than_a_hundredth_is_rounded_up() -> None:
+    assert [rounded_up(pod) for pod in (part(501), part(500), whole(), PLAIN)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+# --- the files ----------------------------------------------------------------------------------
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,1000,2,T4\n"
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,10,1,500,T4|P100\n"
+FIGURES = "workload,sc_policy,seed,100\nopenb_pod_list_default,06-FGD,42,90\n"
+NODE_FILE = "openb_node_list_gpu_node.csv"
+POD_FILE = "openb_pod_list_default.csv"
+FIGURE_FILE = "expected/results.csv"
+FGD_100 = ("default", "FGD", 100)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "expected").mkdir()
+    for name, text in ((NODE_FILE, NODES), (POD_FILE, PODS), (FIGURE_FILE, FIGURES)):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_what_the_files_say(folder: Path) -> None:
+    assert read_nodes(folder) == [Node("a", 64_000, 1000, 2, "T4")]
+    assert read_pods(folder, "default") == [Pod(1000, 10, 1, 500, "T4|P100")]
+    more = FIGURES + "openb_pod_list_default,06-FGD,43,92\nopenb_pod_list_other,06-FGD,43,1\n"
+    (folder / FIGURE_FILE).write_text(more)
+    assert read_published(folder, "results", [FGD_100]) == {FGD_100: [90.0, 92.0]}
+
+
+Read = Callable[[Path], object]
+WRONG: dict[str, tuple[str, str | None, Read, str]] = {
+    "no file": (NODE_FILE, None, read_nodes, f"{NODE_FILE} cannot be read: No such file"),
+    "no column": (
+        NODE_FILE,
+        "sn,gpu\na,1\n",
+        read_nodes,
+        f"{NODE_FILE}, line 1 has no column cpu_milli",
+    ),
+    "no number": (
+        NODE_FILE,
+        NODES + "b,many,1,1,T4\n",
+        read_nodes,
+        f"{NODE_FILE}, line 3: cpu_milli 'many' is not a whole number",
+    ),
+    "a part of two GPUs": (
+        POD_FILE,
+        PODS + "q,1,1,2,500,\n",
+        lambda folder: read_pods(folder, "default"),
+        f"{POD_FILE}, line 3: num_gpu 2 with gpu_milli 500",
+    ),
+    "no figure": (
+        FIGURE_FILE,
+        FIGURES + "openb_pod_list_default,06-FGD,43,much\n",
+        lambda folder: read_published(folder, "results", [FGD_100]),
+        f"{FIGURE_FILE}, line 3: 100 'much' is not a number",
+    ),
+    "no line for a policy": (
+        FIGURE_FILE,
+        FIGURES,
+        lambda folder: read_published(folder, "results", [("default", "Random", 100)]),
+        f"{FIGURE_FILE} has no line for workload default and policy Random",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "read", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_file_is_refused_with_its_line(
+    folder: Path, name: str, text: str | None, read: Read, message: str
+) -> None:
+    if text is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text(text)
+    with pytest.raises(UserError) as refused:
+        read(folder)
+    assert message in str(refused.value)
+
+
+# --- the tables ---------------------------------------------------------------------------------
+
+
+def test_each_figure_is_judged_by_its_tolerance(tmp_path: Path) -> None:
+    folder = tmp_path / "openb"
+    (folder / "expected").mkdir(parents=True)
+    (folder / NODE_FILE).write_text(NODES.replace(",2,T4", ",10,T4"))
+    rows = [f"p{number},1000,10,1,1000," for number in range(8)]
+    (folder / POD_FILE).write_text("\n".join([PODS.partition("\n")[0], *rows]))
+    for results, loads, figure in (
+        ("analysis_allo_discrete", (100, 130), 99.5),
+        ("analysis_frag_discrete", (40, 80, 100), 7.0),
+    ):
+        lines = [f"workload,sc_policy,{','.join(map(str, loads))}"]
+        for number, policy in enumerate(bench.TOLERANCES):
+            cells = ",".join([str(figure)] * len(loads))
+            lines.append(f"openb_pod_list_default,0{number}-{policy},{cells}")
+        (folder / "expected" / f"{results}.csv").write_text("\n".join(lines))
+    printed = bench.measure(tmp_path, quick=True)
+    assert printed.count("PASS") == 14
+    assert printed.count("MISS") == 9
