@@ -8,9 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from e2e.bench.model.muri import measure as muri
+from e2e.bench.model.openb import measure as openb
 from e2e.bench.model.pollux import measure as pollux
 
-PARTS: dict[str, Callable[..., str]] = {"muri": muri.measure, "pollux": pollux.measure}
+PARTS: dict[str, Callable[..., str]] = {
+    "muri": muri.measure,
+    "openb": openb.measure,
+    "pollux": pollux.measure,
+}
 """By the folder of its traces, what measures a part."""
 
 
