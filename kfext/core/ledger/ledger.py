@@ -226,6 +226,11 @@ class Ledger:
         return self._columns.resources
 
     @property
+    def extended(self) -> list[str]:
+        """The names of the extended resources that nodes have, such as GPUs, without slots."""
+        return [name for name in self.resources if "/" in name and not name.startswith(SLOT)]
+
+    @property
     def slots(self) -> int:
         """The largest number of slots that a node has."""
         resources = [name for name in self._columns.resources if name.startswith(SLOT)]

@@ -27,10 +27,10 @@ _BOUND = 1000.0
 def ranking(gang: Gang, ledger: Ledger) -> Ranking:
     """Return the order of preference among rows; equal scores go by node name.
 
-    For GPUs and other extended resources the tightest fit is best, so that whole nodes stay free
-    for jobs that need them. For CPU and memory the least allocated node is best, because pods that
-    may burst share what is left. Guaranteed pods cannot burst, so for them the tightest fit is best
-    again.
+    The tightest fit in GPUs and other extended resources is best, so that whole nodes stay free for
+    jobs that need them; a gang without any goes where the fewest are free. On nodes equal in these
+    the least allocated CPU and memory is best, because pods that may burst share what is left.
+    Guaranteed pods cannot burst, so for them the tightest fit is best again.
     """
 
     def ranks(rows: Rows) -> NDArray[np.int64]:
@@ -44,39 +44,43 @@ def ranking(gang: Gang, ledger: Ledger) -> Ranking:
 
 def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
     """Return a score per given row; a higher score is better."""
-    scarce = [name for name in gang.resources if name not in ON_EVERY_NODE]
     load = _load(gang, ledger, rows)
+    by_load = load if gang.guaranteed else -load
+    scarce = [name for name in gang.resources if name not in ON_EVERY_NODE] or ledger.extended
+    if not scarce:
+        return by_load
+    requested = [[_requested(gang, name)] for name in scarce]
+    left = ledger.free(scarce)[:, rows] - requested
+    tightness: Scores = -_share(left, ledger.allocatable(scarce)[:, rows])
+    # Each rule decides between nodes that are equal by the rules before it.
+    scores: Scores = tightness + 1e-6 * by_load
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
         # Parts of GPUs go where they break up least, before all other rules.
         cards = ledger.cards()
         harm: Scores = np.sum([cards.harm(needs[name])[rows] for name in sorted(needs)], axis=0)
-        harmless: Scores = -np.nan_to_num(harm, posinf=_BOUND) - 1e-6 * load
-        return harmless
-    if scarce:
-        columns = [gang.resources.index(name) for name in scarce]
-        left = ledger.free(scarce)[:, rows] - gang.total[columns][:, None]
-        tightness: Scores = -_share(left, ledger.allocatable(scarce)[:, rows])
-        # Nodes equal on scarce resources go by load; its weight never outweighs those.
-        return tightness - 1e-6 * load
-    return load if gang.guaranteed else -load
+        scores = -np.nan_to_num(harm, posinf=_BOUND) + 1e-3 * scores
+    return scores
 
 
 def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
     """Return the mean share of CPU and memory in use with the gang on the node."""
-    wanted = [[_wanted(gang, name)] for name in ASSUMED]
-    after = ledger.scored_load()[:, rows] + wanted
+    assumed = [[_requested(gang, name) + _assumed(gang, name)] for name in ASSUMED]
+    after = ledger.scored_load()[:, rows] + assumed
     return _share(after, ledger.allocatable(tuple(ASSUMED))[:, rows])
 
 
-def _wanted(gang: Gang, name: str) -> int:
-    """Return the request of all members; a member without a request counts as ASSUMED."""
-    assumed = ASSUMED[name]
+def _requested(gang: Gang, name: str) -> int:
+    """Return the requests of all members for a resource."""
+    return int(gang.total[gang.resources.index(name)]) if name in gang.resources else 0
+
+
+def _assumed(gang: Gang, name: str) -> int:
+    """Return what counts for the members without a request for CPU or memory."""
     if name not in gang.resources:
-        return assumed * len(gang.members)
+        return ASSUMED[name] * len(gang.members)
     number = gang.resources.index(name)
-    return int(gang.total[number]) + sum(
-        assumed * batch.count for batch in gang.batches if not batch.requests[number]
-    )
+    without = sum(batch.count for batch in gang.batches if not batch.requests[number])
+    return ASSUMED[name] * without
 
 
 def _share(amounts: Amounts, of: Amounts) -> Scores:

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.claim import Claim
-from kfext.core.placement.gang import gang
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import gang, members_of
 from kfext.core.placement.place import place
 from kfext.core.placement.score import DEFAULT, Weights, cost, even, fullest, instead, ranking
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, ledger, limits, node
-from tests.unit.core.placement.answers import GPU, placed
+from tests.gpu_builders import sharing, sharing_node
+from tests.unit.core.placement.answers import GPU, nodes_of, placed
 
 CHOICES: dict[str, tuple[JobBuilder, Mapping[str, Mapping[str, str]], str]] = {
     "GPUs: the tightest fit": (
@@ -43,6 +46,16 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, Mapping[str, str]], str]] = {
         {"a": {"cpu": "9"}, "b": {"cpu": "3"}, "c": {"cpu": "20"}},
         "b",
     ),
+    "CPU: the fewest free GPUs before the least allocated": (
+        job().worker(2, cpu="1"),
+        {"a": {GPU: "6", "cpu": "9"}, "b": {GPU: "7", "cpu": "20"}, "c": {GPU: "7", "cpu": "28"}},
+        "b",
+    ),
+    "Guaranteed CPU: the fewest free GPUs before the tightest fit": (
+        job().worker(2, cpu="1", memory="1Gi", guaranteed=True),
+        {"a": {GPU: "6", "cpu": "20"}, "b": {GPU: "7", "cpu": "3"}, "c": {GPU: "7", "cpu": "9"}},
+        "c",
+    ),
     "equal nodes: the first by name": (job().worker(2, cpu="1"), {}, "a"),
 }
 
@@ -53,6 +66,13 @@ def test_which_node(
 ) -> None:
     on = ledger(*(node(name, gpus=8) for name in "cab"), used=used)
     assert set(placed(made, on)) == {want_node}
+
+
+def test_a_part_that_harms_all_nodes_alike_goes_where_the_fewest_gpus_are_free() -> None:
+    on = Ledger([sharing_node("a"), sharing_node("b")])
+    on.claim("whole", Claim("b", {GPU: 1, "cpu": 40_000}))
+    members = members_of(as_sharing(sharing("0.5").suspended().build(), None))
+    assert nodes_of(place(members, on, limits())) == ["b"]
 
 
 @given(st.lists(st.tuples(st.integers(2, 16), st.integers(0, 16)), min_size=2, max_size=6))
