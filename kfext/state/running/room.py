@@ -64,6 +64,11 @@ class ScaleRoom:
         """A number that changes with the claims and the capacity of the cluster."""
         return self._cluster.ledger.version + self._cluster.ledger.gains
 
+    @property
+    def gains(self) -> int:
+        """A number that changes when capacity comes free or a node changes."""
+        return self._cluster.ledger.gains
+
     def limit(self, *, now: float) -> GrowthLimit:
         """Return how far jobs may grow beside the waiting jobs.
 

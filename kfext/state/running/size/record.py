@@ -38,6 +38,7 @@ class SizeRecord(SavingRecord):
         says.
     `unfit`: why the job is left alone, or empty.
     `hindered`: the quota that keeps the job from getting back its workers, or empty.
+    `full`: on what it depends that no worker more has room; None: more workers may have.
     """
 
     sizes: Sizes = _UNKNOWN
@@ -57,6 +58,7 @@ class SizeRecord(SavingRecord):
     resting: str | None = None
     unfit: str = ""
     hindered: str = ""
+    full: tuple[object, ...] | None = None
 
     @property
     def phase(self) -> Phase | None:

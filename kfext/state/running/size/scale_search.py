@@ -79,7 +79,7 @@ class ScaleSearch:
             up_to = min(up_to, sizes.requested)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
-        room = self.room.most(job, sizes.now, up_to=min(sizes.most, up_to), now=now)
+        room = self._room(job, up_to=min(sizes.most, up_to), now=now)
         if room > max(sizes.requested, sizes.now):
             ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
             below = self.room.below_ceiling(job, room, present=sizes.now, ceiling=ceiling)
@@ -94,6 +94,17 @@ class ScaleSearch:
             pause=self.cost(job, now=now),
             left=self._queue.durations.shown_remaining(job.tracked.job, now=now),
         )
+
+    def _room(self, job: RunningJob, *, up_to: int, now: float) -> int:
+        """Return how many workers a job has room for; a refusal holds until capacity comes free."""
+        size, tracked, present = record_of(job), job.tracked, record_of(job).sizes.now
+        basis = (self.room.gains, self.room.limits(tracked, now=now), tracked.plan, tracked.job)
+        if up_to <= present or size.full == basis:
+            return present
+        room = self.room.most(job, present, up_to=up_to, now=now)
+        if room == present and not self.room.quota_refuses(job, present + 1):
+            size.full = basis
+        return room
 
     def cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a change of size costs a job by itself.

@@ -14,6 +14,8 @@ from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.running.operation import Phase
 from kfext.state.running.restarts import usual_restart
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import SizeRecord
 from kfext.state.running.size.record import record_of as size_record
@@ -183,3 +185,24 @@ def test_a_job_that_nothing_makes_room_for_does_not_hide_the_next_from_the_guard
     of.at(450)
     assert of.job("never").training.began is None
     assert of.job("gang").training.began is not None
+
+
+def test_room_for_growth_is_searched_again_only_once_capacity_comes_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beside = replace(GANG, arrives=0.0, workers=2, steps=2000)
+    of = scaled_bed(replace(LONG, workers=2), beside, cpu=4000).at(300)
+    searched: list[int] = []
+    grown = ScaleRoom.grown
+
+    def counted(room: ScaleRoom, job: RunningJob, workers: int, *, now: float) -> object:
+        searched.append(workers)
+        return grown(room, job, workers, now=now)
+
+    monkeypatch.setattr(ScaleRoom, "grown", counted)
+    of.at(600)
+    assert searched == []
+    assert sizes(of) == []
+    of.at(3000)
+    assert of.job("gang").job.finished
+    assert sizes(of) == [3]
