@@ -7,7 +7,7 @@ QueueKey = tuple[int, float, str, str, str]
 PATIENCE = 16.0
 """Jobs are ordered by created + PATIENCE x expected duration: so no job waits for younger jobs
 without end."""
-LONGEST_HEAD_START = 86_400.0
+LONGEST_HEAD_START = 7 * 86_400.0
 """No job comes after a job that was created so many seconds later, whatever their lengths."""
 
 

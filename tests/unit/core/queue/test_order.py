@@ -39,8 +39,8 @@ LENGTHS: Mapping[str, tuple[float, float, float, bool]] = {
     "a short job goes before a long one": (50.0, 60.0, 300.0, True),
     "it came just within 16 times the difference later": (3839.0, 60.0, 300.0, True),
     "it came over 16 times the difference later": (3841.0, 60.0, 300.0, False),
-    "it came a day after a job of a week": (86_401.0, 0.0, 604_800.0, False),
-    "it came a little sooner": (86_399.0, 0.0, 604_800.0, True),
+    "it came a week after a job of a day": (604_801.0, 0.0, 86_400.0, False),
+    "it came a little sooner": (604_799.0, 0.0, 86_400.0, True),
     "a job as long as the older job comes after it": (1.0, 300.0, 300.0, False),
 }
 
