@@ -6,27 +6,24 @@ in which world was chosen before any result was seen.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict
-from pathlib import Path
 from statistics import fmean
 
-import kfext
 from e2e.bench.model.ablations import ARMS as ABLATIONS
 from e2e.bench.model.ablations import TRUE, TRUE_SHORTEST
 from e2e.bench.model.bound import lower_bound
 from e2e.bench.model.carrier import Carrier
 from e2e.bench.model.flowcon import FlowCon, FlowCon2
 from e2e.bench.model.mapped import Mapped
+from e2e.bench.model.runs import Runs
 from e2e.bench.model.specon import SpeCon
 from e2e.bench.model.worlds import DRAGONS, THREADS, WORLDS
 from e2e.bench.report import table
-from e2e.bench.store import Store
 from e2e.testbed.progress import say
 from kfext.cli.simulate import SHOWN
 from kfext.sim.arms import ARMS as SHIPPED
 from kfext.sim.arms import GANG, KFEXT, PLAIN, Arm
-from kfext.sim.cluster import Cluster, Ended, Scheduler
-from kfext.sim.compare import Row, Run, compare, run
+from kfext.sim.cluster import Cluster, Scheduler
+from kfext.sim.compare import Row, compare
 
 _FIRST = 20_000
 """The first seed: no seed from here on was used to choose a rule of kfext."""
@@ -35,7 +32,7 @@ _USUAL_SEEDS = 20
 _MODULES = ("ablations", "carrier", "dragon", "flowcon", "mapped", "specon", "worlds")
 """What a run depends on beside kfext."""
 _QUICK = ("small", "stream", "dragon-0.7", "threads-20")
-_MAP, _DRAGON = "map", "dragon"
+MAP, DRAGON = "map", "dragon"
 
 
 def _alone(scheduler: Callable[[Cluster], Scheduler]) -> Arm:
@@ -46,8 +43,8 @@ def _alone(scheduler: Callable[[Cluster], Scheduler]) -> Arm:
 ARMS: Mapping[str, Arm] = {
     **SHIPPED,
     **ABLATIONS,
-    _DRAGON: lambda world, luck: Cluster(world, luck, scheduler=Carrier),
-    _MAP: _alone(Mapped),
+    DRAGON: lambda world, luck: Cluster(world, luck, scheduler=Carrier),
+    MAP: _alone(Mapped),
     "flowcon": _alone(FlowCon),
     "flowcon-2": _alone(FlowCon2),
     "specon": _alone(SpeCon),
@@ -56,17 +53,17 @@ ARMS: Mapping[str, Arm] = {
 _SLOTS = (PLAIN, GANG, "gang-shortest", KFEXT, "kfext-shortest", TRUE, TRUE_SHORTEST)
 _RULES: Mapping[str, tuple[str, ...]] = {
     "small": ("short starts by wait", "donors give all"),
-    "stream": ("short starts by wait", "no backfill by estimate", _DRAGON),
+    "stream": ("short starts by wait", "no backfill by estimate", DRAGON),
     "cpu-0.5": ("no growth",),
     "cpu-0.8": ("gang, no backfill by estimate", "no growth", "no guard", "short starts by wait"),
     "cpu-1.2": ("no growth", "no guard", "unknown lengths 300 s", "donors give all", "rest 60 s"),
     "gpu-0.5": ("gang, no backfill by estimate", "no guard"),
     "gpu-1": ("gang, no backfill by estimate", "unknown lengths 300 s"),
     "spread-0.8": ("without-migrate",),
-    **dict.fromkeys(DRAGONS, (_DRAGON,)),
+    **dict.fromkeys(DRAGONS, (DRAGON,)),
 }
 """The arms of a world beside _SLOTS."""
-_THREADS = (_MAP, PLAIN, GANG, KFEXT, "flowcon", "flowcon-2", "specon")
+_THREADS = (MAP, PLAIN, GANG, KFEXT, "flowcon", "flowcon-2", "specon")
 _NODES = (PLAIN, GANG, KFEXT, "only-resize")
 
 
@@ -83,18 +80,28 @@ def measure(*, quick: bool, worlds: Collection[str] = ()) -> str:
     return "\n\n".join(_table(world, quick=quick) for world in chosen)
 
 
+def seeds_of(world: str, *, quick: bool) -> range:
+    """Return the seeds of a world."""
+    return range(_FIRST, _FIRST + (1 if quick else _SEEDS.get(world, _USUAL_SEEDS)))
+
+
+def runs_of(world: str) -> Runs:
+    """Return the runs of a world."""
+    return Runs(f"simulate-{world}", WORLDS[world], ARMS, _MODULES)
+
+
 def _table(world: str, *, quick: bool) -> str:
-    seeds = range(_FIRST, _FIRST + (1 if quick else _SEEDS.get(world, _USUAL_SEEDS)))
+    seeds = seeds_of(world, quick=quick)
     # SpeCon was published with all jobs on the same nodes.
-    against = _MAP if world in THREADS else GANG
+    against = MAP if world in THREADS else GANG
     say(f"  world {world}: {len(seeds)} seeds")
-    runs = _Runs(world)
+    runs = runs_of(world)
     arms = list(dict.fromkeys((against, *arms_of(world))))
     rows = compare(arms, seeds, runs.find, against=against)
     title = f"World {world}, seeds {seeds[0]} to {seeds[-1]}, against {against}"
     shown = table(title, [*SHOWN, "MEAN OF SEEDS"], map(_cells, rows))
     if world in DRAGONS:  # DRAGON was published against plain Kubernetes
-        others = compare([KFEXT, _DRAGON], seeds, runs.find, against=PLAIN)
+        others = compare([KFEXT, DRAGON], seeds, runs.find, against=PLAIN)
         shown += "\n\n" + table(
             f"{title.rpartition(' ')[0]} {PLAIN}", [*SHOWN, "MEAN OF SEEDS"], map(_cells, others)
         )
@@ -110,25 +117,3 @@ def _bounds(world: str, rows: list[Row], seeds: range) -> Iterator[str]:
     if not world.startswith(("node", "threads")):
         least = fmean(lower_bound(WORLDS[world](seed)) for seed in seeds)
         yield f"Lower bound of the mean: {least:.0f} s, {least / rows[0].mean - 1:+.1%}."
-
-
-class _Runs:
-    """The runs of a world, by arm, seed and luck, each stored once it has ended."""
-
-    def __init__(self, world: str) -> None:
-        self._world = world
-        package = Path(kfext.__file__).parent
-        parts = ("core", "model", "sim", "state")
-        here = [Path(__file__).with_name(f"{module}.py") for module in _MODULES]
-        sources = [*here, *(package / part for part in parts)]
-        self._store = Store(f"simulate-{world}", sources=sources)
-
-    def find(self, arm: str, seed: int, luck: int) -> Run:
-        """Return a run, from the store if it was stored."""
-        name = f"{arm}-{seed}-{luck}"
-        stored = self._store.find(name)
-        if stored is None:
-            stored = asdict(run(ARMS[arm], WORLDS[self._world](seed), luck=luck))
-            self._store.put(name, stored)
-        jobs = {name: Ended(**job) for name, job in stored.pop("jobs").items()}
-        return Run(jobs=jobs, **stored)

@@ -7,6 +7,7 @@ its tolerance. The traces are no part of this repository: docs/performance.md na
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from e2e.bench.model import shapes
 from e2e.bench.model.muri import measure as muri
 from e2e.bench.model.openb import measure as openb
 from e2e.bench.model.pollux import measure as pollux
@@ -15,8 +16,9 @@ PARTS: dict[str, Callable[..., str]] = {
     "muri": muri.measure,
     "openb": openb.measure,
     "pollux": pollux.measure,
+    "shapes": shapes.measure,
 }
-"""By the folder of its traces, what measures a part."""
+"""By the folder of its traces, what measures a part; `shapes` needs no trace."""
 
 
 def measure(data: Path, *, parts: Sequence[str], quick: bool) -> str:

@@ -52,5 +52,5 @@ def test_the_bench_shows_each_arm_in_each_world_and_measures_no_run_twice(
     ]
     shown = [line.split()[1] for line in lines if line.startswith("| ")]
     assert shown == ["ARM", "gang", "dragon"] * 2
-    monkeypatch.setattr("e2e.bench.model.measure.run", None)
+    monkeypatch.setattr("e2e.bench.model.runs.run", None)
     assert measure(quick=True).splitlines() == lines

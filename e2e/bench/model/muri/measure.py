@@ -5,9 +5,11 @@ Source: figures 9 and 10 of Zhao et al., SIGCOMM 2022, with the values of its re
 on no machine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from e2e.bench.model.beside import rows as rows_beside
+from e2e.bench.model.muri import by_kfext
 from e2e.bench.model.muri.replay import Figures, Scheduler, figures, replay
 from e2e.bench.model.muri.shortest import srsf, srtf
 from e2e.bench.model.muri.tiresias import Tiresias
@@ -55,12 +57,18 @@ PUBLISHED = {
 """Trace -> scheduler -> seconds, rounded. In a trace with _pr all jobs come at once."""
 TOLERANCE = Target("<=", 2.0, "%")
 _QUICK = ("trace3",)
+_ARMS = ("gang", "gang-shortest", "true-shortest")
+_AGAINST = "Tiresias-L"
+_MODULES = ("muri/by_kfext", "muri/simulate_csv", "muri/trace")
 _TITLES = {"mean": "mean JCT", "makespan": "makespan", "p99": "99th percentile of the JCT"}
 _HEAD = ("trace", "scheduler", "published s", "kfext's model s", "difference", "tolerance")
 
 
 def measure(data: Path, *, quick: bool) -> str:
-    """Return a table for each figure of V6. `data`: the folder with muri/. Raises UserError."""
+    """Return a table for each figure of V6, and for each trace one with kfext.
+
+    `data`: the folder with muri/. Raises UserError.
+    """
     cluster = read_cluster(data / "muri" / "n8g8.csv")
     rows: dict[str, list[tuple[str, ...]]] = {name: [] for name in Figures._fields}
     for trace in _QUICK if quick else PUBLISHED:
@@ -71,7 +79,32 @@ def measure(data: Path, *, quick: bool) -> str:
             for name in Figures._fields:
                 cells = compared(getattr(published, name), getattr(replayed, name))
                 rows[name].append((trace, scheduler, *cells))
-    return "\n\n".join(table(f"V6, {_TITLES[name]}", _HEAD, rows[name]) for name in rows)
+    tables = [table(f"V6, {_TITLES[name]}", _HEAD, rows[name]) for name in rows]
+    with_kfext = [] if quick else [_with_kfext(data, trace, cluster) for trace in PUBLISHED]
+    return "\n\n".join([*tables, *with_kfext])
+
+
+def _with_kfext(data: Path, trace: str, cluster: Cluster) -> str:
+    """Return a table of a trace with rows of kfext."""
+    say(f"  {trace}: kfext")
+    jobs, world = read_jobs(data / "muri" / f"{trace}.csv"), by_kfext.world_of(data, trace)
+
+    def published(arm: str, _number: int) -> Mapping[str, float] | None:
+        if arm not in SCHEDULERS:
+            return None
+        ended = replay(jobs, SCHEDULERS[arm](cluster))
+        return {f"job-{job.name}": at - job.submitted for job, at in ended}
+
+    with by_kfext.coarsely():
+        return rows_beside(
+            f"kfext in V6, {trace}",
+            lambda _number: world,
+            (*SCHEDULERS, *_ARMS),
+            numbers=(0,),
+            published=published,
+            against=_AGAINST,
+            modules=_MODULES,
+        )
 
 
 def compared(published: float, replayed: float) -> tuple[str, ...]:

@@ -8,6 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from e2e.bench.model.beside import rows as rows_beside
+from e2e.bench.model.pollux import by_kfext
+from e2e.bench.model.pollux.application import Application
 from e2e.bench.model.pollux.cluster import Scheduler, run
 from e2e.bench.model.pollux.elastic import Elastic
 from e2e.bench.model.pollux.files import (
@@ -18,10 +21,10 @@ from e2e.bench.model.pollux.files import (
     read_workload,
 )
 from e2e.bench.model.pollux.optimus import Optimus
-from e2e.bench.model.pollux.step_time import AS_PUBLISHED
 from e2e.bench.model.pollux.tiresias import Tiresias
 from e2e.bench.report import table
 from e2e.testbed.progress import say
+from kfext.sim.cluster import World
 
 _ELASTIC = "pollux"
 _RIGID = ("tiresias", "optimus")
@@ -34,16 +37,18 @@ _SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
 _JOBS_OF = "workload-6"
 """The workload with jobs that are compared one by one."""
 _QUICK_LOAD = 1.0
+_ARMS = ("gang", "gang-shortest", "kfext", "kfext-shortest")
+_MISLED = tuple(
+    f"{arm}-shortest, {part} false" for arm in ("gang", "kfext") for part in ("10%", "30%")
+)
+_MISLED_LOAD = 1.0
+_AGAINST = "tiresias"
+_MODULES = ("pollux/application", "pollux/by_kfext", "pollux/files", "pollux/step_time")
 _TIME_TOLERANCE = 0.001
 """By how much a time may differ, as a part of the published time."""
 _RATIO_TOLERANCE = 0.05
 """By how much a ratio of two means may differ."""
 _HEAD = ("scheduler", "load", "figure", "published", "rebuilt", "difference", "tolerance", "")
-_UNLIKE = (
-    "Without scipy, some step times between the measured sizes differ from the published "
-    "simulator's, by up to 9 %: see e2e/bench/model/pollux/step_time.py. Decisions that depend on "
-    "them make V3 miss."
-)
 
 Times = Mapping[str, Mapping[str, float]]
 """Completion times in seconds by workload and job."""
@@ -67,7 +72,9 @@ class _Pair(NamedTuple):
 
 
 def measure(data: Path, *, quick: bool) -> str:
-    """Return V3 and V4. `data`: the folder with pollux/. `quick`: one workload at one load.
+    """Return V3 and V4, and for each load a table with kfext.
+
+    `data`: the folder with pollux/. `quick`: one workload at one load, without kfext.
 
     Raises UserError.
     """
@@ -94,7 +101,34 @@ def measure(data: Path, *, quick: bool) -> str:
         table("V3: completion times of Tiresias and Optimus", _HEAD, times),
         table("V4: an elastic scheduler with Pollux's objective", _HEAD, ratios),
     ]
-    return "\n\n".join([*tables, *([] if AS_PUBLISHED else [_UNLIKE])])
+    with_kfext = [] if quick else [_with_kfext(data, applications, load) for load in loads]
+    return "\n\n".join([*tables, *with_kfext])
+
+
+def _with_kfext(data: Path, applications: Mapping[str, Application], load: float) -> str:
+    """Return a table of a load with rows of kfext."""
+    say(f"  kfext at load {load}")
+
+    def draw(number: int) -> World:
+        workload = WORKLOADS[number]
+        requests = read_workload(data, applications, load=load, workload=workload)
+        return by_kfext.world_of(requests)
+
+    def published(arm: str, number: int) -> Mapping[str, float] | None:
+        if arm not in _SCHEDULERS:
+            return None
+        return read_published(data, arm, load=load, workload=WORKLOADS[number])
+
+    misled = _MISLED if load == _MISLED_LOAD else ()
+    return rows_beside(
+        f"kfext in V3 and V4, load {load}",
+        draw,
+        (*_SCHEDULERS, *_ARMS, *misled),
+        numbers=range(len(WORKLOADS)),
+        published=published,
+        against=_AGAINST,
+        modules=_MODULES,
+    )
 
 
 def _times(of: _Pair) -> Iterator[list[str]]:

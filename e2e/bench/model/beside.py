@@ -1,0 +1,119 @@
+"""kfext's rows beside published schedulers: the same jobs, nodes and loads.
+
+A published scheduler has the times of its own model; kfext decides in the model of `kfext
+simulate`. A row compares all jobs with another row, as `kfext simulate` does.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from statistics import fmean
+
+from e2e.bench.model.ablations import ARMS as ABLATIONS
+from e2e.bench.model.runs import Runs
+from e2e.bench.report import table
+from kfext.sim.arms import ARMS as SHIPPED
+from kfext.sim.arms import Arm
+from kfext.sim.cluster import Ended, World
+from kfext.sim.compare import Run, compare, quantile
+
+Published = Callable[[str, int], Mapping[str, float] | None]
+"""Returns the seconds from the arrival to the end of each job, or None for an arm of kfext."""
+_HEAD = (
+    *("SCHEDULER", "MEAN s", "CHANGE", "95 %", "P99 s", "MAKESPAN s", "USED"),
+    *("P99 STRETCH", "WORST STRETCH", "CHANGES"),
+)
+_PARTS = (0.1, 0.3)
+"""Parts of the jobs with an unknown or a false length."""
+
+
+def with_false_lengths(world: World, *, part: float, seed: int) -> World:
+    """Return a world in which a part of the jobs misleads kfext.
+
+    Half of these show no end and belong to no series; the others have the series of another job.
+    """
+    random = Random(seed)
+    jobs = []
+    for spec in world.jobs:
+        drawn, other = random.random(), random.choice(world.jobs).trains
+        if drawn < part / 2:
+            jobs.append(replace(spec, trains="", shows_end=False))
+        else:
+            jobs.append(replace(spec, trains=other) if drawn < part else spec)
+    return World(world.nodes, tuple(jobs))
+
+
+def _misled(arm: Arm, part: float) -> Arm:
+    return lambda world, luck: arm(with_false_lengths(world, part=part, seed=luck), luck)
+
+
+ARMS: Mapping[str, Arm] = {
+    name: of_part
+    for order, arm in {**SHIPPED, **ABLATIONS}.items()
+    for name, of_part in {
+        order: arm,
+        **{f"{order}, {part:.0%} false": _misled(arm, part) for part in _PARTS},
+    }.items()
+}
+
+
+def rows(
+    title: str,
+    draw: Callable[[int], World],
+    arms: Sequence[str],
+    *,
+    numbers: Iterable[int],
+    published: Published,
+    against: str,
+    modules: Sequence[str],
+) -> str:
+    """Return a table with a row for each scheduler, over the workloads with these `numbers`.
+
+    `arms`: kfext's and the published schedulers, by name. `modules`: as in Runs. A lowest and
+    highest change of 95 % needs two workloads.
+    """
+    numbers = list(numbers)
+    runs = Runs(title, draw, ARMS, ("ablations", "beside", *modules))
+
+    def find(arm: str, number: int, luck: int) -> Run:
+        times = published(arm, number)
+        if times is None:
+            return runs.find(arm, number, luck)
+        return _as_run(draw(number), times)
+
+    cells = []
+    for row in compare(arms, numbers, find, against=against):
+        found = [find(row.arm, number, number * 1000) for number in numbers]
+        elapsed = [job.elapsed for run in found for job in run.jobs.values()]
+        stretches = [
+            job.elapsed / run.alone[name] for run in found for name, job in run.jobs.items()
+        ]
+        apart = "-" if math.isnan(row.low) else f"{row.low:+.1%} to {row.high:+.1%}"
+        known = published(row.arm, numbers[0]) is None
+        cells.append(
+            (
+                row.arm,
+                f"{fmean(elapsed):.0f}",
+                f"{row.against:+.1%}",
+                apart,
+                f"{quantile(elapsed, 0.99):.0f}",
+                f"{fmean(run.makespan for run in found):.0f}",
+                f"{row.utilisation:.1%}" if known else "-",
+                f"{quantile(stretches, 0.99):.1f}",
+                f"{max(stretches):.0f}",
+                f"{row.changes:.2f}" if known else "-",
+            )
+        )
+    return table(f"{title}, against {against}", _HEAD, cells)
+
+
+def _as_run(world: World, times: Mapping[str, float]) -> Run:
+    """Return the published times as a run of the world; what is not published is not a number."""
+    jobs = {
+        spec.name: Ended(spec.name, times[spec.name], math.nan, math.nan, 0.0)
+        for spec in world.jobs
+    }
+    ends = [spec.arrives + times[spec.name] for spec in world.jobs]
+    alone = {spec.name: spec.alone for spec in world.jobs}
+    return Run(jobs, alone, makespan=max(ends), utilisation=math.nan, changes=0)

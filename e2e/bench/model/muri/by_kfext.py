@@ -1,0 +1,44 @@
+"""kfext on Muri's traces: its own decisions, in the model of `kfext simulate`.
+
+Jobs take weeks, so kfext's loop turns every ten minutes, unless something happens, and measures no
+CPU. No job is elastic, and the trace has no series of jobs: kfext learns the length of a job from
+its log, once it trains.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+from e2e.bench.model.muri.simulate_csv import jobs_csv
+from kfext.sim import driver
+from kfext.sim.cluster import World
+from kfext.sim.job_table import read_world
+
+_NODES = "8x8000m/8xV100"
+_CPU = 1000
+"""Millicores of a worker for each of its GPUs, so that the CPU in use is the GPUs in use."""
+_TURN = 600.0
+_LINES = 50
+"""Lines of the log of a job."""
+
+
+def world_of(data: Path, trace: str) -> World:
+    """Return the jobs of a trace on its nodes. Raises UserError."""
+    world = read_world(jobs_csv(data, trace), name=trace, nodes=_NODES)
+    jobs = [
+        replace(
+            spec, cpu=_CPU * spec.gpus, uses=_CPU * spec.gpus, prints=max(5.0, spec.steps / _LINES)
+        )
+        for spec in world.jobs
+    ]
+    return World(world.nodes, tuple(jobs))
+
+
+@contextmanager
+def coarsely() -> Iterator[None]:
+    """Let kfext's loop turn seldom, for jobs of weeks."""
+    unmeasured = patch.object(driver.Driver, "begin", lambda _driver: None)
+    with patch.object(driver, "TURN_SECONDS", _TURN), unmeasured:
+        yield
