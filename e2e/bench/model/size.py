@@ -1,0 +1,95 @@
+"""Benchmark: what `kfext simulate` takes by the number of jobs, and where the time goes.
+
+Each world has a job for an eighth of a node, at a load of 0.8. A world runs in a process of its
+own, whose CPU seconds and largest memory are shown.
+"""
+
+import cProfile
+import pstats
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import kfext
+from e2e.bench.report import table
+from e2e.testbed.progress import say
+from kfext.sim.arms import ARMS, GANG, KFEXT
+from kfext.sim.compare import run
+from kfext.sim.worlds import cluster
+
+_SEED, _LOAD, _PER_NODE = 20_000, 0.8, 8
+_ARMS = (GANG, KFEXT)
+_JOBS, _QUICK_JOBS = (64, 500, 2_000, 10_000), (64,)
+_PROFILED = 500
+_MOST = 12
+"""Rows of the profile."""
+
+
+class Cost(NamedTuple):
+    """What a run took: CPU seconds, and MiB at most. `ended`: the jobs that ended."""
+
+    seconds: float
+    memory: int
+    ended: int
+
+
+def measure(*, quick: bool) -> str:
+    """Return the costs by size, and the profile of one size."""
+    rows = []
+    for jobs in _QUICK_JOBS if quick else _JOBS:
+        for arm in _ARMS:
+            say(f"  {jobs} jobs, {arm}")
+            cost = _in_a_process(arm, jobs)
+            each = 1000 * cost.seconds / jobs
+            figures = f"{cost.seconds:.1f}", f"{each:.1f}", f"{cost.memory}", f"{cost.ended}"
+            rows.append((f"{jobs}", f"{jobs // _PER_NODE}", arm, *figures))
+    head = ("jobs", "nodes", "arm", "CPU s", "ms a job", "MiB", "ended")
+    jobs = _QUICK_JOBS[0] if quick else _PROFILED
+    profiled = table(
+        f"Where the time goes: {jobs} jobs, {KFEXT}", ("module", "time"), _profile(jobs)
+    )
+    return f"{table('Cost of a run by its size', head, rows)}\n\n{profiled}"
+
+
+def _in_a_process(arm: str, jobs: int) -> Cost:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(cost_of, arm, jobs).result()
+
+
+def cost_of(arm: str, jobs: int) -> Cost:
+    """Return what a run took in this process."""
+    world = cluster(_SEED, load=_LOAD, jobs=jobs, nodes=jobs // _PER_NODE)
+    before = time.process_time()
+    found = run(ARMS[arm], world, luck=1)
+    taken = time.process_time() - before
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return Cost(taken, memory, len(found.jobs))
+
+
+def _profile(jobs: int) -> Iterator[tuple[str, str]]:
+    """Yield the modules that take most of the time of a run, and their parts of it."""
+    profile = cProfile.Profile()
+    profile.runcall(cost_of, KFEXT, jobs)
+    taken: dict[str, float] = defaultdict(float)
+    for (path, _, _), (_, _, own, _, _) in _entries(profile):
+        taken[_module(path)] += own
+    whole = sum(taken.values())
+    for module, seconds in sorted(taken.items(), key=lambda item: -item[1])[:_MOST]:
+        yield module, f"{seconds / whole:.0%}"
+
+
+def _entries(
+    profile: cProfile.Profile,
+) -> Iterator[tuple[tuple[str, int, str], tuple[int, int, float, float, object]]]:
+    yield from pstats.Stats(profile).stats.items()  # type: ignore[attr-defined]
+
+
+def _module(path: str) -> str:
+    root = Path(kfext.__file__).parents[1]
+    file = Path(path)
+    return f"{file.relative_to(root)}" if file.is_relative_to(root) else "Python and its libraries"
