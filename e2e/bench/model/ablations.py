@@ -17,7 +17,6 @@ from kfext.model.parameters import Queueing, QueueOrder
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.sim.arms import Arm
 from kfext.sim.cluster import Cluster, World
-from kfext.state.running.cpu.contest import Contest
 from kfext.state.running.registry import POLICIES
 from kfext.state.running.size import guard
 from kfext.state.running.size.scale import SCALE, Sizes
@@ -100,11 +99,6 @@ def _true_lengths(cluster: Cluster) -> AbstractContextManager[Any]:
     return patch.object(DurationEstimates, "shown_remaining", shown_remaining)
 
 
-def _no_growth_lists(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """Jobs that print no total share the CPU of a node equally."""
-    return patch.object(Contest, "by_growth", property(lambda _self: False))
-
-
 _KFEXT, _GANG = partial(_policy, companion=True), partial(_policy, companion=False)
 TRUE, TRUE_SHORTEST = "true", "true-shortest"
 ARMS: Mapping[str, Arm] = {
@@ -116,8 +110,6 @@ ARMS: Mapping[str, Arm] = {
     "donors give all": _patched(_KFEXT(), _donors_give_all),
     "no growth": _patched(_KFEXT(ceiling=0.0)),
     "no guard": _patched(_KFEXT(wait=_NEVER)),
-    "rest 60 s": _patched(_KFEXT(rest=60.0)),
-    "no growth lists": _patched(_KFEXT(), _no_growth_lists),
     TRUE: _patched(_KFEXT(), _true_lengths),
     TRUE_SHORTEST: _patched(_KFEXT(order=QueueOrder.SHORTEST), _true_lengths),
 }

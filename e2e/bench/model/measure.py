@@ -56,7 +56,7 @@ _RULES: Mapping[str, tuple[str, ...]] = {
     "stream": ("short starts by wait", "no backfill by estimate", DRAGON),
     "cpu-0.5": ("no growth",),
     "cpu-0.8": ("gang, no backfill by estimate", "no growth", "no guard", "short starts by wait"),
-    "cpu-1.2": ("no growth", "no guard", "unknown lengths 300 s", "donors give all", "rest 60 s"),
+    "cpu-1.2": ("no growth", "no guard", "unknown lengths 300 s", "donors give all"),
     "gpu-0.5": ("gang, no backfill by estimate", "no guard"),
     "gpu-1": ("gang, no backfill by estimate", "unknown lengths 300 s"),
     "spread-0.8": ("without-migrate",),
@@ -70,7 +70,7 @@ _NODES = (PLAIN, GANG, KFEXT, "only-resize")
 def arms_of(world: str) -> tuple[str, ...]:
     """Return the names of the arms that run in a world."""
     if world in THREADS:
-        return (*_THREADS, *(("no growth lists",) if world.endswith("blind") else ()))
+        return _THREADS
     return _NODES if world.startswith("node") else (*_SLOTS, *_RULES.get(world, ()))
 
 

@@ -1,7 +1,7 @@
 """Benchmark: what `kfext simulate` takes by the number of jobs, and where the time goes.
 
 Each world has a job for an eighth of a node, at a load of 0.8. A world runs in a process of its
-own, whose CPU seconds and largest memory are shown.
+own: the table has its CPU seconds and its largest memory.
 """
 
 import cProfile
@@ -62,7 +62,7 @@ def _in_a_process(arm: str, jobs: int) -> Cost:
 
 
 def cost_of(arm: str, jobs: int) -> Cost:
-    """Return what a run took in this process."""
+    """Return the costs of a run of this process."""
     world = cluster(_SEED, load=_LOAD, jobs=jobs, nodes=jobs // _PER_NODE)
     before = time.process_time()
     found = run(ARMS[arm], world, luck=1)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kfext.core.progress.reported import GrowthState, Reported
+from kfext.core.progress.reported import Reported
 from kfext.model.cpu_state import PodCpu
 from kfext.model.policy import PolicyChoice
 from kfext.model.qos import QoS
@@ -98,20 +98,6 @@ class JobSignal:
     done: float = 0.0
     young: bool = False
     unread: str = ""
-
-    @property
-    def state(self) -> GrowthState:
-        """The list of FlowCon that it is on; a job without a known metric is new."""
-        return (self.reported.state if self.reported else None) or GrowthState.NEW
-
-    @property
-    def growth(self) -> float | None:
-        """Its growth efficiency.
-
-        None: unknown, or its policies wait for two windows that begin after the start of the
-        controller.
-        """
-        return self.reported.growth if self.reported else None
 
     @property
     def known(self) -> bool:

@@ -79,8 +79,8 @@ def test_no_job_gives_way_for_long_to_a_raise_that_is_refused() -> None:
 
 def test_a_raise_that_a_kubelet_puts_off_takes_no_other_raise() -> None:
     bed = CpuBed()
-    for name, converges in (("a", 300.0), ("b", 300.0), ("c", 400.0)):
-        bed.add(name, cpu=20, converges=converges)
+    for name, takes in (("a", 9000.0), ("b", 20_000.0), ("c", 30_000.0)):
+        bed.add(name, cpu=20, takes=takes)
     bed.faults.resize = lambda live: (
         Verdict("Deferred", "not now")
         if live.job.spec.name == "a" and live.pod.trainer and live.pod.trainer.request > 20

@@ -53,8 +53,8 @@ def _training(application: Application, samples: int, gpus: int, nodes: int) -> 
 def world_of(requests: Iterable[Request]) -> World:
     """Return the jobs of a workload on Pollux's nodes.
 
-    Each job but those that the published simulator holds to one GPU is elastic: it may have a
-    quarter to twice of its GPUs, and saves when kfext asks it to.
+    An elastic job may have a quarter to twice of its GPUs, and saves when kfext asks it to. All
+    jobs are elastic, unless the published simulator holds them to one GPU.
     """
     size = NodeSize(cpu=_CPU * GPUS_OF_NODE, gpus=GPUS_OF_NODE)
     nodes = {f"node-{number}": size for number in range(NODES)}

@@ -1,6 +1,6 @@
 """What the policies for CPU share: their condition, the opt-in, and when they look at jobs.
 
-A policy visits jobs that share nodes at its interval, and less often while no job grows.
+A policy visits jobs that share nodes at its interval.
 """
 
 import math
@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kfext import names
-from kfext.core.progress.reported import GrowthState
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Resize
-from kfext.model.backoff import exponential_backoff
 from kfext.model.policy import Mode
 from kfext.state.running.policy import Condition
 from kfext.state.running.signals import JobSignal
@@ -37,9 +35,6 @@ def opted_in(settings: Settings) -> Mode:
     """Return the most that a job lets policies do with the CPU of its pods."""
     return _MODES[settings.resize]
 
-
-MOST_INTERVALS = 8
-"""The longest back-off, in intervals."""
 
 Neighbours = frozenset[str]
 """The uids of jobs that share nodes, directly or through others."""
@@ -67,13 +62,9 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
 
 @dataclass(slots=True)
 class _Turn:
-    """When a policy last visited neighbours, and how often in a row nothing grew.
-
-    `first`: whether that was the first visit.
-    """
+    """When a policy last visited neighbours; `first`: whether that was the first visit."""
 
     at: float
-    idle: int = 0
     first: bool = False
 
 
@@ -89,8 +80,6 @@ class Cadence:
     def due(self, jobs: Iterable[JobSignal], *, interval: float, now: float) -> list[JobSignal]:
         """Return the jobs that are due now; `interval`: the seconds between two looks at a job.
 
-        While all neighbours are completing, the interval doubles each time, up to eightfold. It
-        does not double if they show how far they are, since the order of their ends matters then.
         Neighbours stay due while an operation is in flight, because arbitration drops proposals for
         that job.
         """
@@ -100,17 +89,8 @@ class Cadence:
             key = frozenset(job.uid for job in group)
             turn = self._turns.get(key)
             busy = any(job.in_flight or job.settling for job in group)
-            completing = not busy and all(
-                job.state is GrowthState.COMPLETING and job.left is None for job in group
-            )
-            idle = turn.idle if turn is not None and completing else 0
-            wait = exponential_backoff(idle + 1, first=interval, longest=MOST_INTERVALS * interval)
-            if turn is None or now >= turn.at + wait:
-                turn = _Turn(
-                    at=-math.inf if busy else now,
-                    idle=idle + 1 if completing else 0,
-                    first=turn is None,
-                )
+            if turn is None or now >= turn.at + interval:
+                turn = _Turn(at=-math.inf if busy else now, first=turn is None)
                 due += group
             elif turn.first and now < turn.at + interval:
                 due += group

@@ -9,7 +9,6 @@ first under equal shares goes first, and then no job ends later than under equal
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,8 +48,7 @@ class Contest:
 
         A new controller first waits until it knows the job with a raised request.
         """
-        unknown = (job for job in self.unknown if not job.young and job.growth is None)
-        if self.of.awaited or any(unknown):
+        if self.of.awaited or not all(job.young for job in self.unknown):
             return False
         return self.of.crowded or any(self.extra(job) for job in self.jobs)
 
@@ -63,11 +61,6 @@ class Contest:
             for job in raised
             if job.left is not None and not job.known and job.followed < _KNOWN_SECONDS
         ]
-
-    @property
-    def by_growth(self) -> bool:
-        """Whether growth decides, because a job that learns does not show its end."""
-        return any(job.left is None and job.growth is not None for job in self.jobs)
 
     def requested(self, job: JobSignal) -> int:
         """Return what the pods of a job here request as their user wrote it."""
@@ -114,8 +107,6 @@ class Contest:
         requested = {job.uid: self.requested(job) for job in self.jobs}
         if len(self.jobs) < 2:
             return requested
-        if self.by_growth:
-            return requested | self._by_growth(requested, acting)
         if prioritised is None or self._begins(prioritised):
             return requested
         return requested | self._for(prioritised, requested, acting)
@@ -126,7 +117,7 @@ class Contest:
         To raise the prioritised job and all newcomers to equal shares would change little.
         """
         others = [job for job in self.jobs if job is not first]
-        return all(job.young and not self._is_known(job) for job in others) and not any(
+        return all(job.young and not job.known for job in others) and not any(
             self.extra(job) for job in self.jobs
         )
 
@@ -158,7 +149,7 @@ class Contest:
         self, requested: Mapping[str, int], acting: Collection[JobSignal], *, pool: int
     ) -> dict[str, int]:
         """Return the requests that keep an equal share for jobs that have just begun."""
-        new_jobs = [job for job in acting if job.young and not self._is_known(job)]
+        new_jobs = [job for job in acting if job.young and not job.known]
         equal = (sum(requested.values()) + pool) // len(self.jobs)
         wanted: dict[str, int] = {}
         for job in new_jobs:
@@ -166,33 +157,6 @@ class Contest:
             given = max(0, min(raise_, pool, self.pool(job.namespace)))
             wanted[job.uid] = requested[job.uid] + given
             pool -= given
-        return wanted
-
-    def _is_known(self, job: JobSignal) -> bool:
-        """Return whether what decides here is known of a job."""
-        return job.known or (self.by_growth and job.growth is not None)
-
-    def _by_growth(
-        self, requested: Mapping[str, int], acting: Collection[JobSignal]
-    ) -> dict[str, int]:
-        """Return the requests by growth efficiency: the pool is shared out by it.
-
-        The quota of a namespace bounds its own jobs only.
-        """
-        growing = [job for job in acting if job.growth is not None]
-        pool = max((self.pool(job.namespace) for job in growing), default=0)
-        wanted = self._of_newcomers(requested, acting, pool=pool)
-        given = Counter[str]()
-        for job in acting:
-            given[job.namespace] += wanted.get(job.uid, requested[job.uid]) - requested[job.uid]
-        pool -= given.total()
-        total = sum(job.growth or 0.0 for job in growing)
-        for job in growing:
-            left = min(pool, self.pool(job.namespace) - given[job.namespace])
-            raise_ = int(max(0, left) * (job.growth or 0.0) / total) if total > 0 else 0
-            wanted[job.uid] = max(
-                requested[job.uid], min(requested[job.uid] + raise_, self.most(job))
-            )
         return wanted
 
     def split(self, job: JobSignal, total: int) -> dict[str, int]:
@@ -259,10 +223,7 @@ def all_prioritised(
     chosen: dict[str, JobSignal] = {}
     for job in sorted((job for job in candidates if job.known and not job.paused), key=end):
         here = [of[node] for node in job.nodes if len(of[node].jobs) > 1]
-        if all(
-            contest.is_open and not contest.by_growth and contest.node not in chosen
-            for contest in here
-        ):
+        if all(contest.is_open and contest.node not in chosen for contest in here):
             chosen |= {contest.node: job for contest in here}
     return chosen
 
@@ -270,12 +231,6 @@ def all_prioritised(
 def _leads(of: Contest, job: JobSignal) -> bool:
     """Return whether a job has the largest raise of a node."""
     return 0 < of.extra(job) == max(of.extra(other) for other in of.jobs)
-
-
-def lead_of(growth: float | None, jobs: Sequence[JobSignal]) -> float:
-    """Return the part that a growth efficiency is of the sum of all jobs."""
-    total = sum(job.growth or 0.0 for job in jobs)
-    return (growth or 0.0) / total if total > 0 and math.isfinite(total) else 0.0
 
 
 def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Resize: the CPU of a node goes first to the job that would end first, by weight.
 
 The request of the prioritised job of a node is raised, and so its weight; limits stay the user's.
-`contest` says who is favoured and by how much. Sources: Friedman and Henderson, the Fair Sojourn
-Protocol, SIGMETRICS 2003, for the order; Zheng et al., FlowCon, ICPP 2019, for growth.
+`contest` says who is favoured and by how much. Source: Friedman and Henderson, the Fair Sojourn
+Protocol, SIGMETRICS 2003.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -12,7 +12,7 @@ from kfext.core.words import listed
 from kfext.model.policy import Mode
 from kfext.model.qos import QoS
 from kfext.state.running.cpu.cadence import RESIZED, opted_in
-from kfext.state.running.cpu.contest import Contest, all_prioritised, contests, lead_of
+from kfext.state.running.cpu.contest import Contest, all_prioritised, contests
 from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
@@ -111,9 +111,7 @@ def _wanted(
 ) -> dict[str, int]:
     """Return by uid what each candidate on a node should request; a job without entry stays."""
     here = [job for job in candidates if job in of.jobs]
-    if len(of.jobs) > 1 and (
-        not of.is_open or (prioritised is None and not of.by_growth and of.unknown)
-    ):
+    if len(of.jobs) > 1 and (not of.is_open or (prioritised is None and of.unknown)):
         return {}
     wanted = of.requests(prioritised, here)
     return {job.uid: wanted[job.uid] for job in here}
@@ -163,9 +161,6 @@ def _why(job: JobSignal, nodes: Collection[_Node]) -> str:
         return "no other job shares its nodes"
     jobs = {other.uid: other for node in shared for other in node.contest.jobs}
     among = f"of the {len(jobs)} jobs on {names}"
-    if any(node.contest.by_growth for node in shared):
-        share = lead_of(job.growth, list(jobs.values()))
-        return f"it has {share:.0%} of the growth {among}"
     if any(node.prioritised is job for node in shared):
         return f"it would end first {among}"
     if job.young and not job.known:

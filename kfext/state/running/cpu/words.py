@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
 from kfext.core.eligibility import why_others
-from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_size import CpuSize
@@ -81,11 +80,8 @@ def _of_cpu(
         if cpu.unread:
             yield Verdict(names.REASON_STANDS_DOWN, cpu.unread)
         yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
-    unknown = not signal.known and signal.growth is None
-    if unknown and RESIZE.name in policies.keys() - reasons.keys():
-        windows = f"two windows of {INTERVAL:g} s"
-        message = f"its progress is not known yet: without a total that takes {windows}"
-        yield Verdict(names.REASON_TOO_EARLY, message)
+    if not signal.known and RESIZE.name in policies.keys() - reasons.keys():
+        yield Verdict(names.REASON_TOO_EARLY, "its progress is not known yet")
 
 
 def _stood_down(job: RunningJob, signal: JobSignal) -> dict[str, str]:
@@ -125,16 +121,14 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
 
 
 def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
-    """Return why both the growth and the end of a job are unknown; empty while it is too early.
+    """Return why the end of a job is unknown; empty if it is known, or while it is too early.
 
     `source`: of its progress. `left`: the core-seconds to its end, or None.
     """
     if not source.is_log:
         return f"{METRICS} is {source.source}, so neither progress nor CPU use of it is read"
-    if reported is None or reported.growth is not None or left is not None:
+    if reported is None or reported.known is None or left is not None:
         return ""
-    if reported.known is not None and reported.known.reason != REASON_RECOGNISED:
+    if reported.known.reason != REASON_RECOGNISED:
         return reported.known.message
-    metric = reported.progress.metric
-    unknown = metric and reported.state is None
-    return f"it is not known whether {metric} improves upwards or downwards" if unknown else ""
+    return "its log shows no total of steps, so its end is not known"

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from kfext.core.progress.reported import Reported
 from kfext.model.cpu_state import PodCpu
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.running.proposal import Measure, PodSizes, Proposal, Rank, Size
@@ -27,11 +26,9 @@ def job(
     uid: str = "j", *pods: PodSignal, policy: str = "resize", mode: Mode = Mode.ACT, **fields: Any
 ) -> JobSignal:
     parameters = fields.pop("parameters", {})
-    growth, state = fields.pop("growth", None), fields.pop("state", None)
     defaults: dict[str, Any] = {
         "pods": pods or (pod(f"{uid}-0"),),
         "policies": {policy: PolicyChoice(mode, parameters)},
-        "reported": Reported(growth=growth, state=state),
     }
     return JobSignal(uid, **{**defaults, **fields})
 

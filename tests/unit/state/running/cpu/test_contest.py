@@ -177,10 +177,8 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "a job that has just begun keeps an equal share": (
         [A, B, YOUNG], {"free": 700}, {"a": 520, "b": 100, "y": 310}
     ),
-    "although its growth is known sooner than its end": (
-        [A, B, ends("y", math.inf, young=True, growth=0.4)],
-        {"free": 700},
-        {"a": 520, "b": 100, "y": 310},
+    "a job that shows no end keeps what its user wrote": (
+        [A, ends("b", None)], {"free": 800}, {"a": 820, "b": 100}
     ),
     "and does not give way": ([A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}),
     "a job alone has what its user wrote": (
@@ -194,26 +192,6 @@ def test_requests(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, i
     node = dict(node)
     headroom = node.pop("headroom", {})
     assert requests(contest(*jobs, headroom=headroom, **node), "a") == want
-
-
-GROWTH: dict[str, tuple[list[JobSignal], dict[str, int]]] = {
-    "what is free is shared out by it": (
-        [ends("a", 50.0, growth=0.3), ends("b", None, growth=0.1)], {"a": 640, "b": 280}
-    ),
-    "a job that has converged keeps what its user wrote": (
-        [ends("a", None, growth=0.3), ends("b", None, growth=0.0)], {"a": 820, "b": 100}
-    ),
-    "without any growth all do": (
-        [ends("a", None, growth=0.0), ends("b", None, growth=0.0)], {"a": 100, "b": 100}
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("jobs", "want"), GROWTH.values(), ids=GROWTH)
-def test_F3_where_a_job_does_not_show_its_end_growth_decides(
-    jobs: list[JobSignal], want: dict[str, int]
-) -> None:
-    assert requests(contest(*jobs, free=800), "a") == want
 
 
 def test_pods_of_a_job_share_its_request_as_their_user_wrote_it() -> None:
@@ -264,7 +242,6 @@ def any_contest(draw: st.DrawFn) -> Signals:
                 f"j{index}",
                 pod(f"j{index}-0", request=request, limit=limit, use=200),
                 left=draw(st.sampled_from([None, math.inf, 20.0, 90.0])),
-                growth=draw(st.none() | st.floats(0, 1)),
                 young=draw(st.booleans()),
                 namespace=draw(st.sampled_from(["a", "b"])),
             )
@@ -292,11 +269,10 @@ def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signal
 
 
 def test_a_full_quota_takes_no_raise_from_jobs_of_other_namespaces() -> None:
-    pair = [ends(name, None, growth=0.5, namespace=name) for name in ("a", "b")]
+    first, second = pair = [ends(name, 50.0, namespace=name) for name in ("a", "b")]
     of = contest(*pair, headroom={"a": NO_RAISE}, crowded=True)
-    wanted = of.requests(None, of.jobs)
-    assert wanted["a"] == 100
-    assert wanted["b"] > 100
+    assert of.requests(first, of.jobs)["a"] == 100
+    assert of.requests(second, of.jobs)["b"] > 100
 
 
 # --- a sum that is divided among parts with bounds ---

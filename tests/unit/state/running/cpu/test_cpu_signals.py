@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kfext.core.progress.reported import GrowthState, Progress, Reported
+from kfext.core.progress.reported import Progress, Reported
 from kfext.core.queue.reservation import kept_claims
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_state import CpuState, PodCpu
@@ -143,24 +143,11 @@ def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
     bed.job.chosen = {"resize": PolicyChoice()}
     bed.job.tracked.state = JobState(cpu=CpuState(disabled={"shift": "why"}))
     cpu_record(bed.job).history.rate = 2.0
-    reported = Reported(Progress(), growth=0.4, state=GrowthState.COMPLETING)
+    reported = Reported(Progress(step=4))
     seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=True)
-    assert (seen.uid, seen.growth, seen.state) == ("uid-1", 0.4, GrowthState.COMPLETING)
+    assert (seen.uid, seen.reported) == ("uid-1", reported)
     assert (seen.disabled, seen.rate, seen.in_flight) == (frozenset({"shift"}), 2.0, True)
     assert seen.policies == {"resize": PolicyChoice()}
-
-
-@pytest.mark.parametrize(
-    "reported",
-    [
-        pytest.param(None, id="no progress was ever read"),
-        pytest.param(Reported(), id="its metric is unknown"),
-    ],
-)
-def test_a_job_is_new_if(reported: Reported | None) -> None:
-    bed = TwoWorkers()
-    seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=False)
-    assert (seen.state, seen.growth) == (GrowthState.NEW, None)
 
 
 def test_no_policy_looks_at_a_job_that_is_unfit() -> None:

@@ -136,11 +136,6 @@ REASONS: dict[str, tuple[list[JobSignal], dict[str, Any], str]] = {
         {"free": 900},
         "CPU request 820m becomes 100m: no other job shares its nodes",
     ),
-    "by growth": (
-        [ends("a", None, growth=0.3), ends("b", None, growth=0.1)],
-        {"free": 800},
-        "CPU request 100m becomes 640m: it has 75% of the growth of the 2 jobs on n1",
-    ),
 }
 
 

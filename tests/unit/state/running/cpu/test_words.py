@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.progress.reported import GrowthState, Progress, Reported
+from kfext.core.progress.reported import Progress, Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu
 from kfext.model.job import TrainingJob
@@ -101,7 +101,7 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "one policy that rests": ([one_rests], names.REASON_RESTS, "its budget"),
     "why all leave it alone, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
     "that its progress is not known": ([], names.REASON_TOO_EARLY, "its progress"),
-    "why a policy that needs its growth leaves it alone": (
+    "why a policy that needs its end leaves it alone": (
         [one_stands_down],
         names.REASON_NOTHING_TO_MOVE,
         "resize leaves it alone: not Burstable",
@@ -136,7 +136,7 @@ def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool)
     bed = bed_of()
     cpu_record(bed.job).early = early
     job, _ = bed.signals()
-    known = replace(job, reported=Reported(growth=0.5))
+    known = replace(job, left=50.0)
     found = cpu_shown(bed.job, known, None, decided=True, paused=False)
     assert found is not None
     assert (found.holds, found.verdict.reason) == (False, want)
@@ -201,7 +201,7 @@ def test_where_nothing_new_is_known_a_job_is_shown(
     if before is not None:
         bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
     job, _ = bed.signals()
-    known = replace(job, reported=Reported(growth=0.1))
+    known = replace(job, left=50.0)
     found = cpu_shown(bed.job, known, None, decided=decided, paused=False)
     assert found is not None
     assert found.verdict.reason == want
@@ -248,9 +248,7 @@ UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
     "nothing is recognised": (Reported(known=VAIN), LOG, None, VAIN.message),
     "nothing is recognised, early": (Reported(known=VAIN), LOG, math.inf, ""),
     "it shows how far it is": (SPEED, LOG, 50.0, ""),
-    "it has grown before": (Reported(growth=0.1, known=VAIN), LOG, None, ""),
-    "which way a measure improves": (SPEED, LOG, None, "not known whether speed improves"),
-    "its growth is about to be known": (replace(SPEED, state=GrowthState.NEW), LOG, None, ""),
+    "its log shows no total": (SPEED, LOG, None, "no total of steps"),
 }
 
 
