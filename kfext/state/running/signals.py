@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kfext.core.progress.reported import Reported
 from kfext.model.cpu_state import PodCpu
 from kfext.model.policy import PolicyChoice
 from kfext.model.qos import QoS
@@ -72,7 +71,6 @@ class JobSignal:
     `paused`: whether nothing is tried on its CPU for now, after a failure.
     `whole`: whether all of its pods exist, and each has ended or runs.
     `settling`: whether its figures may be older than the last change of its sizes.
-    `reported`: the progress that its log shows, or None.
     `rate`: its steps a second, None without reported steps.
     `left`: the core-seconds to its end, infinite while unknown, None for a job that does not show
         how far it is.
@@ -91,7 +89,6 @@ class JobSignal:
     paused: bool = False
     whole: bool = True
     settling: bool = False
-    reported: Reported | None = None
     rate: float | None = None
     left: float | None = None
     followed: float = math.inf

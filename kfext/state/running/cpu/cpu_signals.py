@@ -302,7 +302,6 @@ def job_signal(
         in_flight=in_flight,
         paused=paused,
         settling=settling,
-        reported=reported,
         rate=cpu.history.rate,
         whole=is_whole(job.tracked, pods),
         left=left,

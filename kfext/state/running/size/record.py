@@ -38,7 +38,8 @@ class SizeRecord(SavingRecord):
         says.
     `unfit`: why the job is left alone, or empty.
     `hindered`: the quota that keeps the job from getting back its workers, or empty.
-    `full`: on what it depends that no worker more has room; None: more workers may have.
+    `full`: the basis of the last search that found no room for another worker; None: no such
+        search.
     """
 
     sizes: Sizes = _UNKNOWN

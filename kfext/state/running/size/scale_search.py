@@ -97,9 +97,12 @@ class ScaleSearch:
 
     def _room(self, job: RunningJob, *, up_to: int, now: float) -> int:
         """Return how many workers a job has room for; a refusal holds until capacity comes free."""
-        size, tracked, present = record_of(job), job.tracked, record_of(job).sizes.now
+        size, tracked = record_of(job), job.tracked
+        present = size.sizes.now
+        if up_to <= present:
+            return present
         basis = (self.room.gains, self.room.limits(tracked, now=now), tracked.plan, tracked.job)
-        if up_to <= present or size.full == basis:
+        if size.full == basis:
             return present
         room = self.room.most(job, present, up_to=up_to, now=now)
         if room == present and not self.room.quota_refuses(job, present + 1):
