@@ -128,7 +128,7 @@ class Queueing:
         lambda value: QueueOrder(text(value)),
         schema={"type": "string", "enum": [str(order) for order in QueueOrder]},
         effect="which of two jobs of the same priority goes first: `arrival`, the job that came "
-        "first; `shortest`, the job with the smaller *created + 4 x [expected "
+        "first; `shortest`, the job with the smaller *created + 16 x [expected "
         "length](queue.md#order)*, as for elastic jobs",
     )
 
