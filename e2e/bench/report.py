@@ -91,6 +91,11 @@ def _memory() -> int:
     return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
 
 
+def verdict(kept: bool) -> str:
+    """Return the cell of a table that says whether a figure keeps its bound."""
+    return "PASS" if kept else "MISS"
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A bound on one figure; `sense` is `<=`, `<`, `>=` or `==`."""
@@ -108,7 +113,7 @@ class Target:
             "==": figure == self.bound,
         }[self.sense]
         unit = f" {self.unit}" if self.unit else ""
-        return f"{self.sense} {self.bound:g}{unit}: {'PASS' if kept else 'MISS'}"
+        return f"{self.sense} {self.bound:g}{unit}: {verdict(kept)}"
 
 
 REVIEW_P50 = Target("<=", 1.0, "ms")

@@ -150,6 +150,11 @@ def run_of(
     return lambda name, seed, luck: run(arms[name], draw(seed), luck=luck, on_parts=on_parts)
 
 
+def luck_of(seed: int) -> int:
+    """Return the luck of the runs of a seed; the arm that all are compared with has one more."""
+    return seed * _LUCKS
+
+
 def compare(
     arms: Iterable[str], seeds: Iterable[int], runs: RunOf, *, against: str = GANG
 ) -> list[Row]:
@@ -157,7 +162,7 @@ def compare(
     found: dict[str, list[Run]] = {name: [] for name in arms}
     reference: list[Run] = []
     for seed in seeds:
-        luck = seed * _LUCKS
+        luck = luck_of(seed)
         reference.append(runs(against, seed, luck))
         for name, of_arm in found.items():
             of_arm.append(runs(name, seed, luck + (name == against)))

@@ -7,16 +7,18 @@ simulate`. A row compares all jobs with another row, as `kfext simulate` does.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from random import Random
 from statistics import fmean
 
 from e2e.bench.model.ablations import ARMS as ABLATIONS
 from e2e.bench.model.runs import Runs
 from e2e.bench.report import table
+from kfext.cli.simulate import SHOWN
 from kfext.sim.arms import ARMS as SHIPPED
 from kfext.sim.arms import Arm
 from kfext.sim.cluster import Ended, World
-from kfext.sim.compare import Run, compare, quantile
+from kfext.sim.compare import Run, compare, luck_of, quantile
 
 Published = Callable[[str, int], Mapping[str, float] | None]
 """Returns the seconds from the arrival to the end of each job, or None for an arm of kfext."""
@@ -48,13 +50,14 @@ def _misled(arm: Arm, part: float) -> Arm:
     return lambda world, luck: arm(with_false_lengths(world, part=part, seed=luck), luck)
 
 
+_TRUE: Mapping[str, Arm] = {**SHIPPED, **ABLATIONS}
 ARMS: Mapping[str, Arm] = {
-    name: of_part
-    for order, arm in {**SHIPPED, **ABLATIONS}.items()
-    for name, of_part in {
-        order: arm,
-        **{f"{order}, {part:.0%} false": _misled(arm, part) for part in _PARTS},
-    }.items()
+    **_TRUE,
+    **{
+        f"{name}, {part:.0%} false": _misled(arm, part)
+        for name, arm in _TRUE.items()
+        for part in _PARTS
+    },
 }
 
 
@@ -76,33 +79,32 @@ def rows(
     numbers = list(numbers)
     runs = Runs(title, draw, ARMS, ("ablations", "beside", *modules))
 
+    timed = cache(published)
+
+    @cache
     def find(arm: str, number: int, luck: int) -> Run:
-        times = published(arm, number)
-        if times is None:
-            return runs.find(arm, number, luck)
-        return _as_run(draw(number), times)
+        times = timed(arm, number)
+        return runs.find(arm, number, luck) if times is None else _as_run(draw(number), times)
 
     cells = []
     for row in compare(arms, numbers, find, against=against):
-        found = [find(row.arm, number, number * 1000) for number in numbers]
+        found = [find(row.arm, number, luck_of(number)) for number in numbers]
         elapsed = [job.elapsed for run in found for job in run.jobs.values()]
         stretches = [
             job.elapsed / run.alone[name] for run in found for name, job in run.jobs.items()
         ]
-        apart = "-" if math.isnan(row.low) else f"{row.low:+.1%} to {row.high:+.1%}"
-        known = published(row.arm, numbers[0]) is None
         cells.append(
             (
                 row.arm,
                 f"{fmean(elapsed):.0f}",
                 f"{row.against:+.1%}",
-                apart,
+                SHOWN["95 %"](row),
                 f"{quantile(elapsed, 0.99):.0f}",
                 f"{fmean(run.makespan for run in found):.0f}",
-                f"{row.utilisation:.1%}" if known else "-",
+                SHOWN["USED"](row),
                 f"{quantile(stretches, 0.99):.1f}",
                 f"{max(stretches):.0f}",
-                f"{row.changes:.2f}" if known else "-",
+                "-" if math.isnan(row.utilisation) else SHOWN["CHANGES"](row),
             )
         )
     return table(f"{title}, against {against}", _HEAD, cells)

@@ -14,10 +14,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from e2e.bench.model.measure import DRAGON, MAP, runs_of, seeds_of
-from e2e.bench.report import table
+from e2e.bench.report import table, verdict
 from e2e.testbed.progress import say
 from kfext.sim.arms import KFEXT, PLAIN
-from kfext.sim.compare import Run
+from kfext.sim.compare import Run, luck_of
 
 _PART = 1 / 3
 """By how much of a published effect the model's may differ."""
@@ -83,8 +83,7 @@ def _row(effect: Effect, *, quick: bool) -> Iterator[str]:
         return
     found = fmean(map(FIGURES[effect.figure], rebuilt))
     yield f"{found:+.1%}"
-    near = abs(found - effect.value) <= max(_PART * abs(effect.value), _SAME)
-    yield "PASS" if near else "MISS"
+    yield verdict(abs(found - effect.value) <= max(_PART * abs(effect.value), _SAME))
     yield f"{fmean(map(FIGURES[effect.figure], own)):+.1%}" if own else "-"
 
 
@@ -92,7 +91,7 @@ def _pairs(effect: Effect, arm: str, seeds: Sequence[int]) -> list[Pair]:
     """Return the runs of the seeds on which both arms ended all jobs."""
     runs = runs_of(effect.world)
     found = [
-        tuple(runs.find(name, seed, seed * 1000) for name in (arm, effect.against))
+        tuple(runs.find(name, seed, luck_of(seed)) for name in (arm, effect.against))
         for seed in seeds
     ]
     return [(run, other) for run, other in found if run.ended and other.ended]

@@ -5,7 +5,6 @@ own: the table has its CPU seconds and its largest memory.
 """
 
 import cProfile
-import pstats
 import resource
 import time
 from collections import defaultdict
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import CodeType
 from typing import NamedTuple
 
 import kfext
@@ -76,20 +76,16 @@ def _profile(jobs: int) -> Iterator[tuple[str, str]]:
     profile = cProfile.Profile()
     profile.runcall(cost_of, KFEXT, jobs)
     taken: dict[str, float] = defaultdict(float)
-    for (path, _, _), (_, _, own, _, _) in _entries(profile):
-        taken[_module(path)] += own
+    for entry in profile.getstats():
+        taken[_module(entry.code)] += entry.inlinetime
     whole = sum(taken.values())
     for module, seconds in sorted(taken.items(), key=lambda item: -item[1])[:_MOST]:
         yield module, f"{seconds / whole:.0%}"
 
 
-def _entries(
-    profile: cProfile.Profile,
-) -> Iterator[tuple[tuple[str, int, str], tuple[int, int, float, float, object]]]:
-    yield from pstats.Stats(profile).stats.items()  # type: ignore[attr-defined]
-
-
-def _module(path: str) -> str:
+def _module(code: CodeType | str) -> str:
+    """Return the file of a function of this repository. `code`: a name for functions in C."""
     root = Path(kfext.__file__).parents[1]
-    file = Path(path)
-    return f"{file.relative_to(root)}" if file.is_relative_to(root) else "Python and its libraries"
+    if isinstance(code, CodeType) and (file := Path(code.co_filename)).is_relative_to(root):
+        return f"{file.relative_to(root)}"
+    return "Python and its libraries"

@@ -1,12 +1,11 @@
 """Reading of CSV files that other people published: what is wrong is said with file and line."""
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from e2e.bench.model.csv_rows import Row, rows
 from kfext.errors import UserError
 
 
@@ -15,7 +14,7 @@ class Line(NamedTuple):
 
     path: Path
     place: int
-    cells: dict[str, str]
+    cells: Row
 
     @property
     def where(self) -> str:
@@ -39,16 +38,8 @@ def lines(path: Path, columns: Sequence[str]) -> Iterator[Line]:
 
     Raises UserError.
     """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    lacks = [column for column in columns if column not in (rows.fieldnames or ())]
-    if lacks:
-        raise UserError(f"{path}, line 1 has no column {lacks[0]}; needed: {', '.join(columns)}")
-    for row in rows:
-        line = Line(path, rows.line_num, row)
+    for place, row in rows(path, columns):
+        line = Line(path, place, row)
         if any(row[column] is None for column in columns):
             raise UserError(f"{line.where} has fewer cells than line 1")
         yield line

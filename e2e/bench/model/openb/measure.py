@@ -22,7 +22,7 @@ from e2e.bench.model.openb.fgd import FGD
 from e2e.bench.model.openb.fill import Draw, Placer, draw, fill
 from e2e.bench.model.openb.fragmentation import Typical
 from e2e.bench.model.openb.trace import Key, Pod, read_nodes, read_pods, read_published
-from e2e.bench.report import table
+from e2e.bench.report import table, verdict
 from e2e.testbed.progress import say
 
 DEFAULT = "default"
@@ -158,12 +158,8 @@ def _judged(published: Sequence[float], here: Sequence[float], tolerance: float)
         f"{found:.2f}",
         f"{difference:+.2f}",
         f"{tolerance:g}",
-        _verdict(abs(difference) <= tolerance),
+        verdict(abs(difference) <= tolerance),
     )
-
-
-def _verdict(kept: bool) -> str:
-    return "PASS" if kept else "MISS"
 
 
 def _order(published: Figures, here: Figures, workloads: Iterable[str]) -> str:
@@ -180,7 +176,7 @@ def _order(published: Figures, here: Figures, workloads: Iterable[str]) -> str:
             is_apart = abs(gaps[0]) > TOLERANCES[first] + TOLERANCES[second]
             (apart if is_apart else near).append(gaps[0] * gaps[1] > 0)
         kept = [f"{sum(pairs)} of {len(pairs)}" for pairs in (apart, near)]
-        rows.append((workload, f"{load} %", *kept, _verdict(all(apart))))
+        rows.append((workload, f"{load} %", *kept, verdict(all(apart))))
     title = "V1: pairs of schedulers in the published order, by their published difference"
     head = ("workload", "load", "above both tolerances together", "below", "verdict of the first")
     return table(title, head, rows)

@@ -4,11 +4,11 @@ Source: cluster-trace-gpu-v2023 (alibaba/clusterdata), with the results of Weng 
 Fragmentation", USENIX ATC 2023 (FGD), from hkust-adsl/kubernetes-scheduler-simulator.
 """
 
-import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.bench.model.csv_rows import Row, rows
 from kfext.errors import UserError
 
 WHOLE = 1000
@@ -16,7 +16,6 @@ WHOLE = 1000
 _PREFIX = "openb_pod_list_"
 """The published name of a workload is this and the name."""
 _NODES = "openb_node_list_gpu_node.csv"
-Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ Key = tuple[str, str, int]
 
 def read_nodes(folder: Path) -> list[Node]:
     """Return the nodes with GPUs, in the order of the file. Raises UserError."""
-    rows = _rows(folder / _NODES, ("sn", "cpu_milli", "memory_mib", "gpu", "model"))
+    found = _rows(folder / _NODES, ("sn", "cpu_milli", "memory_mib", "gpu", "model"))
     return [
         Node(
             name=row["sn"],
@@ -74,7 +73,7 @@ def read_nodes(folder: Path) -> list[Node]:
             gpus=_number(row, "gpu", where),
             model=row["model"],
         )
-        for where, row in rows
+        for where, row in found
     ]
 
 
@@ -125,15 +124,8 @@ def read_published(
 
 def _rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
     """Yield where each row of a CSV stands, and its cells by column."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    rows = csv.DictReader(text.splitlines(), restval="")
-    if missing := [column for column in columns if column not in (rows.fieldnames or ())]:
-        raise UserError(f"{path}, line 1 has no column {missing[0]}")
-    for row in rows:
-        yield f"{path}, line {rows.line_num}", row
+    for place, row in rows(path, columns):
+        yield f"{path}, line {place}", {name: text or "" for name, text in row.items()}
 
 
 def _number(row: Row, column: str, where: str) -> int:

@@ -103,6 +103,11 @@ class Application:
         gains = [self.noise(samples, epoch).gain(scale) for epoch in range(self.epochs)]
         return float((np.diff(self.ends, prepend=0.0) / np.array(gains)).sum())
 
+    def training_seconds(self, samples: int, gpus: int, nodes: int) -> float:
+        """Return the seconds of a whole training with a batch, or the nearest that GPUs share."""
+        batch = self.batch(samples, gpus)
+        return self.steps(batch.samples(gpus)) * self.mean_seconds(nodes, gpus, batch)
+
     def rate(self, placement: Placement, batch: Batch, epoch: int) -> float:
         """Return the progress a second in an epoch."""
         samples = batch.samples(sum(placement))

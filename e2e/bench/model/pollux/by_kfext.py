@@ -44,10 +44,7 @@ class _Pace:
 
 @cache
 def _training(application: Application, samples: int, gpus: int, nodes: int) -> float:
-    """Return the seconds of a whole training with a batch of about so many samples."""
-    batch = application.batch(samples, gpus)
-    steps = application.steps(batch.samples(gpus))
-    return steps * application.mean_seconds(nodes, gpus, batch)
+    return application.training_seconds(samples, gpus, nodes)
 
 
 def world_of(requests: Iterable[Request]) -> World:

@@ -4,7 +4,6 @@ Each reader returns values or raises a UserError with the file, the line, the fi
 allowed.
 """
 
-import csv
 import json
 import math
 from collections import defaultdict
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from e2e.bench.model.csv_rows import Row, rows
 from e2e.bench.model.pollux.application import Application
 from e2e.bench.model.pollux.cluster import Request
 from e2e.bench.model.pollux.step_time import Placement, Sample, StepTimes
@@ -33,12 +33,11 @@ _MOST_LOCAL = {"yolov3": 8}
 class _Row:
     """A line of a CSV file."""
 
-    def __init__(self, cells: Mapping[str | None, str | list[str] | None], where: str) -> None:
+    def __init__(self, cells: Row, where: str) -> None:
         self._cells, self._where = cells, where
 
     def text(self, column: str) -> str:
-        cell = self._cells[column]
-        if not isinstance(cell, str) or not cell:
+        if not (cell := self._cells[column]):
             raise UserError(f"{self._where} has no {column}")
         return cell
 
@@ -142,12 +141,8 @@ def _sample(row: _Row, nodes: int, gpus: int) -> Sample:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
-    reader = csv.DictReader(_text(path).splitlines())
-    for column in columns:
-        if column not in (reader.fieldnames or ()):
-            raise UserError(f"{path}, line 1 has no column {column}")
-    for cells in reader:
-        yield _Row(cells, f"{path}, line {reader.line_num}")
+    for place, cells in rows(path, columns):
+        yield _Row(cells, f"{path}, line {place}")
 
 
 def _text(path: Path) -> str:

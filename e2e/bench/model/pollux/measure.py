@@ -22,7 +22,7 @@ from e2e.bench.model.pollux.files import (
 )
 from e2e.bench.model.pollux.optimus import Optimus
 from e2e.bench.model.pollux.tiresias import Tiresias
-from e2e.bench.report import table
+from e2e.bench.report import table, verdict
 from e2e.testbed.progress import say
 from kfext.sim.cluster import World
 
@@ -143,7 +143,7 @@ def _times(of: _Pair) -> Iterator[list[str]]:
             f"{rebuilt:.1f}",
             f"{change:+.2%}",
             f"{_TIME_TOLERANCE:.1%}",
-            _verdict(abs(change) <= _TIME_TOLERANCE),
+            verdict(abs(change) <= _TIME_TOLERANCE),
         ]
     jobs, found = of.published[_JOBS_OF], of.rebuilt[_JOBS_OF]
     changes = [found[name] / jobs[name] - 1 for name in jobs]
@@ -154,7 +154,7 @@ def _times(of: _Pair) -> Iterator[list[str]]:
         str(agree),
         f"at most {max(map(abs, changes)):.2%}",
         f"{_TIME_TOLERANCE:.1%} each",
-        _verdict(agree == len(jobs)),
+        verdict(agree == len(jobs)),
     ]
 
 
@@ -168,9 +168,5 @@ def _ratio(elastic: _Pair, rigid: _Pair) -> list[str]:
         f"{rebuilt:.3f}",
         f"{rebuilt - published:+.3f}",
         f"{_RATIO_TOLERANCE:g}",
-        _verdict(abs(rebuilt - published) <= _RATIO_TOLERANCE),
+        verdict(abs(rebuilt - published) <= _RATIO_TOLERANCE),
     ]
-
-
-def _verdict(kept: bool) -> str:
-    return "PASS" if kept else "MISS"

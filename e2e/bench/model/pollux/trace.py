@@ -26,8 +26,8 @@ def jobs_csv(data: Path, workload: str, *, load: float = 1.0) -> str:
 
 
 def _seconds(job: Request) -> float:
-    batch = job.application.batch(job.batch, job.gpus)
     fewest, most = ceil(job.gpus, GPUS_OF_NODE), min(job.gpus, NODES)
-    return job.application.steps(batch.samples(job.gpus)) * min(
-        job.application.mean_seconds(nodes, job.gpus, batch) for nodes in range(fewest, most + 1)
+    return min(
+        job.application.training_seconds(job.batch, job.gpus, nodes)
+        for nodes in range(fewest, most + 1)
     )

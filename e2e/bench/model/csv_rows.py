@@ -1,0 +1,30 @@
+"""The rows of a published CSV file: what is wrong is said with file and line."""
+
+import csv
+import io
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from kfext.errors import UserError
+
+Row = dict[str, str]
+"""The cells by column; None in place of a cell where the line is too short."""
+
+
+def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Row]]:
+    """Yield the number and the cells of each line after line 1, which names the columns.
+
+    `columns`: what the file must have. Blank lines are left out. Raises UserError.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    found = csv.DictReader(io.StringIO(text, newline=""))
+    lacks = [column for column in columns if column not in (found.fieldnames or ())]
+    if lacks:
+        raise UserError(f"{path}, line 1 has no column {lacks[0]}; needed: {', '.join(columns)}")
+    for row in found:
+        yield found.line_num, row
