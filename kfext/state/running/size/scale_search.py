@@ -157,11 +157,25 @@ class ScaleSearch:
     ) -> list[Proposal]:
         """Return the workers that `candidates` give up for the waiting job, all or nothing.
 
-        The whole waiting job has to fit then, with the fewest workers that it may have.
+        The whole waiting job has to fit then, with the fewest workers that it may have; with all of
+        them if it could start with the fewest already, and waits because that would take longer.
         `rested`: the uids of the candidates that may give below their requested size.
         """
-        settings = self._settings_of(waiting)
-        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
+        fewest = fewest_workers(waiting.job, open_range(waiting.job, self._settings_of(waiting)))
+        found = self._rescue(waiting, fewest, candidates, rested, now)
+        if found is None:
+            found = self._rescue(waiting, workers_of(waiting.job), candidates, rested, now)
+        return found or []
+
+    def _rescue(
+        self,
+        waiting: TrackedJob,
+        workers: int,
+        candidates: Collection[RunningJob],
+        rested: Set[str],
+        now: float,
+    ) -> list[Proposal] | None:
+        """Return what gives a waiting job so many workers; None: it has room for them already."""
         length = self._length(waiting, workers, now)
         donors = self._donors(waiting, length, candidates, rested, now)
         limits = self.room.limits(waiting, now=now)
@@ -173,8 +187,9 @@ class ScaleSearch:
         def fits(sizes: Mapping[str, int]) -> bool:
             return self.places(waiting, workers, sizes, now=now) is not None
 
-        priority = self._queue.priority(waiting)
-        sizes = None if fits({}) else donors_for(donors, fits, priority=priority)
+        if fits({}):
+            return None
+        sizes = donors_for(donors, fits, priority=self._queue.priority(waiting))
         if not sizes:
             self._in_vain.append(basis)
             return []
