@@ -78,7 +78,7 @@ SHOWN: Columns = {
 @click.option("--against", default=GANG, show_default=True, help="The arm to compare with.")
 @click.option(
     "--seeds",
-    default=3,
+    default=10,
     show_default=True,
     type=click.IntRange(1, _MOST_SEEDS),
     help="Runs of each arm.",
@@ -136,18 +136,24 @@ def simulate(
     The nodes of a CSV are a list of NUMBERxMILLICORESm[/MEMORYGi][/NUMBERxGPUTYPE], such as
     4x16000m,2x64000m/512Gi/8xV100.
     """
-    if (scenario is None) != from_cluster:
-        raise click.UsageError("give SCENARIO or --from-cluster")
-    if save is not None and not from_cluster:
-        raise click.UsageError("--save is for --from-cluster: SCENARIO is there already")
-    if scenario is not None:
-        draw = _draw(scenario, nodes)
-    else:
+    if from_cluster:
+        if scenario is not None:
+            raise click.UsageError(f"give SCENARIO {scenario!r} or --from-cluster, not both")
         draw = _drawn_of(ClusterOptions(namespace, context, kubeconfig), nodes=nodes, save=save)
+    else:
+        alone = {"--save": save, "-n": namespace, "--context": context, "--kubeconfig": kubeconfig}
+        for option, value in alone.items():
+            if value is not None:
+                raise click.UsageError(f"{option} is for --from-cluster alone")
+        if scenario is None:
+            worlds = ", ".join(WORLDS)
+            raise click.UsageError(f"give a CSV file, one of {worlds}, or --from-cluster")
+        draw = _draw(scenario, nodes)
     chosen = _chosen(arms, against, policies)
     numbers = range(first, first + seeds)
     parts = PARTS * seeds * (1 + len(chosen))
-    with click.progressbar(length=parts, label="simulating", file=sys.stderr) as bar:
+    label = f"simulating {seeds * (1 + len(chosen))} runs"
+    with click.progressbar(length=parts, label=label, file=sys.stderr) as bar:
         runs = run_of(chosen, draw, on_parts=bar.update)
         rows = compare(chosen, numbers, runs, against=against)
     click.echo(_csv(rows) if as_csv else "\n".join(columns(SHOWN, rows)) + "\n", nl=False)
@@ -171,6 +177,8 @@ def _draw(scenario: str, nodes: str | None) -> Draw:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{scenario} is not UTF-8: {error}") from error
+    if nodes is None:
+        click.echo(f"nodes: {_NODES}, the default of --nodes", err=True)
     world = read_world(text, name=scenario, nodes=_NODES if nodes is None else nodes)
     return lambda _seed: world
 
@@ -180,11 +188,16 @@ def _drawn_of(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) 
     trace = asyncio.run(_read_trace(cluster))
     click.echo(
         f"jobs: {trace.ended} that have ended, {trace.likely} of their series; {trace.unknown} of "
-        f"unknown length left out\nhours: {trace.hours:.1f}\nnodes: {trace.nodes}",
+        f"unknown length left out\nhours: {trace.hours:.1f} from the first job to the last\n"
+        f"nodes: {trace.nodes}",
         err=True,
     )
     if save is not None:
-        save.write_text(trace.jobs)
+        try:
+            save.write_text(trace.jobs)
+        except OSError as error:
+            raise UserError(f"--save {str(save)!r}: {error.strerror}, e.g. jobs.csv") from error
+        click.echo(f"saved: {save}, for these nodes with --nodes {trace.nodes}", err=True)
     world = read_world(trace.jobs, name="the cluster", nodes=nodes or trace.nodes)
     return lambda _seed: world
 

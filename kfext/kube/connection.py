@@ -180,6 +180,8 @@ def _loader(path: Path | None, context: str | None) -> Any:
     """Return the official client's loader of a context of a kubeconfig."""
     from kubernetes.config import kube_config  # noqa: PLC0415 - as above
 
+    if path is not None and not path.exists():
+        raise FileNotFoundError("no such file")  # the client calls it an invalid configuration
     merged = kube_config.KubeConfigMerger(str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
     # A named context needs no current context.
     config = merged.config or {}

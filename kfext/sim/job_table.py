@@ -63,12 +63,12 @@ def _jobs(
     lacks = [column for column in _REQUIRED if column not in head]
     twice = [column for column in head if head.count(column) > 1]
     wrong = [
-        *(f"no column {column}" for column in lacks),
-        *(f"an unknown column {column!r}" for column in unknown),
-        *(f"two columns {column!r}" for column in twice),
+        *(f"lacks the column {column!r}" for column in lacks),
+        *(f"has an unknown column {column!r}" for column in unknown),
+        *(f"has two columns {column!r}" for column in twice),
     ]
     if wrong:
-        raise UserError(f"{name} has {wrong[0]}; the columns are {', '.join(COLUMNS)}")
+        raise UserError(f"{name} {wrong[0]}; the columns are {', '.join(COLUMNS)}")
     jobs, alike = dict[str, JobSpec](), Counter(sizes.values())
     for row in rows:
         where = f"{name}, line {rows.line_num}"

@@ -8,8 +8,9 @@ it is left out.
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from statistics import median
 
 from kfext.core.settings.table import parsed
@@ -22,6 +23,8 @@ from kfext.sim.job_table import COLUMNS, LEAST_CPU
 from kfext.sim.jobs import PYTORCH, TENSORFLOW
 from kfext.sim.nodes import GPU_TYPE, MIB, NodeSize, written
 
+_LONGEST_NAME = 46
+"""Of the 52 characters of a name: a number has the others."""
 LEAST_KNOWN = 0.5
 """A trace needs a known length of this part of the jobs."""
 
@@ -89,11 +92,20 @@ def _csv(jobs: Sequence[TrainingJob], lengths: Mapping[str, float]) -> str:
     rows = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     rows.writeheader()
     programs: dict[str, int] = {}
-    for number, job in enumerate(jobs):
+    names: set[str] = set()
+    for job in jobs:
+        names.add(name := _name(job, names))
         program = programs.setdefault(job.series, len(programs))
         row = _row(job, arrives=job.created - jobs[0].created, seconds=lengths[job.uid])
-        rows.writerow({"name": f"job-{number}", "program": f"program-{program}", **row})
+        rows.writerow({"name": name, "program": f"program-{program}", **row})
     return text.getvalue()
+
+
+def _name(job: TrainingJob, taken: Collection[str]) -> str:
+    """Return the name of a job, with a number where another namespace has the same name."""
+    label = job.name.replace(".", "-")[:_LONGEST_NAME].rstrip("-")
+    numbered = (f"{label}-{number}" for number in count(2))
+    return next(name for name in chain([label], numbered) if name not in taken)
 
 
 def _row(job: TrainingJob, *, arrives: float, seconds: float) -> Mapping[str, object]:

@@ -204,16 +204,27 @@ def test_the_jobs_of_a_cluster_are_simulated_and_saved(
     assert (
         "jobs: 2 that have ended, 0 of their series; 1 of unknown length left out" in result.stderr
     )
-    again = run(str(saved), "--nodes", "1x4000m", "--arms", "kfext", "--seeds", "1")
+    nodes = result.stderr.partition("with --nodes ")[2].split()[0]
+    again = run(str(saved), "--nodes", nodes, "--arms", "kfext", "--seeds", "1")
     assert result.stdout == again
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served(monkeypatch, ended(1))
+    given = ["--from-cluster", "--save", str(tmp_path / "none" / "jobs.csv")]
+    with pytest.raises(UserError, match=r"--save '.*none/jobs.csv': No such file or directory"):
+        CliRunner().invoke(simulate, given, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((), "give SCENARIO or --from-cluster"),
-        (("small", "--from-cluster"), "give SCENARIO or --from-cluster"),
-        (("small", "--save", "jobs.csv"), "--save is for --from-cluster"),
+        ((), "give a CSV file, one of small, stream"),
+        (("small", "--from-cluster"), "give SCENARIO 'small' or --from-cluster, not both"),
+        (("small", "--save", "jobs.csv"), "--save is for --from-cluster alone"),
+        (("small", "-n", "team-a"), "-n is for --from-cluster alone"),
     ],
 )
 def test_jobs_come_from_one_place(given: tuple[str, ...], said: str) -> None:

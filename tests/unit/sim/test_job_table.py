@@ -55,7 +55,7 @@ def test_few_columns_are_enough() -> None:
 
 
 WRONG = {
-    "a column": ("name,workers,second", [], "no column seconds"),
+    "a column": ("name,workers,second", [], "lacks the column 'seconds'"),
     "another column": (f"{HEAD},cards", [], "an unknown column 'cards'; the columns are name"),
     "what is not CSV": (HEAD, ["a" * 140_000], "jobs.csv, line 1 is not CSV: field larger"),
     "what is not CSV in the head": (f"{HEAD},{'a' * 140_000}", [], "line 0 is not CSV: field"),

@@ -54,6 +54,17 @@ def test_a_trace_has_ended_jobs_and_others_of_their_series() -> None:
     ]
 
 
+def test_a_job_keeps_its_name_and_gets_a_number_where_it_is_taken() -> None:
+    long = "a" * 45 + ".b" + "c" * 20
+    of = [
+        job(name=name, uid=f"uid-{number}").created(number).worker(1)
+        for number, name in enumerate(("train", "train", long, long))
+    ]
+    trace = trace_of([ended(builder, started=10, at=20) for builder in of], NODES)
+    names_ = [job.name for job in read_world(trace.jobs, name="trace", nodes=trace.nodes).jobs]
+    assert names_ == ["train", "train-2", "a" * 45, f"{'a' * 45}-2"]
+
+
 def test_a_job_that_ends_in_the_second_of_its_start_counts_as_a_second() -> None:
     trace = trace_of([ended(made(1), started=10, at=10)], NODES)
     assert [row["seconds"] for row in csv.DictReader(trace.jobs.splitlines())] == ["1"]
