@@ -162,12 +162,12 @@ class ScaleSearch:
         `rested`: the uids of the candidates that may give below their requested size.
         """
         fewest = fewest_workers(waiting.job, open_range(waiting.job, self._settings_of(waiting)))
-        found = self._rescue(waiting, fewest, candidates, rested, now)
+        found = self.rescue_with(waiting, fewest, candidates, rested, now)
         if found is None:
-            found = self._rescue(waiting, workers_of(waiting.job), candidates, rested, now)
+            found = self.rescue_with(waiting, workers_of(waiting.job), candidates, rested, now)
         return found or []
 
-    def _rescue(
+    def rescue_with(
         self,
         waiting: TrackedJob,
         workers: int,
