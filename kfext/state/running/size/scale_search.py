@@ -157,14 +157,15 @@ class ScaleSearch:
     ) -> list[Proposal]:
         """Return the workers that `candidates` give up for the waiting job, all or nothing.
 
-        The whole waiting job has to fit then, with the fewest workers that it may have; with all of
-        them if it could start with the fewest already, and waits because that would take longer.
+        The whole waiting job has to fit then, with the fewest workers that it may have. If it could
+        start with the fewest already, and waits because that would take longer, the candidates give
+        only workers beyond their requested sizes, so that it fits with all of its workers.
         `rested`: the uids of the candidates that may give below their requested size.
         """
         fewest = fewest_workers(waiting.job, open_range(waiting.job, self._settings_of(waiting)))
         found = self.rescue_with(waiting, fewest, candidates, rested, now)
         if found is None:
-            found = self.rescue_with(waiting, workers_of(waiting.job), candidates, rested, now)
+            found = self.rescue_with(waiting, workers_of(waiting.job), candidates, frozenset(), now)
         return found or []
 
     def rescue_with(
