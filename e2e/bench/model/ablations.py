@@ -20,7 +20,6 @@ from kfext.sim.cluster import Cluster, World
 from kfext.state.running.registry import POLICIES
 from kfext.state.running.size import guard
 from kfext.state.running.size.scale import SCALE, Sizes
-from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.waiting.durations import DurationEstimates
 
 _NEVER = 86_400.0
@@ -89,12 +88,6 @@ def _donors_give_all(_cluster: Cluster) -> AbstractContextManager[Any]:
     return patch("kfext.state.running.size.scale_search.kept", all_but_least)
 
 
-def _none_for_whole_starts(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """No job gives workers for a job that could start with fewer."""
-    rescue_with = ScaleSearch.rescue_with
-    return patch.object(ScaleSearch, "rescue_with", lambda *given: rescue_with(*given) or [])
-
-
 def _true_lengths(cluster: Cluster) -> AbstractContextManager[Any]:
     def shown_remaining(_self: DurationEstimates, job: TrainingJob, *, now: float) -> float:
         live = cluster.api.jobs[job.uid]
@@ -114,7 +107,6 @@ ARMS: Mapping[str, Arm] = {
     "no backfill by estimate": _patched(_KFEXT(), _backfill_by_end_of_wait),
     "unknown lengths 300 s": _patched(_KFEXT(), _usual_is_constant),
     "short starts by wait": _patched(_KFEXT(), _starts_short_by_wait),
-    "none for whole starts": _patched(_KFEXT(), _none_for_whole_starts),
     "donors give all": _patched(_KFEXT(), _donors_give_all),
     "no growth": _patched(_KFEXT(ceiling=0.0)),
     "no guard": _patched(_KFEXT(wait=_NEVER)),

@@ -54,17 +54,11 @@ _SLOTS = (PLAIN, GANG, "gang-shortest", KFEXT, "kfext-shortest", TRUE, TRUE_SHOR
 _RULES: Mapping[str, tuple[str, ...]] = {
     "small": ("short starts by wait", "donors give all"),
     "stream": ("short starts by wait", "no backfill by estimate", DRAGON),
-    "cpu-0.5": ("no growth", "none for whole starts"),
-    "cpu-0.8": (
-        "gang, no backfill by estimate",
-        "no growth",
-        "no guard",
-        "short starts by wait",
-        "none for whole starts",
-    ),
+    "cpu-0.5": ("no growth",),
+    "cpu-0.8": ("gang, no backfill by estimate", "no growth", "no guard", "short starts by wait"),
     "cpu-1.2": ("no growth", "no guard", "unknown lengths 300 s", "donors give all"),
     "gpu-0.5": ("gang, no backfill by estimate", "no guard"),
-    "gpu-1": ("gang, no backfill by estimate", "unknown lengths 300 s", "none for whole starts"),
+    "gpu-1": ("gang, no backfill by estimate", "unknown lengths 300 s"),
     "spread-0.8": ("without-migrate",),
     **dict.fromkeys(DRAGONS, (DRAGON,)),
 }

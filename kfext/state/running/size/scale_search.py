@@ -157,26 +157,11 @@ class ScaleSearch:
     ) -> list[Proposal]:
         """Return the workers that `candidates` give up for the waiting job, all or nothing.
 
-        The whole waiting job has to fit then, with the fewest workers that it may have. If it could
-        start with the fewest already, and waits because that would take longer, the candidates give
-        only workers beyond their requested sizes, so that it fits with all of its workers.
+        The whole waiting job has to fit then, with the fewest workers that it may have.
         `rested`: the uids of the candidates that may give below their requested size.
         """
-        fewest = fewest_workers(waiting.job, open_range(waiting.job, self._settings_of(waiting)))
-        found = self.rescue_with(waiting, fewest, candidates, rested, now)
-        if found is None:
-            found = self.rescue_with(waiting, workers_of(waiting.job), candidates, frozenset(), now)
-        return found or []
-
-    def rescue_with(
-        self,
-        waiting: TrackedJob,
-        workers: int,
-        candidates: Collection[RunningJob],
-        rested: Set[str],
-        now: float,
-    ) -> list[Proposal] | None:
-        """Return what gives a waiting job so many workers; None: it has room for them already."""
+        settings = self._settings_of(waiting)
+        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         length = self._length(waiting, workers, now)
         donors = self._donors(waiting, length, candidates, rested, now)
         limits = self.room.limits(waiting, now=now)
@@ -188,9 +173,8 @@ class ScaleSearch:
         def fits(sizes: Mapping[str, int]) -> bool:
             return self.places(waiting, workers, sizes, now=now) is not None
 
-        if fits({}):
-            return None
-        sizes = donors_for(donors, fits, priority=self._queue.priority(waiting))
+        priority = self._queue.priority(waiting)
+        sizes = None if fits({}) else donors_for(donors, fits, priority=priority)
         if not sizes:
             self._in_vain.append(basis)
             return []
