@@ -20,6 +20,7 @@ from e2e.bench import (
 from e2e.bench import network as network_bench
 from e2e.bench.bed import kfext_cluster
 from e2e.bench.cluster import compare, timed
+from e2e.bench.cluster.waiting import LOADS
 from e2e.bench.companion import measure as companion
 from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
@@ -109,6 +110,12 @@ _LINK = "1gbit"
     show_default=True,
     help="cluster: wait is a timed wait, as for an accelerator.",
 )
+@click.option(
+    "--load",
+    type=click.Choice([f"{load:g}" for load in LOADS]),
+    multiple=True,
+    help="cluster as a wait: what the jobs ask for, as a part of what the nodes have; all.",
+)
 @click.option("--calibrate", is_flag=True, help="companion: only try what requests do on the node.")
 @click.option(
     "--part",
@@ -141,6 +148,7 @@ def main(
     shape: str,
     network: str,
     compute: str,
+    load: tuple[str, ...],
     calibrate: bool,
     part: tuple[str, ...],
     data: Path | None,
@@ -178,7 +186,8 @@ def main(
     of_gpu = [title for title in gpu_share.PARTS if title in part] or gpu_share.DEFAULT_PARTS
     of_jobs = partial(companion.measure, only_calibrate=calibrate, parts=schedules)
     in_turn = partial(compare.measure, minutes=minutes, network=network)
-    as_waits = partial(timed.measure, minutes=minutes, network=network)
+    loads = [each for each in LOADS if f"{each:g}" in load] or LOADS
+    as_waits = partial(timed.measure, minutes=minutes, network=network, loads=loads)
     clusters: dict[str, Callable[[], str]] = {
         "real": partial(in_turn, quick=quick, link=link[0] if link else _LINK),
         "wait": stored(partial(as_waits, link=link[0] if link else timed.LINK)),

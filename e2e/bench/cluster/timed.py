@@ -14,7 +14,6 @@ from e2e.bench.cluster.compare import FIGURES, NODES, QUICK_MINUTES, Figure
 from e2e.bench.cluster.run import Outcome, Story, run
 from e2e.bench.cluster.waiting import (
     FEW_WAITING,
-    LOADS,
     MILLICORES,
     QUICK_LOADS,
     SLOWED,
@@ -205,11 +204,18 @@ def _pairs(found: Mapping[str, Sequence[Outcome]], claim: Claim) -> list[tuple[O
 
 
 def measure(
-    *, quick: bool, minutes: float, link: str, network: str, repeats: int, anew: bool
+    *,
+    quick: bool,
+    minutes: float,
+    link: str,
+    network: str,
+    loads: Sequence[float],
+    repeats: int,
+    anew: bool,
 ) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     minutes = QUICK_MINUTES if quick else minutes
-    jobs, loads = (FEW_WAITING, QUICK_LOADS) if quick else (WAITING, LOADS)
+    jobs, loads = (FEW_WAITING, QUICK_LOADS) if quick else (WAITING, loads)
     acting = {"mode": "act", "parameters": dict(QUICK_PARAMETERS if quick else {})}
     arms = (PLAIN, GREEDILY, ALONE, replace(COMPANION, scale=acting))
     coming = {load: coming_at(load, jobs, minutes=minutes) for load in loads}
