@@ -114,7 +114,7 @@ _LINK = "1gbit"
     "--load",
     type=click.Choice([f"{load:g}" for load in LOADS]),
     multiple=True,
-    help="cluster as a wait: what the jobs ask for, as a part of what the nodes have; all.",
+    help="cluster as a wait: the requested part of the capacity; by default all loads.",
 )
 @click.option("--calibrate", is_flag=True, help="companion: only try what requests do on the node.")
 @click.option(

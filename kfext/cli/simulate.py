@@ -178,8 +178,9 @@ def _draw(scenario: str, nodes: str | None) -> Draw:
     except UnicodeDecodeError as error:
         raise UserError(f"{scenario} is not UTF-8: {error}") from error
     if nodes is None:
-        click.echo(f"nodes: {_NODES}, the default of --nodes", err=True)
-    world = read_world(text, name=scenario, nodes=_NODES if nodes is None else nodes)
+        nodes = _NODES
+        click.echo(f"nodes: {nodes}, the default of --nodes", err=True)
+    world = read_world(text, name=scenario, nodes=nodes)
     return lambda _seed: world
 
 

@@ -42,9 +42,7 @@ class _Pace:
         return taken / _training(self.application, self.batch, self.requested, least)
 
 
-@cache
-def _training(application: Application, samples: int, gpus: int, nodes: int) -> float:
-    return application.training_seconds(samples, gpus, nodes)
+_training = cache(Application.training_seconds)
 
 
 def world_of(requests: Iterable[Request]) -> World:

@@ -92,7 +92,7 @@ class Cadence:
             if turn is None or now >= turn.at + interval:
                 turn = _Turn(at=-math.inf if busy else now, first=turn is None)
                 due += group
-            elif turn.first and now < turn.at + interval:
+            elif turn.first:
                 due += group
             turns[key] = turn
         self._turns = turns
