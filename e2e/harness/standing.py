@@ -14,7 +14,7 @@ import urllib3
 
 from e2e.harness import kfext_process
 from e2e.harness.install import uninstall_kfext
-from e2e.testbed import fakenodes, lifecycle, realnodes, trainer
+from e2e.testbed import fakenodes, karpenter, lifecycle, realnodes, trainer
 from e2e.testbed.api import ApiError, Manifest
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.lifecycle import running
@@ -49,6 +49,18 @@ def trainer_or_skipped(bed: Testbed) -> Iterator[None]:
     trainer.start(bed)
     yield
     trainer.stop(bed)
+
+
+@contextmanager
+def karpenter_or_skipped(bed: Testbed) -> Iterator[None]:
+    """Run Karpenter in a testbed, or skip where the machine cannot have it."""
+    try:
+        bed.binary(karpenter.NAME)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    karpenter.start(bed)
+    yield
+    karpenter.stop(bed)
 
 
 @contextmanager

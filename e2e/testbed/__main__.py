@@ -8,7 +8,16 @@ from pathlib import Path
 import click
 import urllib3
 
-from e2e.testbed import doctor, lifecycle, metrics_server, paths, preflight, process, trainer
+from e2e.testbed import (
+    doctor,
+    karpenter,
+    lifecycle,
+    metrics_server,
+    paths,
+    preflight,
+    process,
+    trainer,
+)
 from e2e.testbed.api import ApiError, is_ready
 from e2e.testbed.cluster import NotReadyError, Testbed
 from e2e.testbed.fakenodes import LABEL
@@ -16,6 +25,7 @@ from e2e.testbed.progress import say
 
 _LOG_LINES = 40
 _TESTED = ("kubectl", *trainer.BINARIES)
+_TESTED_LONG = (metrics_server.NAME, karpenter.NAME)
 
 
 def lines(testbed: Testbed) -> Iterator[str]:
@@ -97,7 +107,7 @@ def up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> None:
 @main.command(help="Build what the tests need, before they begin.")
 @click.option("--long", "long_ones", is_flag=True, help="Also what long tests alone need.")
 def build(long_ones: bool) -> None:
-    programs = [*_TESTED, *((metrics_server.NAME,) if long_ones else ())]
+    programs = [*_TESTED, *(_TESTED_LONG if long_ones else ())]
     for real_nodes in (True, False):
         try:
             lifecycle.prepare(real_nodes=real_nodes, fake_nodes=True, programs=programs)

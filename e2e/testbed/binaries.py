@@ -29,6 +29,8 @@ _KWOK_MODULE = "sigs.k8s.io/kwok"
 _METRICS_MODULE = "sigs.k8s.io/metrics-server"
 _TRAINER_MODULE = "github.com/kubeflow/trainer/v2"
 _JOBSET_MODULE = "sigs.k8s.io/jobset"
+_KARPENTER_MODULE = "sigs.k8s.io/karpenter"
+_KARPENTER_KINDS = ("nodeclaims", "nodeoverlays", "nodepools")
 
 
 def go_command() -> Path:
@@ -174,6 +176,7 @@ SOURCES = {
         "trainer", paths.TRAINER, f"{_TRAINER_MODULE}/cmd/trainer-controller-manager", 30
     ),
     "jobset": Source("jobset", paths.JOBSET, _JOBSET_MODULE, 40),
+    "karpenter": Source("karpenter", paths.KARPENTER, f"{_KARPENTER_MODULE}/kwok", 90),
 }
 
 
@@ -259,6 +262,18 @@ def jobset_manifests() -> list[Path]:
         [
             "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
             "config/components/webhook/manifests.yaml",
+        ],
+    )
+
+
+def karpenter_manifests() -> list[Path]:
+    """Return the CRDs of Karpenter, and of the provider with nodes for kwok."""
+    return _module_files(
+        "karpenter",
+        f"{_KARPENTER_MODULE}@{paths.KARPENTER}",
+        [
+            *(f"pkg/apis/crds/karpenter.sh_{kind}.yaml" for kind in _KARPENTER_KINDS),
+            "kwok/apis/crds/karpenter.kwok.sh_kwoknodeclasses.yaml",
         ],
     )
 

@@ -19,6 +19,7 @@ COREDNS = "v1.14.7"
 METRICS_SERVER = "v0.9.0"
 TRAINER = "v2.3.0"
 JOBSET = "v0.12.0"
+KARPENTER = "v1.14.0"
 
 # A testbed's name becomes part of paths that `down` deletes.
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
