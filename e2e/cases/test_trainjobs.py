@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from e2e.harness import jobs
 from e2e.harness.faults import KillAfter, Match, plan_write, pod_patch, unsuspend_patch
 from e2e.harness.jobs import ended, gated, jobs_path, pinned_to
 from e2e.harness.kfext_process import Kfext
@@ -20,7 +21,6 @@ from e2e.testbed.cluster import Testbed
 from kfext import names
 
 Object = dict[str, Any]
-_POD_LABEL = "jobset.sigs.k8s.io/jobset-name"
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +33,8 @@ def with_trainer(testbed: Testbed, installed: Kfext) -> Iterator[None]:
 
 
 def train_job(space: Space, name: str, nodes: int, *, cpu: Any = "2", **annotations: str) -> Object:
-    here = {"nodeSelector": {CASE: space.name}}
-    pods = {"name": "node", "template": {"spec": {"template": {"spec": here}}}}
-    template = {"template": {"spec": {"replicatedJobs": [pods]}}}
-    patch = {"manager": "cases.kfext.dev/space", "trainingRuntimeSpec": template}
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "runtimeRef": {"name": trainer.RUNTIME},
-            "trainer": {"numNodes": nodes, "resourcesPerNode": {"requests": {"cpu": cpu}}},
-            "runtimePatches": [patch],
-        },
-    }
+    resources, here = {"requests": {"cpu": cpu}}, {"nodeSelector": {CASE: space.name}}
+    return jobs.train_job(name, nodes, resources=resources, annotations=annotations, pod=here)
 
 
 def path(space: Space, name: str = "") -> str:
@@ -59,7 +47,7 @@ def submit(space: Space, body: Object) -> Object:
 
 
 def pods(space: Space, job: str) -> list[Object]:
-    selector = f"?labelSelector={_POD_LABEL}%3D{job}"
+    selector = f"?labelSelector={jobs.pod_label(jobs.TRAIN_JOB)}%3D{job}"
     return space.kube.items(f"/api/v1/namespaces/{space.name}/pods{selector}")
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from e2e.harness.jobs import PLURAL, jobs_path, specs
+from e2e.harness.jobs import PLURAL, jobs_path, size, suspended
 from e2e.harness.kube import Kube, Object
 from kfext import names
 
@@ -50,18 +50,18 @@ class Gang:
         passed = 0.0 if self._seen_at is None else at - self._seen_at
         self._seen_at = at
         annotations = job["metadata"].get("annotations", {})
-        suspended = bool(job["spec"].get("runPolicy", {}).get("suspend"))
+        waits = suspended(job)
         if names.RELEASED in annotations and self._held_nothing:
             self.apart = True
         self.planned |= names.PLAN in annotations
-        if self._suspended and not suspended and self.whole_at is None:
+        if self._suspended and not waits and self.whole_at is None:
             self.starts += 1
-        self._suspended = suspended
+        self._suspended = waits
         live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         self.bound = sum(bool(pod["spec"].get("nodeName")) for pod in live)
-        self.wanted = sum(int(group.get("replicas", 1) or 0) for group in specs(job).values())
+        self.wanted = size(job)
         if names.RELEASED not in annotations:
-            self._held_nothing = suspended or not self.bound
+            self._held_nothing = waits or not self.bound
         self.held += passed if self.bound else 0.0
         self.pod_seconds += passed * self.bound
         if self.bound >= self.wanted and self.whole_at is None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+from e2e.testbed import trainer
 from kfext import names
 from kfext.model.kinds.registered import KINDS
 from kfext.names import TRAINING_GROUP
@@ -12,6 +13,9 @@ from kfext.names import TRAINING_GROUP
 Object = dict[str, Any]
 PLURAL = {kind.name: kind.plural for kind in KINDS.values() if kind.group == TRAINING_GROUP}
 """Of the kinds of the training-operator, which each testbed has."""
+
+
+TRAIN_JOB = "TrainJob"
 
 
 def job(
@@ -72,9 +76,51 @@ def workers(name: str, count: int, **options: Any) -> Object:
     return job(name, replicas, **options)
 
 
+def train_job(
+    name: str,
+    count: int,
+    *,
+    resources: Object,
+    annotations: Mapping[str, str] | None = None,
+    pod: Mapping[str, Any] | None = None,
+) -> Object:
+    """Return a TrainJob of the runtime for torch; each pod has `resources` and `pod`."""
+    changes = {"name": "node", "template": {"spec": {"template": {"spec": dict(pod or {})}}}}
+    patch = {
+        "manager": "cases.kfext.dev/space",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [changes]}}},
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": TRAIN_JOB,
+        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "spec": {
+            "runtimeRef": {"name": trainer.RUNTIME},
+            "trainer": {"numNodes": count, "resourcesPerNode": resources},
+            "runtimePatches": [patch],
+        },
+    }
+
+
+def size(job: Object) -> int:
+    """Return how many pods a job has, whatever its kind."""
+    if job["kind"] == TRAIN_JOB:
+        return int(job["spec"]["trainer"]["numNodes"])
+    return sum(int(group.get("replicas", 1) or 0) for group in specs(job).values())
+
+
+def pod_label(kind: str) -> str:
+    """Return the label of pods with the name of their job."""
+    return "jobset.sigs.k8s.io/jobset-name" if kind == TRAIN_JOB else names.JOB_NAME
+
+
 def suspended(job: Object) -> bool:
     """Whether a job as stored is suspended, by whomever."""
-    return job["spec"]["runPolicy"].get("suspend") is True
+    *parents, last = KINDS[job["kind"]].suspend_path
+    fields = job["spec"]
+    for parent in parents:
+        fields = fields.get(parent, {})
+    return fields.get(last) is True
 
 
 def held(job: Object) -> bool:

@@ -1,0 +1,269 @@
+"""Gangs that need nodes which Karpenter adds: as one, or no pod of them exists.
+
+The first cases are plain Kubernetes: they show what the autoscaler does, and that a half gang is
+seen where there is one.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from e2e.harness import nodes
+from e2e.harness.jobs import TRAIN_JOB
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.new_nodes import ASKS, NODES, PODS, Scene, scene_of
+from e2e.harness.space import Space
+from e2e.harness.standing import karpenter_or_skipped, running_or_skipped, trainer_or_skipped
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.karpenter import NEVER, Pool
+
+pytestmark = pytest.mark.long
+
+NewScene = Callable[..., Scene]
+WAITING, REFUSED = "WaitingForNodes", "NoNewNodes"
+_GIVES_UP_SECONDS = 420.0
+"""kfext gives an ask up 5 minutes after its last progress, which is 20 s after the ask."""
+
+
+@pytest.fixture(scope="module")
+def testbed() -> Iterator[Testbed]:
+    """A cluster of its own: where there is an autoscaler, kfext decides otherwise."""
+    with (
+        running_or_skipped(f"new-nodes-{os.getpid()}", fake_nodes=1, fast=True) as bed,
+        karpenter_or_skipped(bed),
+        trainer_or_skipped(bed),
+    ):
+        yield bed
+
+
+@pytest.fixture(scope="module")
+def installed(testbed: Testbed) -> Iterator[Kfext]:
+    made = Kfext(testbed)
+    try:
+        made.install()
+        yield made
+    finally:
+        made.kill_processes()
+    made.proxy.stop()
+
+
+@pytest.fixture
+def new_scene(new_space: Callable[..., Space]) -> Iterator[NewScene]:
+    """Return a maker of scenes; `most`: how many nodes Karpenter may add."""
+    with ExitStack() as made:
+
+        def make(
+            *, managed: bool = True, most: int | None = None, pools: Sequence[Pool] = ()
+        ) -> Scene:
+            space = new_space(managed=managed, born_pinned=True)
+            scene = made.enter_context(scene_of(space))
+            for pool in pools or (Pool(most=most),):
+                scene.pool(pool)
+            return scene
+
+        yield make
+
+
+def _started_as_one(scene: Scene, *, needs: int = NODES) -> None:
+    """Check that no member existed before the room of all, and what the ask has cost."""
+    assert scene.half() == {}
+    assert scene.early("gang", needs=needs) == []
+    assert scene.written() <= 2 * scene.gangs["gang"].wanted
+    assert set(scene.space.pins().values()) <= {1}
+
+
+# --- plain Kubernetes -----------------------------------------------------------------------------
+
+
+def test_without_kfext_a_gang_is_bound_on_new_nodes_which_go_when_it_has_gone(
+    new_scene: NewScene,
+) -> None:
+    scene = new_scene(managed=False)
+    scene.submit("gang")
+    scene.whole("gang")
+    assert len(scene.created()) == NODES
+    scene.delete("gang")
+    scene.gone()
+    assert len(scene.created()) == NODES
+
+
+def test_without_kfext_a_gang_is_half_where_one_node_of_four_does_not_come(
+    new_scene: NewScene,
+) -> None:
+    scene = new_scene(managed=False, most=NODES - 1)
+    scene.submit("gang")
+    scene.until(lambda _: scene.half(), "the gang is half")
+    assert scene.gangs["gang"].bound == 2 * (NODES - 1)
+    assert len(scene.created()) == NODES - 1
+
+
+# --- the nodes come -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob", TRAIN_JOB])
+def test_a_gang_starts_whole_on_new_nodes_which_go_when_it_has_gone(
+    new_scene: NewScene, kind: str
+) -> None:
+    scene = new_scene()
+    scene.full_nodes(2)
+    scene.submit("gang", kind=kind)
+    scene.reason("gang", WAITING)
+    scene.whole("gang")
+    _started_as_one(scene)
+    scene.until(lambda look: not look.asked, "no placeholder is left")
+    assert len(scene.created()) == NODES
+    scene.delete("gang")
+    scene.gone()
+    assert len(scene.created()) == NODES
+
+
+@pytest.mark.parametrize(("full", "seconds"), ASKS.values(), ids=ASKS)
+def test_a_gang_asks_the_later_the_more_hope_there_is_for_room(
+    new_scene: NewScene, full: Callable[[Scene], None], seconds: float
+) -> None:
+    scene = new_scene()
+    full(scene)
+    scene.submit("gang")
+    scene.whole("gang")
+    _started_as_one(scene)
+    assert scene.asked_after("gang") >= seconds
+    assert len(scene.created()) == NODES
+
+
+def test_a_gang_of_64_pods_starts_whole_on_32_new_nodes(new_scene: NewScene) -> None:
+    scene = new_scene()
+    scene.submit("gang", 64)
+    scene.whole("gang")
+    _started_as_one(scene, needs=32)
+    assert len(scene.created()) == 32
+
+
+def test_nodes_that_come_first_are_kept_until_the_last_have_come(new_scene: NewScene) -> None:
+    soon = Pool("soon", delay="3s", most=2, weight=50, consolidate="0s")
+    scene = new_scene(pools=(soon, Pool("late", delay="60s", weight=10, consolidate="0s")))
+    scene.submit("gang")
+    scene.whole("gang")
+    _started_as_one(scene)
+    assert len(scene.created()) == NODES
+
+
+def test_rivals_that_come_with_the_nodes_cost_a_gang_time_and_no_member(
+    new_scene: NewScene,
+) -> None:
+    scene = new_scene()
+    scene.submit("gang")
+    scene.until(lambda look: look.ready, "a node has come")
+    scene.rivals(2)
+    scene.whole("gang")
+    assert scene.half() == {}
+    scene.until(lambda _: scene.rivals_bound() == 2, "the rivals are bound")
+    assert len(scene.created()) <= NODES + 2
+
+
+def test_members_that_lost_their_node_ask_for_another(new_scene: NewScene) -> None:
+    scene = new_scene()
+    scene.submit("gang")
+    scene.whole("gang")
+    lost = min(scene.space.homes("gang").values())
+    nodes.taint(scene.space.kfext, lost, "NoExecute")
+    scene.until(lambda _: lost not in scene.space.homes("gang").values(), "its pods are evicted")
+    scene.whole("gang")
+    assert lost not in scene.space.homes("gang").values()
+    assert len(scene.created()) == NODES + 1
+
+
+# --- some nodes do not come -----------------------------------------------------------------------
+
+
+def test_where_one_node_of_four_may_not_come_kfext_gives_up_and_says_what_the_autoscaler_says(
+    new_scene: NewScene,
+) -> None:
+    scene = new_scene(most=NODES - 1)
+    scene.submit("gang")
+    scene.reason("gang", WAITING)
+    view = scene.reason("gang", REFUSED, seconds=_GIVES_UP_SECONDS)
+    assert "exceed limits" in view["message"]
+    scene.gone()
+    assert not any(any(look.members.values()) for look in scene.looks)
+    assert scene.view("gang")["reason"] == REFUSED
+
+
+def test_of_a_gang_with_a_machine_that_never_joins_no_pod_exists(new_scene: NewScene) -> None:
+    three = Pool("three", most=NODES - 1, weight=50)
+    scene = new_scene(pools=(three, Pool("never", delay=NEVER, weight=10)))
+    scene.submit("gang")
+    scene.until(lambda look: len(look.ready) == NODES - 1, "three nodes have come")
+    scene.watch(60)
+    view = scene.view("gang")
+    assert view["reason"] == WAITING
+    assert "2 wait" in view["message"]
+    assert not any(any(look.members.values()) for look in scene.looks)
+    scene.delete("gang")
+    scene.gone()
+
+
+def test_a_gang_does_not_start_on_a_node_that_is_not_ready_any_more(new_scene: NewScene) -> None:
+    soon = Pool("soon", delay="3s", most=1, weight=50)
+    scene = new_scene(pools=(soon, Pool("late", most=NODES - 1, weight=10)))
+    scene.submit("gang")
+    scene.until(lambda look: look.ready, "the first node has come")
+    (first,) = scene.looks[-1].ready
+    nodes.go_quiet(scene.space.kfext, first)
+    scene.until(lambda look: len(look.ready - {first}) == NODES - 1, "the others have come")
+    scene.watch(20)
+    assert not any(any(look.members.values()) for look in scene.looks)
+    nodes.speak_again(scene.space.kfext, first)
+    scene.whole("gang")
+    _started_as_one(scene)
+
+
+def test_of_two_gangs_with_room_for_one_and_a_half_the_first_starts(new_scene: NewScene) -> None:
+    scene = new_scene(most=NODES + 2)
+    scene.submit("first")
+    scene.submit("second")
+    scene.whole("first")
+    scene.watch(20)
+    assert scene.half() == {}
+    assert not any(look.members["second"] for look in scene.looks)
+    assert scene.view("second")["reason"] in (WAITING, REFUSED, "NoRoom")
+    assert scene.view("second")["message"]
+    scene.delete("first")
+    scene.whole("second")
+    assert scene.half() == {}
+
+
+def test_of_a_job_that_is_deleted_after_it_has_asked_nothing_is_left(new_scene: NewScene) -> None:
+    scene = new_scene()
+    scene.submit("gang")
+    scene.until(lambda look: look.asked == PODS, "it has asked")
+    scene.watch(8)
+    scene.delete("gang")
+    scene.until(lambda look: not look.asked, "no placeholder is left")
+    scene.gone()
+    assert len(scene.created()) <= NODES
+
+
+# --- the setting ----------------------------------------------------------------------------------
+
+
+def test_a_policy_may_release_gangs_without_room_as_before(new_scene: NewScene) -> None:
+    scene = new_scene()
+    scene.space.policy(placement={"newNodes": "release"})
+    scene.submit("gang")
+    scene.whole("gang")
+    assert scene.view("gang")["phase"] == "Released"
+    assert not any(look.asked for look in scene.looks)
+
+
+def test_a_policy_may_have_gangs_wait_for_room_that_is_there(new_scene: NewScene) -> None:
+    scene = new_scene()
+    scene.space.policy(placement={"newNodes": "wait"})
+    scene.submit("gang")
+    scene.watch(90)
+    assert scene.view("gang")["phase"] == "Queued"
+    assert not any(look.asked or look.claims for look in scene.looks)
+    scene.space.nodes(NODES, cpu="32", memory="256Gi", gpu="8")
+    scene.whole("gang")
+    _started_as_one(scene, needs=0)

@@ -1,0 +1,277 @@
+"""Gangs without room, and the autoscaler that adds nodes for them, as a case watches both.
+
+A `Scene` is a namespace with NodePools of its own: no other pod has room on their nodes. Whatever
+is awaited, each look is recorded, so that a case can ask afterwards what never was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from e2e.harness.faults import Exchange
+from e2e.harness.half_gangs import Gang
+from e2e.harness.jobs import TRAIN_JOB, job, jobs_path, pod_label, train_job, workers
+from e2e.harness.kube import Object
+from e2e.harness.space import CASE, Space
+from e2e.harness.wait import until
+from e2e.testbed import fakenodes, karpenter
+from e2e.testbed.api import is_ready
+from e2e.testbed.karpenter import CLAIMS, GPU, POOL, Pool
+
+NAMESPACE = "kfext-nodes"
+PLACEHOLDER_OF = "kfext.dev/placeholder-of"
+EACH = {"cpu": "4", "memory": "16Gi", GPU: "4"}
+"""What a pod asks for: a machine has room for two."""
+PODS, NODES = 8, 4
+"""The pods of the usual gang, and the nodes that it needs."""
+COMES_SECONDS = 180.0
+"""Nodes are there after 20 s, and each ask may come a minute after the submission."""
+_PLACEHOLDERS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What there was at one moment, `at` in seconds since the scene began.
+
+    `claims` and `ready`: NodeClaims, and nodes that are ready. `asked` and `held`: placeholders,
+    and how many of them are bound. `members`: pods by job.
+    """
+
+    at: float
+    claims: frozenset[str]
+    ready: frozenset[str]
+    asked: int
+    held: int
+    members: Mapping[str, int]
+
+
+@dataclass
+class Scene:
+    """A namespace, its pools, and its gangs by name."""
+
+    space: Space
+    gangs: dict[str, Gang] = field(default_factory=dict)
+    looks: list[Look] = field(default_factory=list)
+    pools: list[str] = field(default_factory=list)
+    _jobs: dict[str, Object] = field(default_factory=dict)
+    _uids: dict[str, str] = field(default_factory=dict)
+    _submitted: dict[str, float] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _written: int = 0
+
+    def __post_init__(self) -> None:
+        self._written = len(self._writes())
+
+    # --- making -----------------------------------------------------------------------------------
+
+    def pool(self, pool: Pool | None = None) -> None:
+        """Let Karpenter add nodes for this namespace alone."""
+        asked = pool or Pool()
+        name = f"{self.space.name}-{asked.name}"
+        self.pools.append(name)
+        labels = {CASE: self.space.name}
+        karpenter.add(self.space.kfext.testbed, replace(asked, name=name, labels=labels))
+
+    def full_nodes(self, count: int) -> list[str]:
+        """Make nodes without room: pods of no job are on them."""
+        made = self.space.nodes(count, cpu="32", memory="256Gi", gpu=fakenodes.CAPACITY[GPU])
+        for node in made:
+            self.space.thief(f"full-{node}", node, int(fakenodes.CAPACITY[GPU]))
+        return made
+
+    def submit(
+        self,
+        name: str,
+        count: int = PODS,
+        *,
+        kind: str = "PyTorchJob",
+        ends_within: int | None = None,
+    ) -> None:
+        """Submit a gang; a PyTorchJob may have a deadline, in seconds."""
+        here = {"nodeSelector": {CASE: self.space.name}}
+        if kind == TRAIN_JOB:
+            both = {"requests": EACH, "limits": EACH}
+            body = train_job(name, count, resources=both, pod=here)
+        elif kind == "TFJob":
+            body = job(name, {"PS": 2, "Worker": count - 2}, kind=kind, each=EACH, pod=here)
+        else:
+            policy = {"activeDeadlineSeconds": ends_within} if ends_within else {}
+            body = workers(name, count, each=EACH, pod=here, policy=policy)
+        path = jobs_path(self.space.name, kind)
+        self._jobs[name] = stored = {**self.space.kube.create(path, body), "kind": kind}
+        self._uids[stored["metadata"]["uid"]] = name
+        self.gangs[name] = Gang(name)
+        self._submitted[name] = time.monotonic() - self._began
+
+    def delete(self, name: str) -> None:
+        """Delete a job; its gang is watched no more."""
+        kind = self._jobs.pop(name)["kind"]
+        self.space.kube.delete(jobs_path(self.space.name, kind, name))
+
+    def rivals(self, count: int) -> None:
+        """Create pods of no job that ask for a whole machine each."""
+        limits = {GPU: fakenodes.CAPACITY[GPU], "cpu": "4"}
+        container = {"name": "rival", "image": "none", "resources": {"limits": limits}}
+        spec = {"nodeSelector": {CASE: self.space.name}, "containers": [container]}
+        for number in range(count):
+            body = {"metadata": {"name": f"rival-{number}"}, "spec": spec}
+            self.space.kube.create(self.space.path("pods"), body)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def look(self) -> Look:
+        """Record what there is; pods are read first, so that their room is seen with them."""
+        kube, at = self.space.kube, time.monotonic() - self._began
+        pods = [
+            pod
+            for pod in kube.items(self.space.path("pods"))
+            if "deletionTimestamp" not in pod["metadata"]
+        ]
+        placeholders = self.placeholders()
+        members: dict[str, int] = {}
+        for name, submitted in self._jobs.items():
+            label, kind = pod_label(submitted["kind"]), submitted["kind"]
+            own = [pod for pod in pods if pod["metadata"].get("labels", {}).get(label) == name]
+            stored = kube.get(jobs_path(self.space.name, kind, name))
+            self.gangs[name].look({**stored, "kind": kind}, own, at=at)
+            members[name] = len(own)
+        self.looks.append(
+            Look(
+                at=at,
+                claims=frozenset(_names(self._of_pools(CLAIMS))),
+                ready=frozenset(_names(filter(is_ready, self._of_pools("/api/v1/nodes")))),
+                asked=len(placeholders),
+                held=sum("nodeName" in pod["spec"] for pod in placeholders),
+                members=members,
+            )
+        )
+        return self.looks[-1]
+
+    def placeholders(self) -> list[Object]:
+        """Return the placeholders of the jobs of this scene, deleted jobs included."""
+        found = self.space.kube.items(f"{_PLACEHOLDERS}?labelSelector={PLACEHOLDER_OF}")
+        return [pod for pod in found if pod["metadata"]["labels"][PLACEHOLDER_OF] in self._uids]
+
+    def view(self, name: str) -> Object:
+        """Return the status of the TrainingPlan of a job."""
+        return self.space.view(name, self._jobs[name]["kind"])
+
+    def created(self) -> set[str]:
+        """Return every NodeClaim that there ever was."""
+        return set().union(*(look.claims for look in self.looks))
+
+    def half(self) -> dict[str, list[float]]:
+        """Return the gangs that were half, with the seconds: some pods bound, others not."""
+        return {name: gang.half for name, gang in self.gangs.items() if gang.half}
+
+    def early(self, name: str, *, needs: int) -> list[Look]:
+        """Return the looks at which a job had pods before the nodes that it needs were ready."""
+        return [look for look in self.looks if look.members.get(name) and len(look.ready) < needs]
+
+    def asked_after(self, name: str) -> float:
+        """Return the seconds from the submission of a job until a placeholder was seen."""
+        return next(look.at for look in self.looks if look.asked) - self._submitted[name]
+
+    def whole_after(self, name: str) -> float:
+        """Return the seconds from the submission of a job until all its pods were bound."""
+        whole = self.gangs[name].whole_at
+        assert whole is not None
+        return whole - self._submitted[name]
+
+    def rivals_bound(self) -> int:
+        """Return how many of the pods of no job have a node."""
+        pods = self.space.pods()
+        return sum(
+            "nodeName" in pod["spec"] for pod in pods if pod["metadata"]["name"].startswith("rival")
+        )
+
+    def written(self) -> int:
+        """Return how many writes of placeholders the controllers have made for this scene."""
+        return len(self._writes()) - self._written
+
+    def _writes(self) -> list[Exchange]:
+        return self.space.kfext.writes(lambda exchange: exchange.path.startswith(_PLACEHOLDERS))
+
+    def _of_pools(self, path: str) -> Iterator[Object]:
+        for pool in self.pools:
+            yield from self.space.kube.items(f"{path}?labelSelector={POOL}%3D{pool}")
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def until(
+        self, condition: Callable[[Look], Any], what: str, *, seconds: float = COMES_SECONDS
+    ) -> None:
+        """Look until a condition holds."""
+        until(lambda: condition(self.look()), what=what, account=self.account, seconds=seconds)
+
+    def whole(self, *jobs: str) -> None:
+        """Look until all pods of some gangs are bound."""
+
+        def bound(_: Look) -> bool:
+            return all(self.gangs[name].bound == self.gangs[name].wanted for name in jobs)
+
+        self.until(bound, f"all pods of {', '.join(jobs)} are bound")
+
+    def reason(self, name: str, *reasons: str, seconds: float = COMES_SECONDS) -> Object:
+        """Look until a job waits for one of some reasons; return the status."""
+
+        def told(_: Look) -> bool:
+            return self.view(name).get("reason") in reasons
+
+        self.until(told, f"{name} waits for {' or '.join(reasons)}", seconds=seconds)
+        return self.view(name)
+
+    def watch(self, seconds: float) -> None:
+        """Look for so long."""
+        end = time.monotonic() + seconds
+        self.until(lambda _: time.monotonic() > end, "time passes", seconds=seconds + COMES_SECONDS)
+
+    def gone(self) -> None:
+        """Look until there is no placeholder, and the autoscaler has removed all nodes."""
+        self.until(lambda look: not (look.asked or look.claims), "placeholders and nodes are gone")
+
+    def account(self) -> str:
+        """Tell what was seen last, and what is in the namespace."""
+        return f"{self.looks[-1]}\n{self.gangs}\n{self.space.account()}"
+
+
+def _too_big(scene: Scene) -> None:
+    scene.full_nodes(2)
+
+
+def _taken(scene: Scene) -> None:
+    scene.full_nodes(NODES)
+
+
+def _soon_free(scene: Scene) -> None:
+    scene.space.nodes(NODES, cpu="32", memory="256Gi", gpu=fakenodes.CAPACITY[GPU])
+    scene.submit("first", ends_within=150)
+    scene.whole("first")
+
+
+ASKS: Mapping[str, tuple[Callable[[Scene], None], float]] = {
+    "no empty cluster would hold it": (_too_big, 2.0),
+    "others have the room for good": (_taken, 10.0),
+    "the room is expected to be free within 3 minutes": (_soon_free, 60.0),
+}
+"""What a gang of PODS finds, and after how many seconds kfext then asks for nodes."""
+
+
+@contextmanager
+def scene_of(space: Space) -> Iterator[Scene]:
+    """Yield a scene; in the end its pools are removed, with all their nodes."""
+    made = Scene(space)
+    try:
+        yield made
+    finally:
+        space.clean()
+        for pool in made.pools:
+            karpenter.remove(space.kfext.testbed, pool)
+
+
+def _names(found: Iterator[Object]) -> Iterator[str]:
+    return (item["metadata"]["name"] for item in found)
