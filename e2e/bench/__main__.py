@@ -10,6 +10,7 @@ import click
 from e2e.bench import (
     first_bind,
     gang,
+    new_nodes,
     plan,
     review,
     scale_idle,
@@ -65,7 +66,7 @@ _LINK = "1gbit"
     type=click.Choice(
         [
             *("all", *_PURE, "cluster", "companion", "overhead", "rescale", "stream"),
-            *("network", "peers", "gpu-share", "tables"),
+            *("network", "new-nodes", "peers", "gpu-share", "tables"),
             *_ON_A_CLUSTER,
             *("scale", *_SCALE),
         ]
@@ -91,7 +92,7 @@ _LINK = "1gbit"
     "--repeats",
     type=int,
     help="network: of every job and place (3); cluster as a wait, companion, gpu-share, "
-    "rescale, stream (3), overhead (10): of every arm.",
+    "new-nodes, rescale, stream (3), overhead (10): of every arm.",
 )
 @click.option(
     "--shape",
@@ -202,6 +203,7 @@ def main(
         "network": partial(
             network_bench.measure, links=link or (_LINK,), repeats=1 if quick else repeats or 3
         ),
+        "new-nodes": partial(new_nodes.measure, quick=quick, repeats=repeats or 3),
         "peers": partial(peers.measure, quick=quick),
     }
     for name in [name for name in real if what in ("all", name) or name in of_companion]:

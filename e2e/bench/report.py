@@ -144,6 +144,11 @@ FIRST_BIND_RATIO = Target("<=", 2.0)
 ALL_BOUND_RATIO = Target("<=", 1.5)
 """The same for the last pod."""
 
+NEW_NODES_LATE = Target("<=", 1.5, "s")
+"""How much later than on plain Kubernetes a gang is whole, beside the wait until kfext asks."""
+NEW_NODES_POD_WRITES = Target("<=", 2.0)
+"""Of placeholders."""
+
 QUEUE_CPU = Target("<=", 12.0, "s")
 """Controller time until 1,000 queued jobs are planned and all of their pods released."""
 LIVE_MEMORY = Target("<", 300.0, "MB")
