@@ -198,7 +198,7 @@ def test_of_a_gang_with_a_machine_that_never_joins_no_pod_exists(new_scene: NewS
     scene.watch(60)
     view = scene.view("gang")
     assert view["reason"] == WAITING
-    assert "2 wait" in view["message"]
+    assert f"{PODS - 2} of {PODS} pods" in view["message"]
     assert not any(any(look.members.values()) for look in scene.looks)
     scene.delete("gang")
     scene.gone()

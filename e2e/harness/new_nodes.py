@@ -58,7 +58,7 @@ class Scene:
     looks: list[Look] = field(default_factory=list)
     pools: list[str] = field(default_factory=list)
     _jobs: dict[str, Object] = field(default_factory=dict)
-    _uids: dict[str, str] = field(default_factory=dict)
+    _uids: set[str] = field(default_factory=set)
     _submitted: dict[str, float] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _written: int = 0
@@ -101,11 +101,11 @@ class Scene:
         else:
             policy = {"activeDeadlineSeconds": ends_within} if ends_within else {}
             body = workers(name, count, each=EACH, pod=here, policy=policy)
-        path = jobs_path(self.space.name, kind)
-        self._jobs[name] = stored = {**self.space.kube.create(path, body), "kind": kind}
-        self._uids[stored["metadata"]["uid"]] = name
-        self.gangs[name] = Gang(name)
         self._submitted[name] = time.monotonic() - self._began
+        stored = self.space.kube.create(jobs_path(self.space.name, kind), body)
+        self._jobs[name] = {**stored, "kind": kind}
+        self._uids.add(stored["metadata"]["uid"])
+        self.gangs[name] = Gang(name)
 
     def delete(self, name: str) -> None:
         """Delete a job; its gang is watched no more."""

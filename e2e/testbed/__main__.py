@@ -91,7 +91,10 @@ def main() -> None: ...
 @click.option("--real-nodes", default=0, type=click.IntRange(0, 20), help="Kubelets, with pods.")
 @click.option("--fake-nodes", default=0, type=click.IntRange(0, 5000), help="Nodes run by kwok.")
 @click.option("--fast", is_flag=True, help="Raise the request limits of all components.")
-def up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> None:
+@click.option("--autoscaler", is_flag=True, help="Run Karpenter, which adds fake nodes.")
+def up(name: str, real_nodes: int, fake_nodes: int, fast: bool, autoscaler: bool) -> None:
+    if autoscaler and not fake_nodes:
+        raise click.UsageError("--autoscaler adds fake nodes: have at least --fake-nodes 1")
     began = time.monotonic()
     if real_nodes:
         try:
@@ -100,6 +103,9 @@ def up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> None:
             say(f"no real nodes, going on without: {error}")
             real_nodes = 0
     made = lifecycle.up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
+    if autoscaler:
+        karpenter.start(made)
+        karpenter.add(made, karpenter.Pool())
     say(f"testbed {name!r} is up after {time.monotonic() - began:.0f} s")
     print(f"export KUBECONFIG={made.kubeconfig}")
 
