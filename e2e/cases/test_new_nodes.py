@@ -22,6 +22,7 @@ from e2e.testbed.karpenter import NEVER, Pool
 pytestmark = pytest.mark.long
 
 NewScene = Callable[..., Scene]
+KINDS = ("PyTorchJob", "TFJob", TRAIN_JOB)
 WAITING, REFUSED = "WaitingForNodes", "NoNewNodes"
 _GIVES_UP_SECONDS = 420.0
 """kfext gives an ask up 5 minutes after its last progress, which is 20 s after the ask."""
@@ -77,11 +78,12 @@ def _started_as_one(scene: Scene, *, needs: int = NODES) -> None:
 # --- plain Kubernetes -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_without_kfext_a_gang_is_bound_on_new_nodes_which_go_when_it_has_gone(
-    new_scene: NewScene,
+    new_scene: NewScene, kind: str
 ) -> None:
     scene = new_scene(managed=False)
-    scene.submit("gang")
+    scene.submit("gang", kind=kind)
     scene.whole("gang")
     assert len(scene.created()) == NODES
     scene.delete("gang")
@@ -102,7 +104,7 @@ def test_without_kfext_a_gang_is_half_where_one_node_of_four_does_not_come(
 # --- the nodes come -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob", TRAIN_JOB])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_gang_starts_whole_on_new_nodes_which_go_when_it_has_gone(
     new_scene: NewScene, kind: str
 ) -> None:
