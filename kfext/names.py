@@ -54,6 +54,11 @@ GPU_SHARING = f"{DOMAIN}/gpu-sharing"
 """Label on a node; "true" has its GPUs shared, by an agent. Administrators set it, kfext never
 does."""
 
+DRAIN = f"{DOMAIN}/drain"
+"""Taint on a node, with effect PreferNoSchedule, that `kubectl kfext drain` sets: the gangs there
+save their work and leave. With the value DRAIN_BY_FORCE also the gangs that did not opt in."""
+DRAIN_BY_FORCE = "force"
+
 # --- settings: annotations on a job or a namespace, or keys of TrainingPolicy.spec.settings ----
 
 COLOCATION = f"{DOMAIN}/colocation"
@@ -61,6 +66,7 @@ NETWORK = f"{DOMAIN}/network"
 ELASTIC = f"{DOMAIN}/elastic"
 RESIZE = f"{DOMAIN}/resize"
 MIGRATE = f"{DOMAIN}/migrate"
+PREEMPT = f"{DOMAIN}/preempt"
 METRICS = f"{DOMAIN}/metrics"
 GPU_SHARE = f"{DOMAIN}/gpu-share"
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"
@@ -342,6 +348,25 @@ REASON_MOVE_REFUSED = "MoveRefused"
 """The API server refused to suspend the job for its move; the message quotes it."""
 REASON_NO_SHARED_VOLUME = "NoSharedVolume"
 """A volume of the job is on its node, so another node may not have its checkpoints."""
+
+STOPPED = "Stopped"
+"""Condition of a job that opted in to be stopped for jobs of higher priority, or that is on a node
+that is drained: whether kfext has stopped it for another job; its reasons follow, and
+AwaitsCheckpoint, NoCheckpointSeen, StandsDown, Rests and NoSharedVolume as above."""
+REASON_STOPPED = "Stopped"
+"""The job was stopped for a job of higher priority; it goes on from its last checkpoint."""
+REASON_MAY_STOP = "MayBeStopped"
+"""The job runs, and may be stopped for a job of higher priority."""
+REASON_WOULD_STOP = "WouldStop"
+"""kfext would stop the job, but the TrainingPolicy only lets it observe."""
+REASON_STOP_REFUSED = "StopRefused"
+"""The API server refused to suspend the job for a job of higher priority; the message quotes it."""
+REASON_DRAINED = "Drained"
+"""The job was stopped because a node of it is drained; it goes on from its last checkpoint."""
+REASON_ON_DRAINED_NODE = "OnDrainedNode"
+"""A node of the job is drained, and the job stays there for now; the message says why."""
+REASON_PREEMPTING = "Preempting"
+"""Jobs of lower priority save their work and stop for this job, which has no capacity yet."""
 
 # Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"

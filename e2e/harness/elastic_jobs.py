@@ -71,6 +71,16 @@ def _training(job: Any, command: list[str], folder: Path, sizes: str) -> Any:
     return job
 
 
+def on_claim(job: Any, claim: str) -> Any:
+    """Return a job with its checkpoints on a claim, in a folder of its name."""
+    source = client.V1PersistentVolumeClaimVolumeSource(claim_name=claim)
+    for spec in replica_specs(job).values():
+        pod = spec.template.spec
+        pod.volumes = [client.V1Volume(name="checkpoints", persistent_volume_claim=source)]
+        pod.containers[0].volume_mounts[0].sub_path = job.metadata.name
+    return job
+
+
 def journal(folder: Path) -> list[str]:
     """Return what a job has printed so far, whichever of its pods did."""
     path = folder / "journal"

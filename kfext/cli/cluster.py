@@ -20,6 +20,7 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import parse_node
+from kfext.model.plan import plan_of
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass, parse_priority_class
@@ -107,6 +108,21 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
     known = (pod for pod in map(parse_pod, listed) if pod.owner_uid)
     pods = (of_job(pod, owner.get(pod.owner_uid, of_name)) for pod in known)
     return [pod for pod in pods if pod.owner_uid == job.uid]
+
+
+async def jobs_on(client: Client, node: str) -> list[TrainingJob]:
+    """Return the jobs with a plan of kfext that have live pods on a node.
+
+    Raises UserError if the caller may not see them, ApiError.
+    """
+    listed = await client.list_all(paths.pods(), fieldSelector=f"spec.nodeName={node}")
+    owners = {pod.owner_uid for pod in map(parse_pod, listed) if not pod.finished} - {""}
+    if not owners:
+        return []
+    made = await _rendered(client, await kinds_in(client), "")
+    owners |= {item.job_uid for item in made if item.uid in owners}
+    jobs = [job for job, _ in await all_jobs(client, namespace="", kind=None)]
+    return [job for job in jobs if job.uid in owners and plan_of(job) and not job.released]
 
 
 async def _rendered(client: Client, kinds: Sequence[JobKind], namespace: str) -> list[Rendered]:

@@ -1,6 +1,6 @@
 """The command line: all commands, and the services that the Deployments and the DaemonSet run.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 planned but would wait.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 planned but would wait, or jobs are left.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from kfext import __version__
+from kfext.cli.drain import drain, uncordon
 from kfext.cli.explain import explain
 from kfext.cli.gpus import gpus
 from kfext.cli.jobs import queue, top
@@ -146,6 +147,8 @@ def agent(*, device_list: str, **options: Any) -> None:
         top,
         gpus,
         release,
+        drain,
+        uncordon,
         simulate,
     )
 )

@@ -167,6 +167,7 @@ class Metrics:
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(_QueueCollector(queue))
+        self.registry.register(_PreemptionCollector(planner))
 
     def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
         """Read the state of the watches, by resource, at each scrape."""
@@ -256,6 +257,30 @@ class _QueueCollector(Collector):
             length.add_metric((name,), len(created))
             age.add_metric((name,), time.time() - min(created))
         return (length, age)
+
+
+class _PreemptionCollector(Collector):
+    """The jobs that were stopped for jobs of higher priority, and the work that they do again."""
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        preempted = self._planner.companion.preempted
+        jobs = CounterMetricFamily(
+            "kfext_preemptions",
+            "Jobs stopped for a job of higher priority: answered a request for a checkpoint or "
+            "saved by themselves, late, or none could be asked",
+            labels=("asked",),
+        )
+        for asked in ("answered", "late", "none"):
+            jobs.add_metric((asked,), preempted.asked[asked])
+        work = CounterMetricFamily(
+            "kfext_preempted_work_seconds",
+            "Training since the last checkpoint of these jobs, which they do again",
+            value=preempted.work,
+        )
+        return (jobs, work)
 
 
 _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {

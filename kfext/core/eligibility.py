@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kfext.core.settings.table import Settings
+from kfext.core.settings.values import ALWAYS, NEVER, OFF
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, GangTerm
@@ -22,8 +23,11 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     DEFAULT_SCHEDULER,
     METRICS,
+    MIGRATE,
+    PREEMPT,
     REASON_HANDS_OFF,
     REASON_NO_SHARED_VOLUME,
+    REASON_ON_DRAINED_NODE,
     REASON_STANDS_DOWN,
     REASON_UNMODELLED,
     REASON_WAITING_FOR_VOLUME,
@@ -201,6 +205,34 @@ def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
         message = f"{volume} is on its node: save checkpoints on a volume that all nodes reach"
         return Verdict(REASON_NO_SHARED_VOLUME, message)
     return None
+
+
+def why_not_stopped(job: TrainingJob, settings: Settings) -> Verdict | None:
+    """Return why kfext never stops a job for others although it opted in, or None.
+
+    A job that may lose its work needs no checkpoint.
+    """
+    if settings.preempt != ALWAYS:
+        return why_not_moved(job, settings)
+    why = why_others(job) or why_same_slots(job)
+    return Verdict(REASON_STANDS_DOWN, why) if why else None
+
+
+def why_not_drained(job: TrainingJob, settings: Settings, *, by_force: bool) -> Verdict | None:
+    """Return why a job stays on a node that is drained, or None.
+
+    `by_force`: whether the drain stops jobs that did not opt in, and may cost them work.
+    """
+    if job.started_by:
+        why = f"{job.started_by} manages it: stop it there"
+        return Verdict(REASON_ON_DRAINED_NODE, why)
+    if by_force:
+        return None
+    if settings.preempt == OFF and settings.migrate == NEVER:
+        why = f"neither {MIGRATE} nor {PREEMPT} lets kfext stop it: drain with --force"
+        return Verdict(REASON_ON_DRAINED_NODE, why)
+    stays = why_not_stopped(job, settings)
+    return stays and Verdict(REASON_ON_DRAINED_NODE, f"{stays.message}; or drain with --force")
 
 
 def local_volume(group: ReplicaGroup) -> str:

@@ -16,7 +16,14 @@ from kfext.model.cpu_state import CpuState, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.registered import KINDS
 from kfext.model.quantity import Resources
-from kfext.model.scale_state import MoveState, ScaleState, decode_move, decode_scale
+from kfext.model.scale_state import (
+    MoveState,
+    ScaleState,
+    StopState,
+    decode_move,
+    decode_scale,
+    decode_stop,
+)
 from kfext.model.timestamps import left
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import STATE
@@ -98,6 +105,7 @@ class JobState:
     `apart`: the uids of the last jobs that the job could not share a GPU with.
     `cpu`: what kfext did to the CPU of the job's pods.
     `scale`: what kfext did to the job's number of workers. `move`: its last move.
+    `stop`: when kfext last stopped it for others.
     """
 
     strikes: int = 0
@@ -118,6 +126,7 @@ class JobState:
     cpu: CpuState = field(default_factory=CpuState)
     scale: ScaleState = field(default_factory=ScaleState)
     move: MoveState = field(default_factory=MoveState)
+    stop: StopState = field(default_factory=StopState)
 
     def excluded_nodes(self, now: float) -> tuple[str, ...]:
         """Return the names of the nodes that are excluded now."""
@@ -142,7 +151,7 @@ class JobState:
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
         observed = {type_: pods.encode() for type_, pods in self.observed.items()}
-        scale, move, apart = self.scale, self.move, self.apart[-MOST_APART:]
+        scale, move, stop, apart = self.scale, self.move, self.stop, self.apart[-MOST_APART:]
         while True:
             values = {
                 "uid": job_uid,
@@ -164,6 +173,7 @@ class JobState:
                 "cpu": self.cpu != CpuState() and self.cpu.encode(longest=longest),
                 "scale": scale != ScaleState() and scale.encode(longest=longest),
                 "move": move != MoveState() and move.encode(),
+                "stop": stop != StopState() and stop.encode(),
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -180,6 +190,9 @@ class JobState:
             elif move.source:
                 # A move that fails then goes on wherever there is room.
                 move = replace(move, source={})
+            elif stop.places:
+                # A new controller then looks for the places of the waiting job again.
+                stop = replace(stop, places={})
             elif len(apart) > _FEWEST_APART:
                 apart = apart[len(apart) // 2 :]
             else:
@@ -225,6 +238,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         cpu=decode_cpu(mapping(raw["cpu"])) if "cpu" in raw else CpuState(),
         scale=decode_scale(mapping(raw["scale"])) if "scale" in raw else ScaleState(),
         move=decode_move(mapping(raw["move"])) if "move" in raw else MoveState(),
+        stop=decode_stop(mapping(raw["stop"])) if "stop" in raw else StopState(),
     )
 
 

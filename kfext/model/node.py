@@ -6,6 +6,7 @@ from typing import Any
 
 from kfext.model.quantity import Resources, parse_resources
 from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.names import DRAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     troubles: tuple[str, ...] = ()
+
+    @property
+    def drain(self) -> str | None:
+        """How the node is drained: the value of its taint DRAIN; None without the taint."""
+        return next((taint.value for taint in self.taints if taint.key == DRAIN), None)
 
 
 def parse_node(raw: Mapping[str, Any]) -> Node:

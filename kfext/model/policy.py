@@ -10,6 +10,8 @@ from kfext.model.parameters import HostNetwork, Placement, Queueing, parse_secti
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import DOMAIN
 
+_OBSERVING = frozenset({"preempt"})
+"""The policies that stop jobs: unless their mode is set, they only show what they would do."""
 _LARGEST = 1e9
 """The largest value of a parameter."""
 
@@ -31,6 +33,11 @@ class PolicyChoice:
 
     mode: Mode = Mode.ACT
     parameters: Mapping[str, float] = field(default_factory=dict)
+
+
+def usual_choice(policy: str) -> PolicyChoice:
+    """Return how a policy of the companion runs where no TrainingPolicy sets it."""
+    return PolicyChoice(Mode.OBSERVE if policy in _OBSERVING else Mode.ACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
         placement=parse_section(Placement, spec.get("placement")),
         network=parse_section(HostNetwork, spec.get("network")),
         companion={
-            name: _choice(mapping(choice))
+            name: _choice(mapping(choice), usual_choice(name).mode)
             for name, choice in mapping(spec.get("companion")).items()
         },
     )
@@ -78,9 +85,9 @@ def policy_for(
     return min(selected, key=lambda policy: (-policy.weight, policy.name), default=TrainingPolicy())
 
 
-def _choice(raw: Mapping[str, Any]) -> PolicyChoice:
+def _choice(raw: Mapping[str, Any], usual: Mode) -> PolicyChoice:
     """Return a policy's choice; an unknown mode, as of a later version, is `off`."""
-    mode = raw.get("mode", Mode.ACT)
+    mode = raw.get("mode", usual)
     return PolicyChoice(
         mode=Mode(mode) if mode in tuple(Mode) else Mode.OFF,
         parameters={

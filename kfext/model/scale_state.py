@@ -1,4 +1,4 @@
-"""What the controller must remember of the sizes and the moves of a job, parts of the job's state.
+"""What the controller must remember of the sizes, moves and stops of a job: parts of its state.
 
 A job shows only its present number of workers and its present nodes. This state has what a new
 controller could not read there: the size before, why it changed, the speed of the job at each size,
@@ -106,6 +106,35 @@ def decode_move(raw: Mapping[str, object]) -> MoveState:
     """Return the move in a JSON object, without what is damaged. Never raises."""
     source = decode_places(raw) if raw else {}
     return MoveState(_number(raw.get("at")), int(_number(raw.get("before"))), source)
+
+
+@dataclass(frozen=True, slots=True)
+class StopState:
+    """The last time that kfext stopped a job for others.
+
+    `at`: when, in seconds since the epoch; 0.0: never.
+    `count`: how often so far.
+    `waiting`: the uid of the job that it was stopped for; empty once it is placed again.
+    `places`: where that job is to start, as it was planned then; empty with `waiting`.
+    """
+
+    at: float = 0.0
+    count: int = 0
+    waiting: str = ""
+    places: Assignment = field(default_factory=dict)
+
+    def encode(self) -> dict[str, object]:
+        """Return what is written on the job, without empty values."""
+        values = {"at": round(self.at, 3), "count": self.count, "for": self.waiting}
+        places = encode_places(self.places) if self.places else {}
+        return {**{key: value for key, value in values.items() if value}, **places}
+
+
+def decode_stop(raw: Mapping[str, object]) -> StopState:
+    """Return the stop in a JSON object, without what is damaged. Never raises."""
+    places = decode_places(raw) if raw else {}
+    at, count = _number(raw.get("at")), int(_number(raw.get("count")))
+    return StopState(at, count, text(raw.get("for")), places)
 
 
 def _number(value: object) -> float:

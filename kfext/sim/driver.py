@@ -91,17 +91,19 @@ class Driver:
         self._read()
         for _ in range(_MOST_TURNS):
             self.woken = False
-            tick = self.planner.tick(self.moment)
+            planner = self.planner
+            tick = planner.tick(self.moment)
             self._collect(tick.failures)
             for tracked, step in tick.steps:
-                self._write(tracked, step)
+                self._write(planner, tracked, step)
             if tick.remainder:
                 continue
-            companion = self.planner.companion
+            planner = self.planner  # a controller that dies writes nothing more
+            companion = planner.companion
             steps = companion.steps(self.moment)
             self._collect(companion.failures)
             for tracked, step in steps:
-                self._write(tracked, step)
+                self._write(planner, tracked, step)
             for tracked, type_, shown in companion.news():
                 self.shown[tracked.job.name, type_] = shown
             if not self.woken:
@@ -151,9 +153,8 @@ class Driver:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _write(self, tracked: TrackedJob, step: Step) -> None:
+    def _write(self, planner: Planner, tracked: TrackedJob, step: Step) -> None:
         """Carry a step out, at once or after seconds in which the cluster changes."""
-        planner = self.planner
         if late := self._lateness(tracked, step):
             self.clock.after(late, lambda: self._carry_out(planner, tracked, step))
         else:

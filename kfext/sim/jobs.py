@@ -75,7 +75,7 @@ class JobSpec:
     `workers`: the pods of type Worker. `servers`: its parameter servers.
     `leaders`: its pods of the first type of its kind, such as Master: 0 or 1.
     `bounds`: the annotation `elastic`; None without it.
-    `resize`, `migrate`: these annotations; empty without them.
+    `resize`, `migrate`, `preempt`: these annotations; empty without them.
     `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use, and
         `serves`: each parameter server, if that is another number.
     `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
@@ -103,6 +103,7 @@ class JobSpec:
     bounds: tuple[int, int] | None = None
     resize: str = ""
     migrate: str = ""
+    preempt: str = ""
     cpu: int = 1000
     uses: int = 1000
     serves: int | None = None
@@ -161,7 +162,11 @@ class JobSpec:
 
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
-        stated = {names.RESIZE: self.resize, names.MIGRATE: self.migrate}
+        stated = {
+            names.RESIZE: self.resize,
+            names.MIGRATE: self.migrate,
+            names.PREEMPT: self.preempt,
+        }
         annotations = {key: value for key, value in stated.items() if value}
         if self.bounds is not None:
             annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"

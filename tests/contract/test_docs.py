@@ -13,6 +13,7 @@ from kfext.state.running.move.migrate import MIGRATED
 from kfext.state.running.policy import Condition, Policy
 from kfext.state.running.registry import CONDITIONS, POLICIES
 from kfext.state.running.size.scale import SCALED
+from kfext.state.running.stop.preempt import STOPPED
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
 from tests.contract.tables import Row, only, table
 from tests.contract.test_logs import BY_EXPRESSION, RECOGNISED, TRAINING
@@ -104,6 +105,7 @@ PAGES = {
     RESIZED.type: "docs/resize.md",
     SCALED.type: "docs/elastic.md",
     MIGRATED.type: "docs/migrate.md",
+    STOPPED.type: "docs/priorities.md",
 }
 
 

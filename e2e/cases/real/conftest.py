@@ -1,7 +1,10 @@
 """One cluster of two real nodes with kfext installed from its manifests, for all cases here."""
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +77,50 @@ def members(bed: Testbed) -> tuple[Node, Node]:
 def homes(members: tuple[Node, Node]) -> tuple[str, str]:
     """Return the names of the two nodes."""
     return members[0].name, members[1].name
+
+
+@pytest.fixture
+def folder(bed: Testbed, managed: str) -> Iterator[Path]:
+    """Where the jobs of a case have their checkpoints; each node sees it."""
+    made = bed.folder / "checkpoints" / managed
+    made.mkdir(parents=True)
+    yield made
+    kubectl(bed, "delete", "persistentvolume", managed, "--ignore-not-found", "--wait=false")
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def claim(bed: Testbed, managed: str, folder: Path) -> str:
+    """A claim on that folder, which no node affinity binds to a node."""
+    size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": managed},
+        "spec": {
+            **size,
+            "storageClassName": "",
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": managed, "name": "checkpoints"},
+        },
+    }
+    wanted = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "checkpoints", "namespace": managed},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "volumeName": managed,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    for made in (volume, wanted):
+        kubectl(bed, "apply", "-f", "-", given=json.dumps(made))
+    until(lambda: _phase(bed, managed) == "Bound", what="the claim is bound", seconds=60)
+    return "checkpoints"
+
+
+def _phase(bed: Testbed, namespace: str) -> str:
+    path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/checkpoints"
+    return str(bed.api.get(path).get("status", {}).get("phase", ""))

@@ -1,15 +1,11 @@
 """A real training that had to go to two nodes is brought together, with nothing saved lost."""
 
-import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
 
-from e2e.harness.elastic_jobs import elastic_ddp, final_loss, half_node, journal
+from e2e.harness.elastic_jobs import elastic_ddp, final_loss, half_node, journal, on_claim
 from e2e.harness.install import kubectl
 from e2e.harness.journal import answers, redone, resumes
 from e2e.harness.training import (
@@ -32,48 +28,6 @@ STEPS = 700
 COMPANION = {"migrate": {"mode": "act", "parameters": {"spreadSpeed": 0.1}}}
 """Two real nodes lose little between them, so that a move would not pay within a test."""
 TOLERANCE = 0.001
-
-
-@pytest.fixture
-def folder(bed: Testbed, managed: str) -> Iterator[Path]:
-    """Where the jobs of a case have their checkpoints; each node sees it."""
-    made = bed.folder / "checkpoints" / managed
-    made.mkdir(parents=True)
-    yield made
-    kubectl(bed, "delete", "persistentvolume", managed, "--ignore-not-found", "--wait=false")
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture
-def claim(bed: Testbed, managed: str, folder: Path) -> str:
-    """A claim on that folder, which no node affinity binds to a node."""
-    size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": managed},
-        "spec": {
-            **size,
-            "storageClassName": "",
-            "hostPath": {"path": str(folder)},
-            "claimRef": {"namespace": managed, "name": "checkpoints"},
-        },
-    }
-    wanted = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "checkpoints", "namespace": managed},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "",
-            "volumeName": managed,
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-    for made in (volume, wanted):
-        kubectl(bed, "apply", "-f", "-", given=json.dumps(made))
-    until(lambda: _phase(bed, managed) == "Bound", what="the claim is bound", seconds=60)
-    return "checkpoints"
 
 
 def test_a_job_on_two_nodes_is_brought_together_after_another_has_ended(
@@ -136,12 +90,7 @@ def _spread(namespace: str, *, cpu: str, folder: Path, claim: str) -> Any:
     """Return a job of two pods, each of half a node, that saves on request alone."""
     job = elastic_ddp("train", 2, cpu=cpu, folder=folder / "train", arguments=_paced())
     job.metadata.annotations = {names.MIGRATE: "checkpointed"}
-    source = client.V1PersistentVolumeClaimVolumeSource(claim_name=claim)
-    for spec in replica_specs(job).values():
-        pod = spec.template.spec
-        pod.volumes = [client.V1Volume(name="checkpoints", persistent_volume_claim=source)]
-        pod.containers[0].volume_mounts[0].sub_path = "train"
-    return job
+    return on_claim(job, claim)
 
 
 def _submit_alone(
@@ -176,8 +125,3 @@ def _condition(bed: Testbed, namespace: str) -> dict[str, str]:
         for each in plan.get("status", {}).get("conditions", [])
     ]
     return next((each for each in found if each["type"] == names.MOVED), {})
-
-
-def _phase(bed: Testbed, namespace: str) -> str:
-    path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/checkpoints"
-    return str(bed.api.get(path).get("status", {}).get("phase", ""))

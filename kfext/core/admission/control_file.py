@@ -11,7 +11,6 @@ from typing import Any
 from kfext import names
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.table import settings_of_pod
-from kfext.core.settings.values import NEVER
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import container_named
@@ -20,7 +19,7 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 DIRECTORY = "/etc/kfext"
 FILE = "control"
 _VOLUME = "kfext-control"
-MAY_SAVE = (names.ELASTIC, names.MIGRATE)
+MAY_SAVE = (names.ELASTIC, names.MIGRATE, names.PREEMPT)
 """The settings that may make kfext ask a job for a checkpoint."""
 _REQUEST = {"fieldPath": f"metadata.annotations['{names.CHECKPOINT_REQUEST}']"}
 
@@ -62,8 +61,7 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
 
 def _opted_in(annotations: Mapping[str, str]) -> bool:
     """Return whether kfext may need a checkpoint of the job."""
-    settings = settings_of_pod(annotations)
-    return settings.elastic is not None or settings.migrate != NEVER
+    return settings_of_pod(annotations).asks_to_save
 
 
 def _is_list(value: object) -> bool:

@@ -8,13 +8,18 @@ from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import ReviewContext
 from kfext.core.elastic import why_left_alone
-from kfext.core.eligibility import not_placed, why_no_host_network, why_not_moved
+from kfext.core.eligibility import (
+    not_placed,
+    why_no_host_network,
+    why_not_moved,
+    why_not_stopped,
+)
 from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import max_anti_affine
 from kfext.core.placement.solve import usable_cpu
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import HOST, NEVER, Colocation
+from kfext.core.settings.values import HOST, NEVER, OFF, Colocation
 from kfext.core.words import cpus
 from kfext.model.job import TrainingJob, annotations_of
 from kfext.model.quantity import CPU
@@ -41,6 +46,8 @@ def warnings(
             yield from _overwritten(job, body, settings)
             if settings.migrate != NEVER and (stays := why_not_moved(job, settings)):
                 yield f"{names.MIGRATE} has no effect on this job: {stays.message}"
+            if settings.preempt != OFF and (stays := why_not_stopped(job, settings)):
+                yield f"{names.PREEMPT} has no effect on this job: {stays.message}"
         if settings.network == HOST and (why := _pod_network(job, settings, context, verdict)):
             yield f"the pods will have their own network, not their node's: {why}"
 

@@ -20,6 +20,7 @@ class HoldKind(StrEnum):
     `RESCUE`: running jobs are scaled down for it.
     `SIZE`: it is stopped for a new size.
     `MOVE`: it is stopped for a move, and may come back.
+    `PREEMPT`: jobs of lower priority save their work and stop for it.
     """
 
     PLAN = "plan"
@@ -28,6 +29,7 @@ class HoldKind(StrEnum):
     RESCUE = "rescue"
     SIZE = "size"
     MOVE = "move"
+    PREEMPT = "preempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +39,11 @@ class Hold:
     `job`: the uid of the job.
     `claims`: the claims on the ledger, by their keys; a pod takes over the claim of its plan.
     `until`: when it is expected to end, in epoch seconds; infinite if that is unknown.
+    `waits_for`: the uids of the jobs that must end or stop first.
     """
 
     kind: HoldKind
     job: str
     claims: dict[Hashable, Claim]
     until: float = math.inf
+    waits_for: tuple[str, ...] = ()

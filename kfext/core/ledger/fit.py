@@ -19,7 +19,7 @@ from kfext.core.words import nodes
 from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
 from kfext.model.node import Node, Taint
 from kfext.model.pod import Pod
-from kfext.names import DEFAULT_SCHEDULER
+from kfext.names import DEFAULT_SCHEDULER, DRAIN
 
 NO_SCHEDULE = "NoSchedule"
 _OF_AUTOSCALERS = frozenset(
@@ -39,6 +39,7 @@ class Misfit(StrEnum):
 
     NODE_NAME = "nodeName"
     CORDON = "cordon"
+    DRAIN = "drain"
     AFFINITY = "node affinity"
     VOLUME = "node affinity of a volume"
 
@@ -62,6 +63,8 @@ def in_words(obstacle: Obstacle, *, number: int, pods: str) -> str:
             return f"{many} {do} not have label {label}, which nodeSelector requires"
         case Misfit.CORDON:
             return f"{many} {are} cordoned"
+        case Misfit.DRAIN:
+            return f"{many} {are} drained"
         case Misfit.NODE_NAME:
             return f"{many} {are} not the node that {pods} name"
         case Misfit.AFFINITY | Misfit.VOLUME:
@@ -81,6 +84,8 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
         return misfit
     barring = {"NoExecute"} if named else {NO_SCHEDULE, "NoExecute"}
     for taint in node.taints:
+        if taint.key == DRAIN and not named:
+            return Misfit.DRAIN
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
         # Admission tolerates the taint of a device only for pods that request the device.

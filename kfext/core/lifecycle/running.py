@@ -299,6 +299,7 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     if not waiting:
         placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
         placed = replace(placed, queued_since=0.0, move=replace(state.move, source={}))
+        placed = replace(placed, stop=replace(state.stop, waiting="", places={}))
         if state != placed or situation.job.being_created:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})

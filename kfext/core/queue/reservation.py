@@ -36,13 +36,11 @@ class Reservation(Hold):
     `until` is when the last of these jobs ends. `backfill_until`: jobs that end by then may use the
         capacity; where an end is unknown, by an estimate.
     `nodes`: the names of the nodes where the job will run.
-    `waits_for`: the uids of the jobs that must end first.
     `to_free`: how much those jobs hold on the nodes, in sizes of the waiting gang.
     """
 
     kind: HoldKind = HoldKind.RESERVATION
     nodes: tuple[str, ...]
-    waits_for: tuple[str, ...]
     to_free: float
     backfill_until: float = -math.inf
 

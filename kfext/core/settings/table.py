@@ -11,12 +11,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn
 
 from kfext.core.settings.values import (
+    ALWAYS,
+    CHECKPOINT,
     CHECKPOINTED,
     HIGH,
     HOST,
     LONGEST,
     LOW,
     NEVER,
+    OFF,
     POD,
     PUSH,
     Colocation,
@@ -36,7 +39,7 @@ from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.limit import Limit, MaxNodes
 from kfext.model.parameters import HostNetwork, Placement, QueueOrder
-from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.policy import Mode, PolicyChoice, usual_choice
 from kfext.names import DOMAIN
 
 PREFIX = f"{DOMAIN}/"
@@ -160,6 +163,16 @@ class Settings:
         since="at CREATE it adds the [control file](elastic.md#the-request); within about 10 s",
         to_pods=lambda value: None if value == NEVER else value,
     )
+    preempt: str = _words(
+        OFF,
+        CHECKPOINT,
+        ALWAYS,
+        effect="kfext may [stop the job](priorities.md) for a job of higher priority. "
+        "`checkpoint`: once it has saved its work; you assert that its checkpoints outlive its "
+        "pods. `always`: also without a checkpoint",
+        since="at CREATE it adds the [control file](elastic.md#the-request); within about 10 s",
+        to_pods=lambda value: None if value == OFF else value,
+    )
     metrics: MetricsSource = _row(
         MetricsSource(),
         parse=parse_metrics,
@@ -180,8 +193,8 @@ class Settings:
         effect="where [progress](progress.md) comes from. `push`: what [the program "
         "posts](progress.md#let-the-program-post-its-progress), before its log. The expression may "
         "also have groups `name`, `step` and `total`",
-        since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic` or "
-        "`migrate`; 5 minutes if half an hour showed nothing. `push` only at CREATE",
+        since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic`, "
+        "`migrate` or `preempt`; 5 minutes if half an hour showed nothing. `push` only at CREATE",
         to_pods=lambda value: PUSH if value.source == PUSH else None,
     )
     gpu_share: int | None = _row(
@@ -258,6 +271,12 @@ class Settings:
         )
 
     @property
+    def asks_to_save(self) -> bool:
+        """Whether kfext may ask the job for a checkpoint."""
+        asks = self.elastic is not None or self.migrate != NEVER
+        return asks or self.preempt != OFF
+
+    @property
     def node_limits(self) -> Mapping[str, Limit]:
         """By key of a setting that limits the nodes of the job: the limit."""
         found: dict[str, Limit] = {}
@@ -286,7 +305,7 @@ class Settings:
         """
         if opted is Mode.OFF or not self.managed:
             return _OFF  # of most jobs, at each look
-        choice = self.companion.get(policy, PolicyChoice())
+        choice = self.companion.get(policy) or usual_choice(policy)
         is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[opted]
         return choice if is_lower else replace(choice, mode=opted)
 

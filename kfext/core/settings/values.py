@@ -19,6 +19,7 @@ from kfext.model.gpu import UNITS
 from kfext.model.quantity import MEMORY, amount
 
 OFF, NEVER, CHECKPOINTED = "off", "never", "checkpointed"
+CHECKPOINT, ALWAYS = "checkpoint", "always"
 POD, HOST = "pod", "host"
 AUTO, PUSH, STDOUT = "auto", "push", "stdout"
 LOW, HIGH = "low", "high"

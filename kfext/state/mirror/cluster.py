@@ -73,6 +73,7 @@ class Cluster:
         what is kept for jobs. `backlog`: the pods that the operator still has to create.
     `volumes`: the volume claims and their volumes.
     `ends_version`: a count of changes to the time when a job ends.
+    `draining`: by name, the nodes that are drained, and how (`Node.drain`).
     `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
 
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
@@ -88,6 +89,7 @@ class Cluster:
         self.jobs: dict[str, TrackedJob] = {}
         self.classes: dict[str, PriorityClass] = {}
         self.changed: set[str] = set()
+        self.draining: dict[str, str] = {}
         self.volumes = Volumes(self._mark_claim)
         self.ends_version = 0
         self.plain_pods = 0
@@ -298,6 +300,7 @@ class Cluster:
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """Record the present version of a node; `new` is None when the node is gone."""
+        self._observe_drain(old, new)
         if new is not None:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
@@ -312,6 +315,15 @@ class Cluster:
             self.ledger.remove_node(old.name)
             self.claim_tracker.recount_pins_on(old.name)
             self.mark_queue()  # jobs may now wait for another reason
+
+    def _observe_drain(self, old: Node | None, new: Node | None) -> None:
+        known = dict(self.draining)
+        if (seen := new or old) is not None:
+            self.draining.pop(seen.name, None)
+        if new is not None and new.drain is not None:
+            self.draining[new.name] = new.drain
+        if self.draining != known:
+            self.wake()
 
     def observe_card(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
         """Record the present version of a slot; `new` is None when the slot is gone."""

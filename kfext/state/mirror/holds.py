@@ -80,8 +80,12 @@ class Holds:
         members: Sequence[Member],
         *rooms: Places,
         until: float = math.inf,
+        waits_for: Sequence[str] = (),
     ) -> None:
-        """Hold the places of the members of a job in each room, in place of an earlier hold."""
+        """Hold the places of the members of a job in each room, in place of an earlier hold.
+
+        `waits_for`: the uids of the jobs that must stop first.
+        """
         claims: dict[Hashable, Claim] = {}
         for places in rooms:
             for member in members:
@@ -91,7 +95,8 @@ class Holds:
                     claims["promise", uid, member.key, node] = claim
             if places.slots:
                 claims |= self._gpus(uid, places)
-        self._set(Hold(kind=kind, job=uid, claims=claims, until=until))
+        waits = tuple(waits_for)
+        self._set(Hold(kind=kind, job=uid, claims=claims, until=until, waits_for=waits))
 
     def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
         """Return the claims of the GPUs that the slots of a job lack."""
@@ -116,9 +121,9 @@ class Holds:
         hold = self._others.get(uid)
         return tuple(hold.claims) if hold else ()
 
-    def holders(self) -> tuple[str, ...]:
-        """Return the uids of the jobs with such a hold."""
-        return tuple(self._others)
+    def holders(self, *, but: HoldKind | None = None) -> tuple[str, ...]:
+        """Return the uids of the jobs with such a hold, without the holds of the kind `but`."""
+        return tuple(uid for uid, hold in self._others.items() if hold.kind is not but)
 
     def release(self, uid: str) -> None:
         """Release that hold of a job."""

@@ -14,7 +14,7 @@ from kfext.core.lifecycle.steps import (
     plan_after,
 )
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import NEVER, Resize
+from kfext.core.settings.values import NEVER, OFF, Resize
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_state import CpuState
 from kfext.model.gpu import Place
@@ -25,7 +25,7 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED
+from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, STOPPED
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
@@ -76,6 +76,7 @@ class TrackedJob:
     `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0: never.
     `turns`: the round of a queued job that takes turns at the reservation: each time that it used
         up its time at the reservation, it comes one round later.
+    `draining`: whether it has pods on a node that is drained.
     `served`: the strikes of the job when others last gave workers for it, and the epoch second.
     """
 
@@ -103,6 +104,7 @@ class TrackedJob:
     lapsed: bool = False
     enlarged_at: float = 0.0
     turns: int | None = None
+    draining: bool = False
     served: tuple[int, float] = (0, 0.0)
     _failures: int = 0
     _phase_since: float = 0.0
@@ -143,11 +145,13 @@ class TrackedJob:
         shown = {
             SCALED: bool(state.requested or state.scale.cause or state.scale.disabled),
             MOVED: bool(state.move.source),
+            STOPPED: bool(state.stop.waiting) or self.draining,
             RESIZED: state.cpu != CpuState(),
         }
         if self.phase is not None:
             shown[SCALED] |= scales(settings) is not Mode.OFF
             shown[MOVED] |= settings.migrate != NEVER and _on(settings, "migrate")
+            shown[STOPPED] |= settings.preempt != OFF and _on(settings, "preempt")
             shown[RESIZED] |= settings.resize is not Resize.OFF and _on(settings, "resize", "shift")
         shown[RESIZED] &= not job.suspend
         return frozenset(type_ for type_, is_shown in shown.items() if is_shown)

@@ -7,13 +7,13 @@ job. Only jobs with running pods change, so no placement waits.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
-from kfext.names import MOVED, RESIZED, SCALED
+from kfext.names import MOVED, RESIZED, SCALED, STOPPED
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
@@ -27,6 +27,8 @@ from kfext.state.running.running_jobs import News, RunningJobs
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.scale import SCALE
 from kfext.state.running.size.scale_search import ScaleSearch
+from kfext.state.running.stop.executor import StopExecutor
+from kfext.state.running.stop.preemptions import Preempted
 from kfext.state.waiting.queue import Queue
 
 
@@ -53,6 +55,7 @@ class Companion:
         self._settings_of = settings_of
         self._makers: dict[str, Callable[[], Executor]] = {
             SCALED: self._size_executor,
+            STOPPED: self._stop_executor,
             MOVED: self._move_executor,
             RESIZED: self._cpu_executor,
         }
@@ -60,6 +63,15 @@ class Companion:
     def _size_executor(self) -> SizeExecutor:
         search = ScaleSearch(self._queue, self._room, self._progress, self._settings_of)
         return SizeExecutor(self._running, self._cluster, self._queue, self._progress, search)
+
+    def _stop_executor(self) -> StopExecutor:
+        parts = self._running, self._cluster, self._queue, self._progress, self._room
+        return StopExecutor(*parts, rescues=self._rescues)
+
+    def _rescues(self, uid: str) -> bool:
+        """Return whether jobs are about to give workers for a waiting job."""
+        executor = self.executors.get(SCALED)
+        return isinstance(executor, SizeExecutor) and executor.rescues(uid)
 
     def _move_executor(self) -> MoveExecutor:
         return MoveExecutor(self._running, self._cluster, self._queue, self._progress, self._room)
@@ -80,6 +92,12 @@ class Companion:
             lambda settings: SCALE.parameter(settings, "wait"),
         )
 
+    @property
+    def preempted(self) -> Preempted:
+        """The jobs that were stopped for waiting jobs so far."""
+        executor = self.executors.get(STOPPED)
+        return executor.preempted if isinstance(executor, StopExecutor) else Preempted()
+
     def adopt(self, now: Moment) -> None:
         """Go on with the changes of an earlier controller, and hold capacity for stopped jobs."""
         for tracked in self._cluster.jobs.values():
@@ -89,10 +107,12 @@ class Companion:
 
     def observe(self, tracked: TrackedJob, settings: Settings) -> None:
         """Make the executors of the changes that a job has asked for, if no job did before."""
-        if len(self.executors) == len(self._makers):
-            return
-        asked = tracked.changes_shown(settings) - self.executors.keys()
-        if asked:
+        if len(self.executors) < len(self._makers):
+            self._make(tracked.changes_shown(settings))
+
+    def _make(self, types: Collection[str]) -> None:
+        """Make the executors of conditions, in the order of their turns."""
+        if asked := {*types} - self.executors.keys():
             self.executors = {
                 type_: self.executors.get(type_) or make()
                 for type_, make in self._makers.items()
@@ -101,6 +121,8 @@ class Companion:
 
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
+        if self._cluster.draining:
+            self._make({STOPPED})
         executors = self.executors.values()
         if not executors:
             return []

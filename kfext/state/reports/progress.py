@@ -13,7 +13,7 @@ from kfext.core.progress.followed import Followed
 from kfext.core.progress.posted import MOST_POSTS, PodPosts, Post, Posted
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import AUTO, NEVER, OFF, PUSH
+from kfext.core.settings.values import AUTO, OFF, PUSH
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job import TrainingJob
@@ -334,7 +334,7 @@ class JobsProgress:
         if tracked.job.uid in self._awaited:
             return AWAITED
         settings = self._settings_of(tracked)
-        saves = settings.migrate != NEVER or settings.elastic
+        saves = settings.asks_to_save
         if posts and not saves:
             return SELDOM
         usual = OPTED_IN if saves or settings.resize != OFF else USUAL

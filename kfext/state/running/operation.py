@@ -190,6 +190,20 @@ class MoveOperation(SavingOperation):
     stopped: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
+class StopOperation(SavingOperation):
+    """A stop of a job for a waiting job.
+
+    `saves_at`: when the job is expected to save its work by itself, in epoch seconds; infinite if
+        no save is expected in time.
+    `ready`: whether the job has saved its work, or need not. `late`: it did not in time.
+    """
+
+    saves_at: float = math.inf
+    ready: bool = False
+    late: bool = False
+
+
 def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
     """Return why the kubelets will not set the sizes of a stage, or None."""
     sizes = {size.pod for size in operation.sizes}

@@ -18,13 +18,17 @@ class Rank(IntEnum):
 
     RESTORE = 0
     """A job gets back what the user wrote."""
-    RESCUE = 1
+    DRAIN = 1
+    """A job leaves a node that is drained."""
+    RESCUE = 2
     """Jobs make room for a waiting job."""
-    SCALE = 2
+    PREEMPT = 3
+    """Jobs stop for a waiting job."""
+    SCALE = 4
     """A job gets more workers."""
-    MOVE = 3
+    MOVE = 5
     """A job goes to other nodes."""
-    RESIZE = 4
+    RESIZE = 6
     """CPU moves between pods."""
 
 
@@ -103,7 +107,18 @@ class Move:
     """Other nodes for a whole job. They are found again when it moves."""
 
 
-Change = PodSizes | Workers | Move
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A stop for the job with the uid `waiting`, together with the other `victims`, by uid.
+
+    Without `waiting` the job leaves a node that is drained.
+    """
+
+    waiting: str = ""
+    victims: tuple[str, ...] = ()
+
+
+Change = PodSizes | Workers | Move | Stop
 """What a proposal changes; an executor carries out each kind."""
 
 
@@ -130,7 +145,7 @@ class Proposal:
         match self.change:
             case PodSizes(stages):
                 return stages
-            case Workers() | Move():
+            case Workers() | Move() | Stop():
                 return ()
             case _:
                 assert_never(self.change)
@@ -234,8 +249,8 @@ def _turn(proposal: Proposal) -> tuple[Rank, int, str]:
 
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:
-    """Return what may be done with a proposal; giving back is allowed in every mode."""
-    if proposal.rank is Rank.RESTORE:
+    """Return what may be done with a proposal; giving back and draining is allowed in any mode."""
+    if proposal.rank in {Rank.RESTORE, Rank.DRAIN}:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)
     return Mode.OFF if choice is None or proposal.policy in job.disabled else choice.mode

@@ -4,7 +4,8 @@ from kfext.state.running.cpu.record import CPU_POLICIES
 from kfext.state.running.move.migrate import MIGRATE
 from kfext.state.running.policy import Policy
 from kfext.state.running.size.scale import SCALE
+from kfext.state.running.stop.preempt import PREEMPT
 
-POLICIES: tuple[Policy, ...] = (SCALE, MIGRATE, *CPU_POLICIES)
+POLICIES: tuple[Policy, ...] = (SCALE, PREEMPT, MIGRATE, *CPU_POLICIES)
 CONDITIONS = {policy.condition.type: policy.condition for policy in POLICIES}
 """By type, the conditions that a job has while it opts in to a policy of the companion."""

@@ -1,13 +1,25 @@
-"""What a stop and a start cost a job: the time to its first step, and the grace of its pods."""
+"""A stop of a job, and what a stop and a start cost it: the time to its first step, the grace."""
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 
-from kfext.core.elastic import starts_anew
+from kfext.core.elastic import starts_anew, workers_of
+from kfext.core.lifecycle.patience import suspended
+from kfext.core.lifecycle.steps import Suspend
 from kfext.core.queue.duration import START_SECONDS
+from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.running_job import RunningJob
+
+
+def stopped(job: RunningJob, state: JobState, pods: Collection[Pod], *, now: float) -> Suspend:
+    """Return the write that stops a job and keeps its number of workers; `now`: epoch seconds."""
+    training = job.tracked.job
+    state = replace(state, scale=replace(state.scale, cause=""))
+    state = suspended(state, training, pods, plan=job.tracked.plan, now=now)
+    return Suspend(state, workers=workers_of(training))
 
 
 def usual_pause(job: RunningJob) -> float:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kfext.core.elastic import scales, starts_anew
+from kfext.core.ledger.capacity_hold import Hold
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import QueueKey, queue_key
@@ -14,13 +15,18 @@ from kfext.core.queue.priority import in_line, priority_class
 from kfext.core.queue.quota import NO_RAISE
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import Settings
-from kfext.core.words import listed, listed_with_others
+from kfext.core.words import has, listed, listed_with_others
 from kfext.model.job import TrainingJob
 from kfext.model.parameters import QueueOrder
 from kfext.model.policy import Mode
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.names import (
+    QUEUED,
+    REASON_PREEMPTING,
+    REASON_QUOTA,
+    REASON_WAITING_FOR_OPERATOR,
+)
 from kfext.state.mirror.cluster import ANY, Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
@@ -167,7 +173,8 @@ class Queue:
         if tracked.job.took is None:
             return
         state = tracked.state
-        stopped = state.move.at > 0 or (state.scale.changed_at > 0 and starts_anew(tracked.job))
+        stopped = state.move.at > 0 or state.stop.at > 0
+        stopped |= state.scale.changed_at > 0 and starts_anew(tracked.job)
         if not stopped:
             self._moved |= self.durations.observe(tracked.job)
 
@@ -351,14 +358,16 @@ class Queue:
         if tracked.verdict is None or ahead is None:
             return tracked.verdict
         kept, nodes, awaited = self.reservations.kept, "", ""
+        verdict, hold = tracked.verdict, self._cluster.holds.of(tracked.job.uid)
+        if hold is not None and (stopping := self._awaited(hold, to=tracked.job)):
+            message = f"{stopping} {has(stopping)} to save and stop for it; {verdict.message}"
+            verdict = Verdict(REASON_PREEMPTING, message)
         if kept is not None and self.reservations.holds(tracked):
             nodes, awaited = listed(kept.nodes, of="nodes"), self._awaited(kept, to=tracked.job)
-        return in_line(
-            tracked.verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited
-        )
+        return in_line(verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited)
 
-    def _awaited(self, kept: Reservation, *, to: TrainingJob) -> str:
-        """Return the jobs that a reservation waits for, as the users of `to` may see them."""
+    def _awaited(self, kept: Hold, *, to: TrainingJob) -> str:
+        """Return the jobs that a hold waits for, as the users of `to` may see them."""
         awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
         return _named([tracked.job for tracked in awaited if tracked], to=to)
 

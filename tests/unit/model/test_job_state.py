@@ -13,7 +13,7 @@ from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.names import PLAN, STATE
 from tests.builders import job, state_in
 from tests.unit.model.test_cpu_state import cpu_states
-from tests.unit.model.test_scale_state import scale_states
+from tests.unit.model.test_scale_state import scale_states, stop_states
 
 UID = "d5b2c6a4-7f1e-4c86-9a53-0d6c1f2e8b97"
 
@@ -45,6 +45,7 @@ states = st.builds(
     busy=st.dictionaries(st.sampled_from(["worker", "master", "ps"]), st.integers(0, 1000)),
     cpu=cpu_states,
     scale=scale_states,
+    stop=stop_states,
 )
 
 

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from kfext.core.settings.table import Settings
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy, parse_policy, policy_for
 
 
@@ -152,3 +153,17 @@ FLAGS: dict[str, tuple[Any, bool]] = {
 def test_whether_pods_may_be_born_pinned(written: Any, want: bool) -> None:
     raw = {"spec": {"placement": {"bornPinned": written}}}
     assert parse_policy(raw).placement.born_pinned is want
+
+
+MODES: dict[str, tuple[Any, Mode]] = {
+    "by itself": (None, Mode.OBSERVE),
+    "with a parameter alone": ({"parameters": {"wait": 60}}, Mode.OBSERVE),
+    "as its administrator says": ({"mode": "act"}, Mode.ACT),
+}
+
+
+@pytest.mark.parametrize(("written", "want"), MODES.values(), ids=MODES)
+def test_a_policy_that_stops_jobs_only_observes_by_itself(written: Any, want: Mode) -> None:
+    spec = {"companion": {"preempt": written} if written else {}}
+    chosen = parse_policy({"spec": spec}).companion
+    assert Settings(companion=chosen).choice("preempt", Mode.ACT).mode is want

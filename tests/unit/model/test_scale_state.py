@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.scale_state import MOST_SPEEDS, ScaleState, decode_scale
+from kfext.model.pod import ReplicaKey
+from kfext.model.scale_state import (
+    MOST_SPEEDS,
+    ScaleState,
+    StopState,
+    decode_scale,
+    decode_stop,
+)
 from tests.unit.objects import json_values
 
 sizes = st.integers(min_value=0, max_value=10_000)
@@ -24,15 +31,29 @@ scale_states = st.builds(
     disabled=st.text(max_size=15),
 )
 
+stop_states = st.builds(
+    StopState,
+    at=tenths,
+    count=sizes,
+    waiting=st.text(max_size=15),
+    places=st.sampled_from([{}, {ReplicaKey("worker", 0): "a", ReplicaKey("worker", 2): "b"}]),
+)
+
 
 @given(scale_states)
 def test_it_reads_back_as_it_was_written(state: ScaleState) -> None:
     assert decode_scale(json.loads(json.dumps(state.encode()))) == state
 
 
+@given(stop_states)
+def test_a_stop_reads_back_as_it_was_written(state: StopState) -> None:
+    assert decode_stop(json.loads(json.dumps(state.encode()))) == state
+
+
 @given(json_values)
 def test_whatever_is_written_can_be_read(raw: Any) -> None:
     decode_scale(raw if isinstance(raw, dict) else {"speeds": raw})
+    decode_stop(raw if isinstance(raw, dict) else {"nodes": raw, "for": raw})
 
 
 DAMAGED: dict[str, tuple[dict[str, Any], ScaleState]] = {

@@ -16,9 +16,8 @@ from kfext.core import words
 from kfext.core.elastic import workers_of
 from kfext.core.eligibility import why_not_moved
 from kfext.core.ledger.capacity_hold import HoldKind
-from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.queued import SETTLE_SECONDS
-from kfext.core.lifecycle.steps import Step, Suspend
+from kfext.core.lifecycle.steps import Step
 from kfext.core.placement.gang import members_of, present
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
@@ -45,7 +44,7 @@ from kfext.state.running.move.words import move_shown
 from kfext.state.running.operation import ANSWER_SECONDS, MoveOperation, Phase, Readiness
 from kfext.state.running.policy import Condition
 from kfext.state.running.proposal import Change, Chosen, Move, Proposal
-from kfext.state.running.restarts import record_start, usual_restart
+from kfext.state.running.restarts import record_start, stopped, usual_restart
 from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
@@ -326,17 +325,14 @@ class MoveExecutor(Executor):
             tracked.state,
             reason=names.REASON_MOVING,
             message=why,
-            scale=replace(tracked.state.scale, cause=""),
             move=MoveState(now.wall, len(set(source.values())), source),
         )
-        pods = self._cluster.pods(job.uid)
-        state = suspended(state, tracked.job, pods, plan=tracked.plan, now=now.wall)
         self._progress.await_checkpoint(job.uid, awaited=False)
         operation.source = source
         self._hold(job, to, source)
         self._began, record_of(job).missed = now.monotonic, 0
         operation.enter(Phase.WRITING, at=now.monotonic)
-        yield Suspend(state, workers=workers_of(tracked.job))
+        yield stopped(job, state, self._cluster.pods(job.uid), now=now.wall)
 
     def _settle(self, job: RunningJob, operation: MoveOperation, now: Moment) -> None:
         """Follow a job that was stopped until all its pods run somewhere."""

@@ -67,6 +67,10 @@ class SizeExecutor(Executor):
         marked = bool(tracked.state.scale.disabled) or (is_edited(tracked) and opted_out)
         return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or marked
 
+    def rescues(self, uid: str) -> bool:
+        """Return whether jobs are about to give workers for a waiting job."""
+        return self._rescaling.rescues(uid)
+
     def keeps_room(self, uid: str) -> bool:
         """Return whether a job was stopped for another size."""
         job = self.jobs.get(uid)

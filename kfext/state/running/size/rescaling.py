@@ -92,6 +92,11 @@ class Rescaling:
         """Whether jobs are about to give up workers for a waiting job."""
         return any(decision.rescue is not None for decision in self._open)
 
+    def rescues(self, uid: str) -> bool:
+        """Return whether jobs are about to give up workers for a waiting job."""
+        found = (decision.rescue for decision in self._open)
+        return any(rescue is not None and rescue.waiting == uid for rescue in found)
+
     def begin(self, proposals: Iterable[tuple[RunningJob, Proposal]], *, at: float) -> None:
         """Begin operations that are written together."""
         jobs = []

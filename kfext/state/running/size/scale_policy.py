@@ -97,7 +97,8 @@ class ScaleProposals:
 
     def _starving(self, now: Moment) -> Iterable[TrackedJob]:
         """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
-        if self._rescaling.rescuing or self._cluster.holds.holders():
+        kept = self._cluster.holds.holders(but=HoldKind.PREEMPT)
+        if self._rescaling.rescuing or kept:
             return ()
         return self._search.due(now=now.wall)
 

@@ -72,6 +72,8 @@ def test_the_training_container_of_an_elastic_job_has_the_file(
 OPTED_IN: dict[str, tuple[Any, bool]] = {
     "elastic": (ELASTIC, True),
     "may be moved": ({names.MIGRATE: "checkpointed"}, True),
+    "may be stopped": ({names.PREEMPT: "checkpoint"}, True),
+    "never stopped": ({names.PREEMPT: "off"}, False),
     "both": ({**ELASTIC, names.MIGRATE: "never"}, True),
     "never moved": ({names.MIGRATE: "never"}, False),
     "only resized": ({names.RESIZE: "cpu"}, False),

@@ -66,6 +66,15 @@ WARNED = {
         CONTEXT,
         "kfext.dev/migrate has no effect on this job: the emptyDir d is on its node",
     ),
+    "a stop could not be at a checkpoint": (
+        job(
+            annotations={names.PREEMPT: "checkpoint", names.METRICS: "off"},
+            specs={"Worker": replica(2)},
+        ),
+        CONTEXT,
+        "kfext.dev/preempt has no effect on this job: kfext.dev/metrics is off, so kfext sees no "
+        "checkpoint: set it to auto",
+    ),
     "the priority of pods that reserve GPUs": (
         job(specs={"Worker": replica(1, priorityClassName="kfext-gpu-reservation")}),
         CONTEXT,

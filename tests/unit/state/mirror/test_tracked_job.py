@@ -13,7 +13,7 @@ from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice
-from kfext.model.scale_state import MoveState
+from kfext.model.scale_state import MoveState, StopState
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, Failures, TrackedJob
 from tests.builders import job, pod
@@ -161,15 +161,15 @@ def test_a_process_that_is_to_end_ends(tracked: TrackedJob) -> None:
     assert failures.take() == []
 
 
-ALL = {names.SCALED, names.MOVED, names.RESIZED}
-OPTED = Settings(elastic=Range(1, 4), resize=Resize.CPU, migrate="checkpointed")
-FORBIDDEN = replace(
-    OPTED, companion={name: PolicyChoice(Mode.OFF) for name in ("scale", "resize", "shift")}
-)
+ALL = {names.SCALED, names.MOVED, names.RESIZED, names.STOPPED}
+OPTED = Settings(elastic=Range(1, 4), resize=Resize.CPU, migrate="checkpointed", preempt="always")
+OFF = ("scale", "resize", "shift", "preempt")
+FORBIDDEN = replace(OPTED, companion={name: PolicyChoice(Mode.OFF) for name in OFF})
 OWED = JobState(
     requested=4,
     cpu=CpuState(by=frozenset({"shift"})),
     move=MoveState(source={ReplicaKey("worker", 0): "a"}),
+    stop=StopState(waiting="urgent"),
 )
 SHOWN: dict[str, tuple[Settings, JobState, dict[str, object], set[str]]] = {
     "none without settings": (Settings(), JobState(), {}, set()),

@@ -88,7 +88,9 @@ def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
     chosen = arbitrate(reversed(EACH.values()), seen)
     assert [picked.rank.name for picked in chosen.act] == [
         "RESTORE",
+        "DRAIN",
         "RESCUE",
+        "PREEMPT",
         "SCALE",
         "MOVE",
         "RESIZE",

@@ -1,0 +1,202 @@
+"""Benchmark: urgent jobs among others, where no job stops, where jobs are killed, and under kfext.
+
+`0.3`: the policy is off. `kill`: Kueue's order of victims, the lowest priority and then the newest
+(its pkg/scheduler/preemption/common/ordering.go), and no job is asked. `kfext`: as shipped, with
+the policy acting. All place and queue jobs as kfext does, and stop a job only where the urgent job
+then fits. The worlds: in `answers` each job saves on request; in `mixed` a quarter never
+saves, a quarter saves on request, and the others save by themselves every 5 to 20 minutes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from unittest.mock import patch
+
+import kfext
+from e2e.bench.report import table
+from e2e.bench.store import Store
+from e2e.testbed.progress import say
+from kfext.core.lifecycle.steps import Suspend
+from kfext.model.parameters import Placement
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.priority import PriorityClass
+from kfext.sim.cluster import Cluster, World
+from kfext.sim.compare import quantile
+from kfext.sim.jobs import JobSpec, Saving
+from kfext.sim.worlds import cluster as cluster_world
+from kfext.sim.worlds import spread_over
+from kfext.state.running.operation import Readiness
+from kfext.state.running.registry import POLICIES
+from kfext.state.running.stop.preemptions import Preemptions
+from kfext.state.running.stop.victims import Victim
+
+LOADS = (0.8, 1.0)
+SEEDS = tuple(range(20_000, 20_020))
+_JOBS = 45
+_LONGER = 5
+"""Jobs of 20 minutes in the mean."""
+_IN_VAIN_SECONDS = 200.0
+_NEVER_RELEASED = 30 * 86_400.0
+_CLASSES = {"low": -100, "normal": 50, "urgent": 100}
+_SAVINGS = {
+    "answers": (Saving.ON_REQUEST,),
+    "mixed": (Saving.NEVER, Saving.ON_REQUEST, Saving.PERIODIC, Saving.PERIODIC),
+}
+Rule = Callable[[Cluster], AbstractContextManager[object]]
+"""Returns what replaces a part of kfext while a cluster runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a run measured. Times are in seconds, work in pod-seconds.
+
+    `begins`: from the arrival of each urgent job to its first step. `others`: from the arrival of
+    each other job to its end. `work`, `again`: of all jobs, and done again. `stops`: the jobs that
+    were stopped for others; `in_vain`: after that the urgent job did not start.
+    """
+
+    begins: list[float]
+    others: list[float]
+    work: float
+    again: float
+    stops: int
+    in_vain: int
+
+
+def world(seed: int, *, load: float, saving: str) -> World:
+    """Return rigid jobs at a load; 15 % are urgent and a third as long, 30 % of the rest low."""
+    random = Random(seed * 31 + 5)
+    jobs = cluster_world(seed, load=1.0, cv=1.5).rigid().jobs[:_JOBS]
+    return spread_over([_drawn(spec, random, saving) for spec in jobs], random, load=load)
+
+
+def _drawn(spec: JobSpec, random: Random, saving: str) -> JobSpec:
+    priority = "urgent" if random.random() < 0.15 else "low" if random.random() < 0.3 else "normal"
+    steps = max(60, spec.steps * _LONGER // (3 if priority == "urgent" else 1))
+    pace = spec.pace.seconds(spec.workers + spec.leaders)
+    return replace(
+        spec,
+        priority=priority,
+        steps=steps,
+        saving=random.choice(_SAVINGS[saving]),
+        every=max(1, round(random.uniform(300, 1200) / pace)),
+        preempt="always",
+        starts=25.0,
+        meets=20.0,
+        answers=float(random.randint(3, 40)),
+        prints=10.0,
+    )
+
+
+class _Classes(Cluster):
+    """A cluster with the priority classes of the worlds."""
+
+    def _show_world(self) -> None:
+        super()._show_world()
+        self.api.priorities = dict(_CLASSES)
+        for name, value in _CLASSES.items():
+            self.planner.queue.observe_class(None, PriorityClass(name, value))
+
+
+def _kill(cluster: Cluster) -> AbstractContextManager[object]:
+    """Stop jobs in Kueue's order and without asking, however lately they were stopped."""
+
+    def newest(victims: Iterable[Victim], *, needed: float) -> list[Victim]:
+        jobs = cluster.api.jobs
+        return sorted(victims, key=lambda each: (each.priority, -jobs[each.uid].job.started))
+
+    room = "kfext.state.running.stop"
+    stack = ExitStack()
+    stack.enter_context(patch(f"{room}.search.by_cost", newest))
+    stack.enter_context(patch(f"{room}.executor.rests_until", lambda _stop, now: 0.0))
+    ready = patch.object(Preemptions, "saving", lambda _self, _job, now: Readiness.READY)
+    stack.enter_context(ready)
+    return stack
+
+
+_RULES: Mapping[str, tuple[Mode, Rule]] = {
+    "0.3": (Mode.OFF, lambda _: nullcontext()),
+    "kill": (Mode.ACT, _kill),
+    "kfext": (Mode.ACT, lambda _: nullcontext()),
+}
+
+
+def run(arm: str, drawn: World, *, luck: int) -> Figures:
+    """Return what a world shows under an arm."""
+    mode, rule = _RULES[arm]
+    choices = {policy.name: PolicyChoice(Mode.OFF) for policy in POLICIES}
+    policy = TrainingPolicy(
+        "arm",
+        placement=Placement(release_after=_NEVER_RELEASED),
+        companion=choices | {"preempt": PolicyChoice(mode)},
+    )
+    cluster = _Classes(drawn, luck, policy=policy)
+    with rule(cluster):
+        cluster.run()
+    specs, ended = {spec.name: spec for spec in drawn.jobs}, cluster.ended()
+    urgent = {name for name, spec in specs.items() if spec.priority == "urgent"}
+    stops = list(_stops(cluster))
+    return Figures(
+        begins=[ended[name].began for name in sorted(urgent & ended.keys())],
+        others=[ended[name].elapsed for name in sorted(ended.keys() - urgent)],
+        work=sum(spec.alone * spec.pods for spec in specs.values()),
+        again=sum(job.redone * specs[name].pods for name, job in ended.items()),
+        stops=len(stops),
+        in_vain=sum(not started for started in stops),
+    )
+
+
+def _stops(cluster: Cluster) -> Iterator[bool]:
+    """Yield for each stop whether the waiting job started soon."""
+    for write in cluster.driver.written:
+        if isinstance(write.step, Suspend) and (uid := write.step.state.stop.waiting):
+            began = cluster.api.jobs[uid].training.began
+            yield began is not None and began - write.at <= _IN_VAIN_SECONDS
+
+
+def measure(*, quick: bool) -> str:
+    """Return a table for each kind of world; runs are stored as they end."""
+    package, here = Path(kfext.__file__).parent, Path(__file__)
+    sources = [here, *(package / part for part in ("core", "model", "sim", "state"))]
+    store = Store("preempt", sources=sources)
+    seeds = SEEDS[:1] if quick else SEEDS
+    head = ("load", "arm", "stops", "urgent begin p50 s", "p99 s", "others", "again", "in vain")
+    tables = []
+    for saving in _SAVINGS:
+        rows = []
+        for load in LOADS:
+            plain = 0.0
+            for arm in _RULES:
+                say(f"  {saving}, load {load:g}, {arm}")
+                found = [_found(store, arm, seed, load=load, saving=saving) for seed in seeds]
+                mean = fmean(seconds for figures in found for seconds in figures.others)
+                plain = plain or mean
+                rows.append(
+                    (f"{load:g}", arm, *_cells(found), f"x{mean / plain:.2f}", *_again(found))
+                )
+        tables.append(table(f"Jobs of higher priority, world {saving}", head, rows))
+    return "\n\n".join(tables)
+
+
+def _found(store: Store, arm: str, seed: int, *, load: float, saving: str) -> Figures:
+    name = f"{arm}-{saving}-{load:g}-{seed}"
+    stored = store.find(name)
+    if stored is None:
+        figures = run(arm, world(seed, load=load, saving=saving), luck=seed * 1000)
+        stored = {field: getattr(figures, field) for field in Figures.__slots__}
+        store.put(name, stored)
+    return Figures(**stored)
+
+
+def _cells(found: list[Figures]) -> tuple[str, str, str]:
+    begins = [seconds for figures in found for seconds in figures.begins]
+    stops = fmean(figures.stops for figures in found)
+    return f"{stops:.1f}", f"{quantile(begins, 0.5):.0f}", f"{quantile(begins, 0.99):.0f}"
+
+
+def _again(found: list[Figures]) -> tuple[str, str]:
+    again = sum(figures.again for figures in found) / sum(figures.work for figures in found)
+    return f"{again:.2%}", f"{sum(figures.in_vain for figures in found)}"

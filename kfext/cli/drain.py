@@ -1,0 +1,173 @@
+"""`kubectl kfext drain` and `uncordon`: empty a node of gangs, which save their work first.
+
+The command marks the node and watches; the controller empties it, also if the command ends.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from kfext.cli.cluster import ClusterOptions, Raw, all_plans, cluster_options, jobs_on
+from kfext.cli.output import plain
+from kfext.core.eligibility import why_not_drained
+from kfext.core.settings.resolve import settings_of
+from kfext.errors import Conflict, NotFound, UserError
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.job import TrainingJob, planned_uid
+from kfext.model.namespace import Namespace, parse_namespace
+from kfext.model.policy import parse_policy
+from kfext.model.tolerant import mapping, sequence, text
+from kfext.names import DRAIN, DRAIN_BY_FORCE, STOPPED
+
+LEFT = 3
+"""The exit code while jobs are left on the node."""
+LOOK_SECONDS = 5.0
+_TRIES = 5
+
+
+@click.command()
+@click.argument("node")
+@click.option("--timeout", default=900.0, show_default=True, help="Seconds to wait for the jobs.")
+@click.option("--dry-run", is_flag=True, help="Only list the jobs, and what they would do.")
+@click.option("--force", is_flag=True, help="Stop also jobs that did not opt in.")
+@cluster_options
+def drain(
+    *, node: str, timeout: float, dry_run: bool, force: bool, cluster: ClusterOptions
+) -> None:
+    """Let the gangs on NODE save their work and leave, each as a whole.
+
+    Exit codes: 0 no job of kfext is left, 3 jobs are left, 1 refused or failed.
+    """
+
+    async def show() -> int:
+        left = 0
+        watched = Drain(cluster, node, force=force).watch(timeout=timeout, dry_run=dry_run)
+        async for number, line in watched:
+            left = number
+            click.echo(plain(line))
+        return left
+
+    if asyncio.run(show()):
+        raise click.exceptions.Exit(LEFT)
+
+
+@click.command()
+@click.argument("node")
+@cluster_options
+def uncordon(*, node: str, cluster: ClusterOptions) -> None:
+    """Let NODE take pods again: take back `drain`, also while jobs still leave."""
+
+    async def back() -> None:
+        async with cluster.connect() as client:
+            await mark(client, node, by_force=None)
+
+    asyncio.run(back())
+    click.echo(plain(f"{node} takes pods again"))
+
+
+class Drain:
+    """A drain of a node; `force`: whether jobs that did not opt in leave too."""
+
+    def __init__(self, cluster: ClusterOptions, node: str, *, force: bool) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._force = force
+
+    async def watch(self, *, timeout: float, dry_run: bool) -> AsyncIterator[tuple[int, str]]:  # noqa: ASYNC109
+        """Mark the node; yield the number of jobs left, each time with a line to print.
+
+        It ends once no job is left, when only jobs are left that stay, or after `timeout` seconds.
+        Raises UserError, ApiError, NoAccess.
+        """
+        async with self._cluster.connect() as client:
+            if not dry_run:
+                await mark(client, self._node, by_force=self._force)
+            ends, told = time.monotonic() + timeout, dict[str, str]()
+            while True:
+                jobs = await jobs_on(client, self._node)
+                stays = await self._why_not(client, jobs)
+                shown = {} if dry_run else await _shown(client, jobs)
+                for job in jobs:
+                    line = stays.get(job.uid) or shown.get(job.uid) or "it saves and leaves"
+                    if told.get(job.uid) != line:
+                        told[job.uid] = line
+                        yield len(jobs), f"{job.title}: {line}"
+                over = dry_run or len(stays) == len(jobs) or time.monotonic() >= ends
+                if over:
+                    break
+                await asyncio.sleep(LOOK_SECONDS)
+        left = len(jobs)
+        yield left, f"{self._node}: {_jobs(left)} of kfext {'is' if left == 1 else 'are'} left"
+
+    async def _why_not(self, client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
+        """Return by uid why jobs stay."""
+        if not jobs:
+            return {}
+        policies = [parse_policy(raw) for raw in await client.list_all(paths.policies())]
+        listed = map(parse_namespace, await client.list_all(paths.namespaces()))
+        namespaces = {namespace.name: namespace for namespace in listed}
+        found: dict[str, str] = {}
+        for job in jobs:
+            namespace = namespaces.get(job.namespace, Namespace(job.namespace))
+            settings = settings_of(job, namespace, policies)
+            if why := why_not_drained(job, settings, by_force=self._force):
+                found[job.uid] = f"stays: {why.message}"
+        return found
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number or 'no'} jobs"
+
+
+async def _shown(client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
+    """Return by uid what the TrainingPlans of jobs show of the drain."""
+    found: dict[str, str] = {}
+    uids = {job.uid for job in jobs}
+    for namespace in {job.namespace for job in jobs}:
+        for raw in await all_plans(client, namespace=namespace):
+            if (uid := planned_uid(raw)) in uids and (message := _condition(raw)):
+                found[uid] = message
+    return found
+
+
+def _condition(raw: Raw) -> str:
+    conditions = map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
+    shown = (each for each in conditions if each.get("type") == STOPPED)
+    return next((text(each.get("message")) for each in shown), "")
+
+
+async def mark(client: Client, node: str, *, by_force: bool | None) -> None:
+    """Cordon a node and set the taint of a drain; take both back with `by_force` None.
+
+    Raises UserError if there is no such node, or if it changes all the time; ApiError.
+    """
+    for _ in range(_TRIES):
+        try:
+            raw = await client.get(paths.nodes(node))
+            await client.merge_patch(paths.nodes(node), marked(raw, by_force=by_force))
+        except NotFound as error:
+            raise UserError(f"there is no node {node!r}: see kubectl get nodes") from error
+        except Conflict:
+            continue  # the kubelet has written meanwhile
+        return
+    raise UserError(f"node {node!r} changed {_TRIES} times while it was marked: try again")
+
+
+def marked(raw: Mapping[str, Any], *, by_force: bool | None) -> Raw:
+    """Return the merge patch of `mark` for a node, for the version that was read."""
+    others = [
+        taint
+        for taint in sequence(mapping(raw.get("spec")).get("taints"))
+        if mapping(taint).get("key") != DRAIN
+    ]
+    drained = by_force is not None
+    value = {"value": DRAIN_BY_FORCE} if by_force else {}
+    ours = [{"key": DRAIN, "effect": "PreferNoSchedule", **value}] if drained else []
+    return {
+        "metadata": {"resourceVersion": text(mapping(raw.get("metadata")).get("resourceVersion"))},
+        "spec": {"unschedulable": drained or None, "taints": [*others, *ours] or None},
+    }

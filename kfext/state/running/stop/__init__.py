@@ -1,0 +1,1 @@
+"""Running jobs that stop for others."""

@@ -1,0 +1,173 @@
+"""Drains nodes: each gang with a member there saves its work, stops as a whole and leaves.
+
+It goes on elsewhere at once where there is room, which is held for it. Else it waits in the queue,
+by its age. A drained node takes no pod that kfext places. Times are monotonic, except that a float
+`now` is in epoch seconds.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from kfext import names
+from kfext.core.eligibility import why_not_drained
+from kfext.core.ledger.capacity_hold import HoldKind
+from kfext.core.lifecycle.steps import Step, Suspend
+from kfext.core.placement.gang import members_of
+from kfext.core.settings.values import ALWAYS
+from kfext.model.moment import Moment
+from kfext.model.plan import NO_SLOTS, Places
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.holds import HOLD_SECONDS
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.checkpoint_requests import miss
+from kfext.state.running.executor import Steps
+from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, StopOperation
+from kfext.state.running.proposal import Proposal, Rank, Stop
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_job import RunningJob, all_running, may_change
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.stop.preemptions import Preemptions
+from kfext.state.running.stop.record import record_of
+from kfext.state.running.stop.words import continues
+
+_RETRY_SECONDS = 30.0
+"""After this the write that stops a job did not arrive."""
+
+
+class Drains:
+    """Empties the nodes that are drained of `jobs`, the followed jobs."""
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        progress: JobsProgress,
+        jobs: Mapping[str, RunningJob],
+        *,
+        room: ScaleRoom,
+        preemptions: Preemptions,
+    ) -> None:
+        self._running = running
+        self._cluster = cluster
+        self._progress = progress
+        self._jobs = jobs
+        self._room = room
+        self._stops = preemptions
+
+    def node_of(self, tracked: TrackedJob) -> str:
+        """Return a drained node with pods of a job, "" without any; first a node without force."""
+        draining = self._cluster.draining
+        if not draining or tracked.phase is None:
+            return ""
+        found = [node for node in self._cluster.homes(tracked.job.uid) if node in draining]
+        return min(found, key=lambda node: (-len(draining[node]), node), default="")
+
+    def leaves(self, job: RunningJob) -> bool:
+        """Return whether a job is stopped or about to stop because of a drain."""
+        operation = record_of(job).operation
+        return operation is not None and operation.proposal.rank is Rank.DRAIN
+
+    def keeps_room(self, job: RunningJob) -> bool:
+        """Return whether a job that was stopped has room elsewhere."""
+        return self.leaves(job) and self._cluster.holds.of(job.uid) is not None
+
+    def why_stays(self, job: RunningJob, *, now: float) -> Verdict | None:
+        """Return why a job stays on its drained node for now, or None."""
+        settings = self._running.settings_of(job.tracked)
+        by_force = self._by_force(job)
+        if stays := why_not_drained(job.tracked.job, settings, by_force=by_force):
+            return stays
+        if not all_running(job.tracked, self._cluster.pods(job.uid)):
+            return Verdict(names.REASON_ON_DRAINED_NODE, "not all of its pods run")
+        never = self._stops.saving(job, now=now) is Readiness.NEVER
+        if never and not (by_force or settings.preempt == ALWAYS):
+            why = "it has shown no checkpoint yet: drain with --force"
+            return Verdict(names.REASON_ON_DRAINED_NODE, why)
+        return None
+
+    def _by_force(self, job: RunningJob) -> bool:
+        node = self.node_of(job.tracked)
+        return self._cluster.draining.get(node) == names.DRAIN_BY_FORCE
+
+    # --- which jobs leave -----------------------------------------------------------------------
+
+    def proposals(self, now: Moment) -> list[Proposal]:
+        """Return the proposals to stop jobs on drained nodes."""
+        return [
+            Proposal("drain", job.uid, Stop(), f"{node} is drained", rank=Rank.DRAIN)
+            for job in self._jobs.values()
+            if (node := self.node_of(job.tracked))
+            and may_change(job, self._cluster.pods(job.uid))
+            and job.tracked.plan is not None
+            and now.monotonic >= record_of(job).not_before
+            and self.why_stays(job, now=now.wall) is None
+        ]
+
+    def begin(self, proposal: Proposal, now: Moment) -> None:
+        """Begin to wait for the checkpoint of a job."""
+        record = record_of(self._jobs[proposal.job])
+        record.operation = StopOperation(proposal, Phase.SAVING, now.monotonic)
+        record.refused = None
+        self._progress.await_checkpoint(proposal.job, awaited=True)
+
+    def advance(self, now: Moment) -> Steps:
+        """Bring all jobs that leave a phase further."""
+        steps: Steps = []
+        for job in self._jobs.values():
+            operation = record_of(job).operation
+            if operation is None or not self.leaves(job) or job.tracked.busy:
+                continue
+            with self._running.failures.about(job.tracked):
+                steps += [(job.tracked, step) for step in self._steps(job, operation, now)]
+        return steps
+
+    def _steps(self, job: RunningJob, operation: StopOperation, now: Moment) -> Iterator[Step]:
+        waited = now.monotonic - operation.since
+        if operation.phase is not Phase.SAVING:
+            longest = HOLD_SECONDS if job.tracked.job.suspend else _RETRY_SECONDS
+            goes_on = not job.tracked.job.suspend and not self.node_of(job.tracked)
+            if waited >= longest or goes_on:
+                self._end(job)
+            return
+        if not self.node_of(job.tracked) or self.why_stays(job, now=now.wall) is not None:
+            self._end(job)
+            return
+        ready, late = self._stops.saving(job, now=now.wall), waited >= ANSWER_SECONDS
+        if ready in {Readiness.READY, Readiness.NEVER} or (late and self._by_force(job)):
+            yield self._stop(job, operation, now)
+        elif ready is Readiness.ASK and late:
+            miss(record_of(job), at=now.monotonic)
+            self._end(job)
+        elif step := self._stops.request(job, now):
+            yield step
+
+    def _stop(self, job: RunningJob, operation: StopOperation, now: Moment) -> Suspend:
+        """Return the write that stops a job; its room elsewhere is held, if it has any."""
+        tracked = job.tracked
+        if (places := self._room.anew(job, now=now.wall)) is not None:
+            room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
+            members = members_of(tracked.job)
+            self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
+        step = self._progress.followed(job.uid).checkpoints.step
+        message = f"{operation.proposal.reason}; {continues(step)}"
+        stop = replace(tracked.state.stop, at=now.wall, waiting="", places={})
+        return self._stops.stop(job, names.REASON_DRAINED, message, stop, now)
+
+    def _end(self, job: RunningJob) -> None:
+        self._stops.end_operation(job)
+        if (hold := self._cluster.holds.of(job.uid)) and hold.kind is HoldKind.MOVE:
+            self._cluster.holds.release(job.uid)
+
+    def shown(self, job: RunningJob, *, now: float) -> Verdict | None:
+        """Return what to show of a job on a drained node, or None for other jobs."""
+        node, record = self.node_of(job.tracked), record_of(job)
+        if not node:
+            return None
+        if self.leaves(job):
+            message = f"{node} is drained: it saves its work, and then leaves"
+            return Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+        why = self.why_stays(job, now=now) or record.refused
+        message = f"{node} is drained: {why.message if why else 'it leaves soon'}"
+        return Verdict(names.REASON_ON_DRAINED_NODE, message)

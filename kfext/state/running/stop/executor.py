@@ -1,0 +1,225 @@
+"""Stops jobs for waiting jobs: which jobs it follows, which stop, and what each shows."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from kfext.core.eligibility import why_not_stopped
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.timers import RoundRobin
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.executor import Executor, Steps
+from kfext.state.running.operation import Readiness
+from kfext.state.running.policy import Condition, ConditionStatus
+from kfext.state.running.proposal import Change, Chosen, Proposal, Rank, Stop
+from kfext.state.running.restarts import record_start, usual_restart
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_job import RunningJob, all_running, may_change
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.stop.drain import Drains
+from kfext.state.running.stop.preempt import PREEMPT, STOPPED, may_preempt, stops
+from kfext.state.running.stop.preemptions import Preempted, Preemptions
+from kfext.state.running.stop.record import StopRecord, record_of
+from kfext.state.running.stop.search import Found, StopSearch
+from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
+from kfext.state.running.stop.words import stop_shown
+from kfext.state.waiting.queue import Queue
+
+MOST_LOOKED = 4
+"""The most waiting jobs that one look searches victims for."""
+
+
+class StopExecutor(Executor):
+    """Stops jobs for waiting jobs. `rescues`: whether others give workers for a job, by uid."""
+
+    change: ClassVar[type[Change]] = Stop
+    condition: ClassVar[Condition] = STOPPED
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
+        room: ScaleRoom,
+        *,
+        rescues: Callable[[str], bool],
+    ) -> None:
+        super().__init__(running)
+        self._cluster = cluster
+        self._queue = queue
+        self._progress = progress
+        self._rescues = rescues
+        self._search = StopSearch(cluster, room)
+        self._turns = RoundRobin(MOST_LOOKED)
+        parts = running, cluster, progress, self.jobs
+        self._preemptions = Preemptions(*parts, search=self._search, more=self._more)
+        self._drains = Drains(*parts, room=room, preemptions=self._preemptions)
+
+    @property
+    def preempted(self) -> Preempted:
+        """The jobs that were stopped so far."""
+        return self._preemptions.preempted
+
+    @property
+    def changing(self) -> bool:
+        """Whether jobs stop for a waiting job, or leave a node."""
+        return bool(self._preemptions.open) or any(map(self._drains.leaves, self.jobs.values()))
+
+    def keeps_room(self, uid: str) -> bool:
+        """Return whether a job was stopped by a drain, and has room elsewhere."""
+        job = self.jobs.get(uid)
+        return job is not None and self._drains.keeps_room(job)
+
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        """Return whether a job opted in, is on a drained node, or was stopped and has to go on."""
+        tracked.draining = bool(self._drains.node_of(tracked))
+        if tracked.job.finished or tracked.job.deleting or tracked.job.released:
+            return False
+        stopping = job is not None and record_of(job).operation is not None
+        asked = PREEMPT.name in chosen or tracked.draining
+        return asked or stopping or bool(tracked.state.stop.waiting)
+
+    def on_added(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow a job; a stop of an earlier controller goes on."""
+        self.running.shown.hide(job.tracked, STOPPED.type)
+        job.keep(StopRecord())
+        job.restart.begins = not all_running(job.tracked, self._cluster.pods(job.uid))
+        self._preemptions.adopt(job, now)
+
+    def on_removed(self, job: RunningJob, now: Moment) -> None:
+        """End the stop of a job."""
+        self._preemptions.end_operation(job)
+
+    def advance(self, now: Moment) -> Steps:
+        """Bring the preemptions and the drains that are under way further."""
+        return [*self._preemptions.advance(now, looks=self.looks), *self._drains.advance(now)]
+
+    def propose(self, now: Moment) -> Sequence[Proposal]:
+        """Return the stops for at most one waiting job, for drains, and those only shown."""
+        if not (self.looks and self.jobs):
+            return []
+        return [*self._drains.proposals(now), *self._preempting(now)]
+
+    def _preempting(self, now: Moment) -> Sequence[Proposal]:
+        """Return the stops for at most one waiting job, and the stops that are only shown."""
+        free = [job for job in self.jobs.values() if self._may_stop(job, now)]
+        acting = [job for job in free if job.mode(PREEMPT) is Mode.ACT]
+        shown: list[Proposal] = []
+        for waiting in self._turns.some(self._due(now)) if free else ():
+            with self.running.failures.about(waiting):
+                if found := self._found(waiting, acting, now):
+                    return [*stops(waiting, found), *shown]
+                if len(acting) < len(free) and (found := self._found(waiting, free, now)):
+                    observing = {job.uid for job in free if job not in acting}
+                    shown += [stop for stop in stops(waiting, found) if stop.job in observing]
+        return shown
+
+    def _due(self, now: Moment) -> list[TrackedJob]:
+        """Return the waiting jobs that others may stop for, in the order of the queue."""
+        return [
+            tracked
+            for tracked in self._queue.queued()
+            if not self._rescues(tracked.job.uid)
+            and not self._preemptions.leaves_alone(tracked.job.uid, at=now.monotonic)
+            and may_preempt(tracked, self.running.settings_of(tracked), self._cluster, now=now.wall)
+        ]
+
+    def _may_stop(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether a job runs well, so that it may be stopped."""
+        tracked, record, pods = job.tracked, record_of(job), self._cluster.pods(job.uid)
+        with self.running.failures.about(tracked):
+            record.unfit = why_not_stopped(tracked.job, self.running.settings_of(tracked))
+            record_start(job, self._progress, pods)
+            saved = self._progress.followed(job.uid).checkpoints.saved
+            record.observe_save(saved, began=self._preemptions.began(job, now=now.wall))
+            return (
+                job.mode(PREEMPT) is not Mode.OFF
+                and record.unfit is None
+                and may_change(job, pods)
+                and tracked.plan is not None
+                and now.monotonic >= record.not_before
+                and now.wall >= rests_until(tracked.state.stop, now=now.wall)
+                and self._preemptions.readiness(job, now=now.wall) is not Readiness.NEVER
+            )
+        return False
+
+    def _more(self, waiting: TrackedJob, gone: Sequence[str], now: Moment) -> Sequence[Proposal]:
+        """Return the stops that a waiting job needs beside the jobs that are gone already."""
+        acting = (job for job in self.jobs.values() if job.mode(PREEMPT) is Mode.ACT)
+        free = [job for job in acting if self._may_stop(job, now)]
+        found = self._found(waiting, free, now, gone=gone)
+        return list(stops(waiting, found)) if found else []
+
+    def _found(
+        self,
+        waiting: TrackedJob,
+        jobs: Sequence[RunningJob],
+        now: Moment,
+        *,
+        gone: Sequence[str] = (),
+    ) -> Found | None:
+        """Return the jobs that make room for a waiting job, or None."""
+        priority, settings = self._queue.priority(waiting), self.running.settings_of(waiting)
+        below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
+        patient = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
+        victims = [self._victim(job, of=waiting, now=now.wall) for job in below]
+        wanted = (victim for victim in victims if victim.saves or patient)
+        return self._search.find(waiting, wanted, settings, gone=gone, now=now.wall)
+
+    def _victim(self, job: RunningJob, *, of: TrackedJob, now: float) -> Victim:
+        ready = self._preemptions.saving(job, now=now)
+        return Victim(
+            job.uid,
+            priority=self._queue.priority(job.tracked),
+            saves=ready is not Readiness.NEVER,
+            unsaved=unsaved(
+                ready,
+                saved=self._progress.followed(job.uid).checkpoints.saved,
+                began=self._preemptions.began(job, now=now),
+                next_save=record_of(job).next_save,
+                now=now,
+            ),
+            restart=usual_restart(job),
+            stops=job.tracked.state.stop.count,
+            size=slots(job.tracked.job, of=of.job),
+        )
+
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        """Begin the chosen stops, all for a waiting job or none, and set what each job shows."""
+        together: dict[Change, list[Proposal]] = {}
+        for proposal in chosen.act:
+            if proposal.rank is Rank.DRAIN:
+                self._drains.begin(proposal, now)
+            else:
+                together.setdefault(proposal.change, []).append(proposal)
+        for stop, proposals in together.items():
+            assert isinstance(stop, Stop)
+            if len(proposals) == len(stop.victims) and not self._rescues(stop.waiting):
+                self._preemptions.begin(stop.waiting, proposals, now)
+        if self.looks:
+            for job in self.jobs.values():
+                record_of(job).dry_run = None
+            for proposal in chosen.observe:
+                record_of(self.jobs[proposal.job]).dry_run = proposal
+            for job in self.jobs.values():
+                with self.running.failures.about(job.tracked):
+                    self._show(job, now)
+        return []
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write; `final`: why it was refused."""
+        self._preemptions.finish(job, complete=complete, final=final, now=now)
+
+    def _show(self, job: RunningJob, now: Moment) -> None:
+        shown, stopped = None, bool(job.tracked.state.stop.waiting)
+        if drained := self._drains.shown(job, now=now.wall):
+            shown = ConditionStatus(holds=False, verdict=drained)
+        elif job.tracked.phase is not None and (stopped or job.mode(PREEMPT) is not Mode.OFF):
+            ready = self._preemptions.readiness(job, now=now.wall)
+            shown = stop_shown(job, ready, now)
+        self.running.shown.show(job, STOPPED.type, shown)

@@ -1,0 +1,86 @@
+"""Preempt: a waiting job of higher priority stops running jobs that opted in, at a checkpoint.
+
+It comes after scaling, which costs no work, and before growth. Only a job that waits for capacity
+preempts: no stop helps a job that waits for a quota, a volume or the operator.
+"""
+
+from collections.abc import Iterator
+
+from kfext import names
+from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
+from kfext.core.queue.priority import priority_class
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import OFF
+from kfext.model.policy import Mode
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.policy import Condition, Parameter, Policy
+from kfext.state.running.proposal import Proposal, Rank, Stop
+from kfext.state.running.stop.search import Found
+
+
+def _opted(settings: Settings) -> Mode:
+    return Mode.OFF if settings.preempt == OFF else Mode.ACT
+
+
+STOPPED = Condition(
+    names.STOPPED,
+    "Stop",
+    names.REASON_STOP_REFUSED,
+    frozenset(
+        {
+            *(names.REASON_STOPPED, names.REASON_MAY_STOP, names.REASON_WOULD_STOP),
+            *(names.REASON_AWAITS_CHECKPOINT, names.REASON_NO_CHECKPOINT, names.REASON_RESTS),
+            names.REASON_ON_DRAINED_NODE,
+            *(names.REASON_STOP_REFUSED, names.REASON_STANDS_DOWN, names.REASON_NO_SHARED_VOLUME),
+        }
+    ),
+)
+"""Whether kfext has stopped a job for others."""
+_DAY = 86_400.0
+PREEMPT = Policy(
+    name="preempt",
+    effect="stops running jobs of lower priority that opted in, once they have saved their work, "
+    "for a waiting job that then fits",
+    condition=STOPPED,
+    max_mode=_opted,
+    evidence="tests/unit/sim/test_preempt.py",
+    parameters={
+        "unsaved": Parameter(
+            0.0,
+            0.0,
+            _DAY,
+            "seconds that a job waits before jobs that show no checkpoint, with `always`, stop for "
+            "it; the value of the waiting job counts",
+        ),
+        "wait": Parameter(
+            30.0,
+            1.0,
+            _DAY,
+            "seconds that a job waits for room before others stop for it; the value of the waiting "
+            "job counts",
+        ),
+    },
+)
+
+
+def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, now: float) -> bool:
+    """Return whether running jobs may stop for a job now; `now` is in epoch seconds.
+
+    A job with a hold is about to start: for example, other jobs give workers for it.
+    """
+    job, verdict = tracked.job, tracked.verdict
+    if verdict is None or verdict.reason not in WAITS_FOR_CAPACITY or not tracked.settled:
+        return False
+    if job.excess or job.shares_gpus or cluster.holds.of(job.uid) is not None:
+        return False
+    waited = tracked.waits(now) >= PREEMPT.parameter(settings, "wait")
+    return waited and priority_class(job, cluster.classes).preempts
+
+
+def stops(waiting: TrackedJob, found: Found) -> Iterator[Proposal]:
+    """Yield the proposals to stop jobs together for a waiting job."""
+    change = Stop(waiting.job.uid, found.victims)
+    reason = "a job of higher priority waits for its room"
+    for uid in found.victims:
+        yield Proposal(PREEMPT.name, uid, change, reason, rank=Rank.PREEMPT)

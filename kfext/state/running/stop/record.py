@@ -1,0 +1,48 @@
+"""The record of the stops of a job that the companion follows."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from kfext.model.verdict import Verdict
+from kfext.state.running.operation import StopOperation
+from kfext.state.running.running_job import RunningJob, SavingRecord
+
+_MOST_SAVES = 6
+"""Checkpoints that an interval is taken from."""
+
+
+@dataclass(slots=True)
+class StopRecord(SavingRecord):
+    """The record of the stops of a job.
+
+    `unfit`: why the job is never stopped, if it is not.
+    `saves`: when it started and saved its work since, in epoch seconds.
+    """
+
+    operation: StopOperation | None = None
+    unfit: Verdict | None = None
+    saves: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_SAVES))
+
+    def observe_save(self, saved: float | None, *, began: float) -> None:
+        """Record the last checkpoint of a job with pods that were created at `began`."""
+        while self.saves and self.saves[0] < began:
+            self.saves.popleft()
+        if not self.saves:
+            self.saves.append(began)
+        if saved is not None and saved > self.saves[-1]:
+            self.saves.append(saved)
+
+    @property
+    def next_save(self) -> float | None:
+        """When the job is expected to save its work by itself; None: unknown."""
+        if len(self.saves) < 2:
+            return None
+        gaps = [later - earlier for earlier, later in pairwise(self.saves)]
+        return self.saves[-1] + median(gaps)
+
+
+def record_of(job: RunningJob) -> StopRecord:
+    """Return the record of the stops of a job."""
+    return job.record(StopRecord)

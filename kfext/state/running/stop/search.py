@@ -1,0 +1,96 @@
+"""Searches the jobs that make room for a waiting job by their stop: the cheapest that are enough.
+
+Jobs are only stopped for a waiting job that provably fits then: the same search places it without
+their claims. So free capacity on the wrong nodes never counts.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from kfext.core.elastic import fewest_workers, open_range
+from kfext.core.ledger.claims import pod_key
+from kfext.core.settings.table import Settings
+from kfext.model.plan import Places
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.stop.victims import Victim, by_cost, slots
+
+_MOST_IN_VAIN = 8
+"""Searches that are remembered: for a few waiting jobs, among jobs that stop or only observe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The uids of the jobs that are to stop, and the places of the waiting job then."""
+
+    victims: tuple[str, ...]
+    places: Places
+
+
+class StopSearch:
+    """Searches by the `room` on the ledger. `now` is in epoch seconds."""
+
+    def __init__(self, cluster: Cluster, room: ScaleRoom) -> None:
+        self._cluster = cluster
+        self._room = room
+        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
+
+    def find(
+        self,
+        waiting: TrackedJob,
+        victims: Iterable[Victim],
+        settings: Settings,
+        *,
+        gone: Sequence[str] = (),
+        now: float,
+    ) -> Found | None:
+        """Return the cheapest jobs that make room for a waiting job, or None.
+
+        `settings`: of the waiting job. `gone`: the uids of jobs that stop for it already.
+        """
+        wanted = by_cost(victims, needed=slots(waiting.job, of=waiting.job))
+        uids = frozenset(victim.uid for victim in wanted)
+        limits = self._room.limits(waiting, now=now)
+        basis = (waiting.job, limits, self._room.version, uids, tuple(gone))
+        if not wanted or basis in self._in_vain:
+            return None
+
+        def fits(chosen: Iterable[Victim]) -> Places | None:
+            leaving = [*gone, *(victim.uid for victim in chosen)]
+            return self.places(waiting, settings, leaving, now=now)
+
+        def enough(order: Sequence[Victim], kept: Sequence[Victim] = ()) -> int:
+            """Return how many of the first jobs make room; one more than there are: not all do."""
+            # With more jobs gone, a waiting job that fitted still fits.
+            numbers = range(len(order) + 1)
+            return bisect_left(
+                numbers, True, key=lambda number: fits([*kept, *order[:number]]) is not None
+            )
+
+        if not 0 < (number := enough(wanted)) <= len(wanted):
+            self._in_vain.append(basis)
+            return None
+        chosen: list[Victim] = []
+        rest = sorted(wanted[:number], key=Victim.cost)
+        while rest and fits(chosen) is None:
+            number = min(enough(rest, chosen), len(rest))
+            chosen.append(rest[number - 1])  # the most expensive job that is needed
+            rest = rest[: number - 1]
+        places = fits(chosen)
+        return Found(tuple(victim.uid for victim in chosen), places) if places else None
+
+    def places(
+        self, waiting: TrackedJob, settings: Settings, gone: Iterable[str], *, now: float
+    ) -> Places | None:
+        """Return the places of a waiting job once other jobs, by uid, are gone, or None."""
+        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
+        claims = [claim for uid in gone for claim in self.claims(uid)]
+        return self._room.waiting_fits(waiting, workers, now=now, gone=claims)
+
+    def claims(self, uid: str) -> list[Hashable]:
+        """Return the claims that go with a job."""
+        pods = self._cluster.pods(uid)
+        return [*(pod_key(pod.uid) for pod in pods), *self._cluster.holds.plan(uid)]

@@ -1,0 +1,62 @@
+"""What to show of the stops of a job that opted in."""
+
+from collections.abc import Iterator
+
+from kfext import names
+from kfext.core.words import clock
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode
+from kfext.model.timestamps import past, written_time
+from kfext.model.verdict import Verdict
+from kfext.state.running.checkpoint_requests import why_not_saved
+from kfext.state.running.operation import Phase, Readiness
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.stop.preempt import PREEMPT
+from kfext.state.running.stop.record import record_of
+from kfext.state.running.stop.victims import rests_until
+
+_HIGHER = "a job of higher priority"
+
+
+def stopped_for(step: int | None) -> str:
+    """Return why a job was stopped; `step`: the step of its last checkpoint, if it is known."""
+    return f"stopped for {_HIGHER}; {continues(step)}"
+
+
+def continues(step: int | None) -> str:
+    """Return where a stopped job goes on."""
+    return f"it continues from {'its last checkpoint' if step is None else f'step {step}'}"
+
+
+def stop_shown(job: RunningJob, ready: Readiness, now: Moment) -> ConditionStatus:
+    """Return what to show of the stops of a job.
+
+    `ready`: what has to happen before it stops; READY of a job that may stop without a checkpoint.
+    """
+    stop = job.tracked.state.stop
+    return ConditionStatus(bool(stop.waiting), next(_of_stop(job, ready, now)))
+
+
+def _of_stop(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict]:
+    """Yield the verdicts on the stops of a job, the most important first."""
+    record, state = record_of(job), job.tracked.state
+    if record.operation is not None and record.operation.phase is Phase.SAVING:
+        message = f"it saves its work, and then stops for {_HIGHER}"
+        yield Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+    if record.operation is not None or state.stop.waiting:
+        yield Verdict(names.REASON_STOPPED, state.message or stopped_for(None))
+    if record.unfit is not None:
+        yield record.unfit
+    yield from why_not_saved(record, ready, change="a stop", now=now.monotonic)
+    if record.dry_run is not None:
+        yield Verdict(names.REASON_WOULD_STOP, f"it would stop now: {record.dry_run.reason}")
+    if (until := rests_until(state.stop, now=now.wall)) > now.wall:
+        message = f"it was stopped {state.stop.count} times for {_HIGHER}, last at"
+        at = written_time(past(state.stop.at, now=now.wall))
+        rest = f"it is not stopped again before {clock(until)}"
+        yield Verdict(names.REASON_RESTS, f"{message} {at}; {rest}")
+    message = f"it runs, and may be stopped for {_HIGHER}"
+    if job.mode(PREEMPT) is Mode.OBSERVE:
+        message = "it runs, and its TrainingPolicy only lets kfext show when it would stop"
+    yield Verdict(names.REASON_MAY_STOP, message)

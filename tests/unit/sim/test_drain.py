@@ -1,0 +1,193 @@
+"""Nodes that are drained: which gangs leave, where they go, and what faults leave of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Suspend
+from kfext.model.node import Taint
+from kfext.sim.jobs import JobSpec, Saving
+from kfext.sim.nodes import node
+from kfext.sim.training import Doing
+from tests.unit.sim.bed import Bed
+from tests.unit.sim.test_preempt import ACT, URGENT, VICTIM, until
+
+MOVES = replace(VICTIM, preempt="", migrate="checkpointed")
+
+
+def bed(*jobs: JobSpec, **nodes: int) -> Bed:
+    return Bed(
+        *(jobs or (MOVES,)), policy=ACT, late_writes=True, **(nodes or {"a": 4000, "b": 4000})
+    )
+
+
+def drain(
+    of: Bed, name: str, *, by_force: bool = False, off: bool = False, cordons: bool = True
+) -> None:
+    """Set what the command sets on a node, or take it back."""
+    before = node(name, of.world.nodes[name])
+    taint = Taint(names.DRAIN, names.DRAIN_BY_FORCE if by_force else "", "PreferNoSchedule")
+    after = before if off else replace(before, unschedulable=cordons, taints=(taint,))
+    of.planner.cluster.observe_node(before, after)
+
+
+def nodes_of(of: Bed, name: str = "train") -> list[str]:
+    return sorted({live.pod.node_name for live in of.job(name).pods.values()})
+
+
+def home(of: Bed, name: str = "train") -> str:
+    (found,) = nodes_of(of, name)
+    return found
+
+
+def stops(of: Bed) -> list[str]:
+    """The names of the jobs that were stopped by a drain, in order."""
+    return [
+        write.job
+        for write in of.driver.written
+        if isinstance(write.step, Suspend) and write.step.state.reason == names.REASON_DRAINED
+        if not write.refused
+    ]
+
+
+def shown(of: Bed, name: str = "train") -> str:
+    status = of.driver.shown.get((name, names.STOPPED))
+    return f"{status.verdict.reason}: {status.verdict.message}" if status else ""
+
+
+def trains(of: Bed, name: str = "train") -> bool:
+    return of.job(name).training.doing is Doing.TRAINS
+
+
+def away(of: Bed, before: str, name: str = "train") -> bool:
+    """Whether a job trains again, and not on a node."""
+    return bool(stops(of)) and trains(of, name) and before not in nodes_of(of, name)
+
+
+LEAVE: dict[str, dict[str, Any]] = {
+    "saves on request": {},
+    "saves by itself": {"saving": Saving.PERIODIC, "every": 400},
+    "may be preempted": {"migrate": "", "preempt": "checkpoint"},
+    "may lose its work": {"migrate": "", "preempt": "always", "saving": Saving.NEVER},
+    "is a TFJob": {"kind": "TFJob", "leaders": 0, "workers": 4},
+    "is a TrainJob": {"kind": "TrainJob", "leaders": 0, "workers": 4},
+}
+
+
+@pytest.mark.parametrize("changes", LEAVE.values(), ids=LEAVE)
+def test_a_gang_leaves_a_drained_node_as_a_whole_for_another(changes: dict[str, Any]) -> None:
+    of = bed(replace(MOVES, **changes)).at(100)
+    before = home(of)
+    drain(of, before)
+    until(of, lambda of: away(of, before), most=360)
+    assert (stops(of), len(nodes_of(of))) == (["train"], 1)
+    assert of.planner.cluster.holds.holders() == ()
+    assert not of.operator.failed
+    if of.job().spec.saving is not Saving.NEVER:
+        assert of.job().training.lost <= 40
+
+
+def test_a_gang_without_room_elsewhere_waits_until_the_node_is_back() -> None:
+    of = bed(a=4000).at(100)
+    drain(of, "a")
+    until(of, stops)
+    assert (of.after(60).job().job.suspend, of.job().pods) == (True, {})
+    drain(of, "a", off=True)
+    until(of, trains)
+    assert (stops(of), home(of)) == (["train"], "a")
+
+
+def test_a_gang_on_two_nodes_leaves_the_drained_node_as_a_whole() -> None:
+    of = bed(replace(MOVES, cpu=2000, uses=2000), a=4000, b=4000, c=4000).at(100)
+    first, _ = nodes_of(of)
+    drain(of, first)
+    until(of, lambda of: away(of, first))
+    assert nodes_of(of) == sorted({"a", "b", "c"} - {first})
+
+
+def test_the_taint_alone_keeps_pods_of_kfext_off_a_node() -> None:
+    of = bed().at(100)
+    before = home(of)
+    drain(of, before, cordons=False)
+    until(of, lambda of: away(of, before))
+
+
+STAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "did not opt in": (
+        {"migrate": ""},
+        "neither kfext.dev/migrate nor kfext.dev/preempt lets kfext stop it: drain with --force",
+    ),
+    "has shown no checkpoint": (
+        {"saving": Saving.NEVER},
+        "it has shown no checkpoint yet: drain with --force",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "why"), STAYS.values(), ids=STAYS)
+def test_a_gang_stays_and_tells_why_until_the_drain_is_by_force(
+    changes: dict[str, Any], why: str
+) -> None:
+    of = bed(replace(MOVES, **changes)).at(100)
+    before = home(of)
+    drain(of, before)
+    assert (stops(of.at(200)), nodes_of(of)) == ([], [before])
+    assert shown(of) == f"OnDrainedNode: {before} is drained: {why}"
+    drain(of, before, by_force=True)
+    until(of, lambda of: away(of, before))
+
+
+def test_a_job_that_Kueue_manages_is_only_reported() -> None:
+    of = bed().at(100)
+    of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
+    drain(of, home(of), by_force=True)
+    assert stops(of.at(300)) == []
+    assert "Kueue manages it: stop it there" in shown(of)
+
+
+def test_a_drain_that_is_taken_back_before_the_answer_changes_nothing() -> None:
+    of = bed(replace(MOVES, answers=60.0)).at(100)
+    before = home(of)
+    drain(of, before)
+    of.after(30)
+    drain(of, before, off=True)
+    assert (stops(of.at(300)), nodes_of(of)) == ([], [before])
+    assert of.job().training.lost == 0
+
+
+def restart(of: Bed) -> None:
+    """Replace the controller; the node is still drained."""
+    of.restart()
+    drain(of, "a")
+
+
+FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], None]]] = {
+    "the controller dies before the answer": (lambda of: of.clock.now >= 107, restart),
+    "the controller dies after the stop": (stops, restart),
+    "the other node is lost after the stop": (stops, lambda of: of.lose("b")),
+}
+
+
+@pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
+def test_the_drain_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
+    of = bed(a=4000, b=4000, c=4000).at(100)
+    assert home(of) == "a"
+    drain(of, "a")
+    until(of, when)
+    fault(of)
+    until(of, lambda of: away(of, "a"))
+    assert of.planner.cluster.holds.holders() == ()
+    assert not of.operator.failed
+
+
+def test_no_job_takes_the_room_that_a_leaving_job_goes_to() -> None:
+    of = bed(replace(MOVES, grace=60.0)).at(100)
+    before = home(of)
+    drain(of, before)
+    until(of, stops)
+    of.submit(replace(URGENT, name="late", arrives=of.clock.now, priority=""))
+    until(of, lambda of: away(of, before))
+    assert of.job("late").job.suspend

@@ -1,0 +1,477 @@
+"""Jobs that stop for a job of higher priority: when, which, and what faults leave of it."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
+from kfext.errors import Forbidden
+from kfext.model.parameters import Placement
+from kfext.model.pod import Pod
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.priority import PriorityClass
+from kfext.model.quantity import CPU
+from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from tests.unit.sim.bed import Bed, refuse
+from tests.unit.sim.test_moves import limited
+
+CLASSES = (
+    PriorityClass("low", -10),
+    PriorityClass("urgent", 100),
+    PriorityClass("calm", 100, preempts=False),
+)
+ACT = TrainingPolicy(
+    "act",
+    placement=Placement(release_after=86_400.0),
+    companion={"preempt": PolicyChoice(Mode.ACT)},
+)
+"""Jobs are never released: a gang of higher priority would go to plain Kubernetes after 60 s."""
+
+VICTIM = JobSpec(
+    "train", "PyTorchJob", Style.GANG, 5.0, 3, Pace(1.0, 0.0, 0.0), 20_000, leaders=1,
+    saving=Saving.ON_REQUEST, preempt="checkpoint",
+)  # fmt: skip
+URGENT = replace(
+    VICTIM,
+    name="urgent",
+    arrives=100.0,
+    steps=200,
+    saving=Saving.NEVER,
+    preempt="",
+    priority="urgent",
+)
+WAIT = 30.0
+FOREIGN = Pod("other", "foreign", uid="foreign", node_name="a", requests={CPU: 500})
+LATER = 1500.0
+
+
+class PreemptBed(Bed):
+    """A cluster with classes of priority that may preempt."""
+
+    def __init__(self, *jobs: JobSpec, policy: TrainingPolicy | None = ACT, **nodes: int) -> None:
+        sizes = nodes or {"a": 4000}
+        super().__init__(*jobs, policy=policy, late_writes=True, **sizes)
+        self.api.priorities = {known.name: known.value for known in CLASSES}
+
+    def _show_world(self) -> None:
+        super()._show_world()
+        for known in CLASSES:
+            self.planner.queue.observe_class(None, known)
+
+
+def until(of: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
+    while not when(of):
+        of.after(1)
+        assert of.clock.now < most, "it never happened"
+    return of
+
+
+def stops(of: Bed) -> list[str]:
+    """The names of the jobs that were stopped for others, in order."""
+    return [
+        write.job
+        for write in of.driver.written
+        if isinstance(write.step, Suspend) and write.step.state.reason == names.REASON_STOPPED
+        if not write.refused
+    ]
+
+
+def asked(of: Bed) -> list[str]:
+    return [write.job for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+
+
+def shown(of: Bed, name: str = "train") -> str:
+    status = of.driver.shown.get((name, names.STOPPED))
+    return status.verdict.reason if status else ""
+
+
+def runs(of: Bed, name: str) -> bool:
+    return f"uid-{name}" in of.api.jobs and not of.job(name).job.suspend
+
+
+def check(of: Bed) -> None:
+    """Nothing is held any more, and no job failed."""
+    assert of.planner.cluster.holds.holders() == ()
+    assert not of.operator.failed
+
+
+def test_a_job_of_higher_priority_starts_once_another_has_saved_its_work_and_stopped() -> None:
+    of = PreemptBed(VICTIM, URGENT).at(100 + WAIT - 5)
+    assert (stops(of), shown(of)) == ([], names.REASON_MAY_STOP)
+    until(of, lambda of: runs(of, "urgent"))
+    assert (stops(of), asked(of)) == (["train"], ["train"])
+    assert of.clock.now <= 100 + WAIT + 30
+    status = of.driver.shown["train", names.STOPPED]
+    assert status is not None
+    assert (status.holds, status.verdict.reason) == (True, names.REASON_STOPPED)
+    assert "it continues from step" in status.verdict.message
+    of.at(600)
+    assert (runs(of, "train"), shown(of)) == (True, names.REASON_RESTS)
+    of.run()
+    assert (stops(of), of.job().training.lost <= 10.0) == (["train"], True)
+    check(of)
+
+
+OBSERVES = replace(ACT, companion={})
+OFF = replace(ACT, companion={"preempt": PolicyChoice(Mode.OFF)})
+OTHER = replace(VICTIM, name="other", arrives=6.0, preempt="")
+HALF = replace(VICTIM, workers=1, leaders=1)
+
+Case = tuple[tuple[JobSpec, ...], TrainingPolicy, dict[str, int], str]
+STAYS: dict[str, Case] = {
+    "of the same priority": ((VICTIM, replace(URGENT, priority="")), ACT, {}, "MayBeStopped"),
+    "of a higher priority": ((VICTIM, replace(URGENT, priority="low")), ACT, {}, "MayBeStopped"),
+    "for a class that does not preempt": (
+        (VICTIM, replace(URGENT, priority="calm")),
+        ACT,
+        {},
+        "MayBeStopped",
+    ),
+    "without the annotation": ((replace(VICTIM, preempt=""), URGENT), ACT, {}, ""),
+    "that allows moves alone": (
+        (replace(VICTIM, preempt="", migrate="checkpointed"), URGENT),
+        ACT,
+        {},
+        "",
+    ),
+    "where the policy is off": ((VICTIM, URGENT), OFF, {}, ""),
+    "where no policy lets kfext act": ((VICTIM, URGENT), OBSERVES, {}, "WouldStop"),
+    "that has shown no checkpoint": (
+        (replace(VICTIM, saving=Saving.NEVER), URGENT),
+        ACT,
+        {},
+        "NoCheckpointSeen",
+    ),
+    "if the waiting job would not fit even then": (
+        (replace(VICTIM, workers=1), OTHER, replace(URGENT, workers=3, leaders=1)),
+        ACT,
+        {"a": 6000},
+        "MayBeStopped",
+    ),
+    "if there would be enough room, but on the wrong nodes": (
+        (
+            *(replace(HALF, name=name) for name in ("train", "train-b")),
+            *(replace(HALF, name=name, preempt="", arrives=6.0) for name in ("other", "other-b")),
+            replace(URGENT, workers=0, leaders=1, cpu=4000, uses=4000),
+        ),
+        ACT,
+        {"a": 4000, "b": 4000},
+        "MayBeStopped",
+    ),
+    "for a job with enough room": ((VICTIM, URGENT), ACT, {"a": 4000, "b": 4000}, "MayBeStopped"),
+}
+
+
+@pytest.mark.parametrize(("jobs", "policy", "nodes", "reason"), STAYS.values(), ids=STAYS)
+def test_no_job_is_stopped(
+    jobs: tuple[JobSpec, ...], policy: TrainingPolicy, nodes: dict[str, int], reason: str
+) -> None:
+    of = PreemptBed(*jobs, policy=policy, **nodes).at(250)
+    assert (stops(of), asked(of), shown(of)) == ([], [], reason)
+
+
+def test_no_job_is_stopped_for_a_job_that_a_quota_keeps_back() -> None:
+    of = PreemptBed(VICTIM, URGENT)
+    limited(of, pods=4)
+    assert stops(of.at(250)) == []
+
+
+def two(first: dict[str, Any], second: dict[str, Any], **urgent: Any) -> PreemptBed:
+    """Two jobs that each have half of a node, and a job that needs the whole node."""
+    return PreemptBed(
+        replace(HALF, name="first", **first),
+        replace(HALF, name="second", **second),
+        replace(URGENT, **urgent),
+    )
+
+
+CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "lower priority first": ({}, {"priority": "low"}, ["second"]),
+    "a job with a checkpoint before a job of lower priority without": (
+        {"preempt": "always", "saving": Saving.NEVER, "priority": "low"},
+        {},
+        ["second"],
+    ),
+    "less unsaved work first": (
+        {"saving": Saving.PERIODIC, "every": 2500},
+        {"saving": Saving.ON_REQUEST},
+        ["second"],
+    ),
+    "the cheapest set, without a job that can be spared": (
+        {"workers": 0, "priority": "low"},
+        {"workers": 2},
+        ["second"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "chosen"), CHOICES.values(), ids=CHOICES)
+def test_the_cheapest_jobs_stop(
+    first: dict[str, Any], second: dict[str, Any], chosen: list[str]
+) -> None:
+    of = two(first, second, arrives=3000.0, workers=second.get("workers", 1), leaders=1)
+    until(of, lambda of: runs(of, "urgent"), most=3200)
+    assert stops(of) == chosen
+
+
+def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
+    of = two({"answers": 3.0}, {"answers": 40.0})
+    until(of, stops)
+    suspended = [
+        w for w in of.driver.written if w.job in {"first", "second"} and isinstance(w.step, Suspend)
+    ]
+    assert sorted(stops(of.after(3))) == ["first", "second"]
+    assert max(w.at for w in suspended) - min(w.at for w in suspended) <= 3
+    assert asked(of).count("first") == 2, "it trained on for 40 s, and is asked again"
+    until(of, lambda of: runs(of, "urgent"))
+    assert of.job("first").training.lost <= 10.0
+    check(of)
+
+
+def test_a_job_that_saves_by_itself_is_waited_for() -> None:
+    of = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
+    until(of, stops)
+    assert asked(of) == []
+    assert of.job().training.done - of.job().training.saved <= 40
+    counts = of.planner.companion.preempted
+    assert (dict(counts.asked), counts.work <= 10.0) == ({"answered": 1}, True)
+
+
+def test_a_job_without_any_checkpoint_stops_only_if_it_allows_that() -> None:
+    of = PreemptBed(replace(VICTIM, saving=Saving.NEVER, preempt="always"), URGENT)
+    until(of, stops)
+    counts = of.planner.companion.preempted
+    assert (dict(counts.asked), asked(of), counts.work > 100) == ({"none": 1}, [], True)
+    until(of, lambda of: runs(of, "urgent"))
+
+
+LATE: dict[str, tuple[str, list[str], dict[str, int]]] = {
+    "a job that answers too late stays": ("checkpoint", [], {}),
+    "a job that may lose its work stops without the answer": ("always", ["train"], {"late": 1}),
+}
+
+
+@pytest.mark.parametrize(("opted", "stopped", "counted"), LATE.values(), ids=LATE)
+def test_an_answer_is_late(opted: str, stopped: list[str], counted: dict[str, int]) -> None:
+    of = PreemptBed(replace(VICTIM, answers=200.0, preempt=opted), URGENT).at(290)
+    assert (stops(of), dict(of.planner.companion.preempted.asked)) == (stopped, counted)
+    assert runs(of, "urgent") is bool(stopped)
+    check(of)
+
+
+def test_the_next_jobs_are_asked_if_the_first_do_not_answer() -> None:
+    of = two({"answers": 500.0, "priority": "low"}, {}, workers=1, leaders=1)
+    until(of, lambda of: runs(of, "urgent"))
+    assert (asked(of)[0], stops(of)) == ("first", ["second"])
+    check(of)
+
+
+def test_an_answer_before_the_request_counts_for_no_later_request() -> None:
+    of = PreemptBed(VICTIM, URGENT).at(60)
+    of.ask(7)
+    until(of, stops)
+    assert of.job().training.done - of.job().training.saved <= 15
+    assert asked(of) == ["train"]
+
+
+def test_no_third_job_takes_the_room_while_two_jobs_end_60_s_apart() -> None:
+    of = two({"grace": 60.0}, {})
+    third = replace(URGENT, name="third", arrives=140.0, workers=1, leaders=1)
+    of.clock.after(140.0, lambda: of.submit(third))
+    until(of, lambda of: runs(of, "urgent"))
+    assert (sorted(stops(of)), runs(of, "third")) == (["first", "second"], False)
+    check(of)
+
+
+def test_two_jobs_of_higher_priority_never_stop_for_the_same_room() -> None:
+    of = two({}, {}, workers=1, leaders=1)
+    of.clock.after(101.0, lambda: of.submit(replace(URGENT, name="also", workers=1, leaders=1)))
+    until(of, lambda of: runs(of, "urgent") and runs(of, "also"))
+    assert sorted(stops(of)) == ["first", "second"]
+    check(of)
+
+
+def test_a_job_rests_after_each_stop_and_longer_each_time() -> None:
+    urgent = (replace(URGENT, name=f"urgent-{n}", arrives=100.0 + 300 * n) for n in range(10))
+    written = PreemptBed(VICTIM, *urgent).at(3300).driver.written
+    at = [write.at for write in written if isinstance(write.step, Suspend)]
+    assert len(at) == 3
+    assert at[1] - at[0] >= 600
+    assert at[2] - at[1] >= 1200
+
+
+def finish(of: Bed) -> None:
+    of.operator.end(of.job())
+
+
+def delete_urgent(of: Bed) -> None:
+    of.api.delete_job(of.job("urgent"))
+
+
+def grow_urgent(of: Bed) -> None:
+    of.scale(30, "urgent")
+
+
+def take_room(of: Bed) -> None:
+    """Let a foreign pod take a part of the node."""
+    of.planner.cluster.observe_pod(None, FOREIGN)
+
+
+AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], str]] = {
+    "a victim that ends while it is asked": (finish, asked, [], "urgent"),
+    "the waiting job is deleted while others are asked": (delete_urgent, asked, [], "train"),
+    "the waiting job is edited larger while others are asked": (grow_urgent, asked, [], "train"),
+    "a foreign pod takes the room while others are asked": (take_room, asked, [], "train"),
+    "the node of a victim is lost while it is asked": (lambda of: of.lose("a"), asked, [], ""),
+    "the waiting job is deleted after the stop": (delete_urgent, stops, ["train"], "train"),
+    "a foreign pod takes the room after the stop": (take_room, stops, ["train"], ""),
+}
+
+
+@pytest.mark.parametrize(("event", "when", "stopped", "runner"), AFTER.values(), ids=AFTER)
+def test_what_happens_meanwhile(
+    event: Callable[[Bed], None], when: Callable[[Bed], Any], stopped: list[str], runner: str
+) -> None:
+    of = PreemptBed(VICTIM, URGENT)
+    until(of, when)
+    event(of)
+    of.after(60)
+    assert (stops(of), not runner or runs(of, runner)) == (stopped, True)
+    check(of)
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob", "TFJob"])
+@pytest.mark.parametrize("write", [1, 2])
+def test_a_controller_dies_after_each_write(kind: str, write: int) -> None:
+    of = two({"kind": kind, "leaders": 0, "workers": 2}, {"grace": 30.0})
+    until(of, lambda of: len(asked(of)) == 2)
+    for _ in range(write):
+        known = len(stops(of))
+        of.faults.dies = True
+        while len(stops(of)) == known:
+            of.after(1)
+            assert of.clock.now < LATER
+    until(of, lambda of: runs(of, "urgent"))
+    assert sorted(set(stops(of))) == ["first", "second"]
+    of.run()
+    check(of)
+
+
+def test_a_new_controller_holds_the_room_from_its_first_decision_on() -> None:
+    of = two({}, {"grace": 60.0})
+    until(of, lambda of: len(stops(of)) == 2 and not of.job("first").pods)
+    of.submit(replace(URGENT, name="third", workers=1, priority="", arrives=of.clock.now))
+    of.restart()
+    until(of, lambda of: runs(of, "urgent"))
+    assert not runs(of, "third")
+
+
+def test_elastic_jobs_give_workers_before_a_job_stops_however_long_they_take_to_save() -> None:
+    train = replace(VICTIM, leaders=0, workers=2)
+    elastic = replace(train, name="elastic", style=Style.TORCHRUN, bounds=(1, 2), answers=60.0)
+    elastic = replace(elastic, preempt="")
+    of = PreemptBed(train, elastic, replace(URGENT, workers=0, deadline=600))
+    until(of, lambda of: runs(of, "urgent"))
+    assert (stops(of), of.job("elastic").workers) == ([], 1)
+
+
+def test_a_refused_stop_is_shown_and_the_next_jobs_stop() -> None:
+    of = two({"priority": "low"}, {}, workers=1, leaders=1)
+    until(of, asked)
+    refuse(of, lambda uid, _: uid == "uid-first", Forbidden(status=403, reason="F", message="no"))
+    until(of, lambda of: runs(of, "urgent"))
+    assert (shown(of, "first"), stops(of)) == (names.REASON_STOP_REFUSED, ["second"])
+    check(of)
+
+
+def test_the_waiting_job_tells_which_jobs_of_its_namespace_stop_for_it() -> None:
+    of = PreemptBed(VICTIM, URGENT)
+    until(of, asked)
+    of.after(1)
+    sentence = of.planner.queue.sentence(of.planner.cluster.jobs["uid-urgent"])
+    assert sentence is not None
+    assert sentence.reason == names.REASON_PREEMPTING
+    assert sentence.message.startswith("PyTorchJob team/train has to save and stop for it; ")
+
+
+# --- random clusters ------------------------------------------------------------------------------
+
+
+@dataclass
+class Watch:
+    """Watches the stops of a cluster; `broken`: the broken rules, as sentences."""
+
+    of: PreemptBed
+    broken: list[str] = field(default_factory=list)
+    count: int = 0
+    last: dict[str, float] = field(default_factory=dict)
+    times: Counter[str] = field(default_factory=Counter)
+    _seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.of.on_second.append(self.look)
+
+    def look(self) -> None:
+        written = self.of.driver.written
+        for write in written[self._seen :]:
+            if isinstance(write.step, Suspend) and write.step.state.stop.waiting:
+                self._judge(write.job, write.step.state.stop.waiting, write.at)
+        self._seen = len(written)
+
+    def _judge(self, job: str, waiting: str, at: float) -> None:
+        priority = {
+            live.uid: self.of.api.priorities.get(live.spec.priority, 0) for live in self.of.jobs
+        }
+        self.count += 1
+        if priority[f"uid-{job}"] >= priority[waiting]:
+            self.broken.append(f"{job} was stopped for {waiting}")
+        rest = 600 * 2 ** (self.times[job] - 1) if job in self.last else 0
+        if at - self.last.get(job, -math.inf) < rest:
+            self.broken.append(f"{job} was stopped again after {at - self.last[job]:g} s")
+        self.last[job], self.times[job] = at, self.times[job] + 1
+        self.of.clock.after(200, lambda: self._has_started(waiting, at))
+
+    def _has_started(self, waiting: str, at: float) -> None:
+        live = self.of.api.jobs[waiting]
+        if live.training.began is None and live.job.suspend:
+            self.broken.append(f"{waiting} did not start after the stops at {at:g} s")
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[JobSpec, ...]:
+    number = draw(st.integers(3, 10))
+    return tuple(
+        replace(
+            VICTIM,
+            name=f"job-{at}",
+            kind=draw(st.sampled_from(["PyTorchJob", "TFJob", "TrainJob"])),
+            arrives=float(draw(st.integers(1, 900))),
+            leaders=0,
+            workers=draw(st.integers(1, 6)),
+            steps=draw(st.integers(300, 4000)),
+            saving=draw(st.sampled_from(Saving)),
+            every=draw(st.integers(20, 600)),
+            answers=float(draw(st.integers(1, 140))),
+            grace=float(draw(st.sampled_from([2, 30]))),
+            preempt=draw(st.sampled_from(["", "checkpoint", "checkpoint", "always"])),
+            priority=draw(st.sampled_from(["low", "", "urgent"])),
+        )
+        for at in range(number)
+    )
+
+
+@given(jobs=worlds())
+@settings(max_examples=15)
+def test_the_rules_of_preemption_hold_in_random_clusters(jobs: tuple[JobSpec, ...]) -> None:
+    of = PreemptBed(*jobs, a=4000, b=4000)
+    watch = Watch(of)
+    of.run()
+    assert (watch.broken, of.operator.failed, of.over) == ([], {}, True)
+    assert of.planner.cluster.holds.holders() == ()
