@@ -18,6 +18,14 @@ GPU_NAMESPACE = "kfext-gpu"
 RESERVATION_TEMPLATE = "kfext-reservation"
 """PodTemplate in GPU_NAMESPACE of the pods that reserve GPUs for slots."""
 
+NEW_NODES_NAMESPACE = "kfext-nodes"
+"""The namespace of the placeholders, which make an autoscaler add nodes; nothing else is in it."""
+
+PLACEHOLDER_TEMPLATE = "kfext-placeholder"
+"""PodTemplate in NEW_NODES_NAMESPACE of the placeholders, and their PriorityClass."""
+PLACEHOLDER_PRIORITY = -10
+"""The priority of that class: cluster-autoscaler adds no nodes for a lower one."""
+
 RESERVATION_PRIORITY = "kfext-gpu-reservation"
 """PriorityClass of these pods; a ValidatingAdmissionPolicy of that name keeps it to them."""
 
@@ -127,6 +135,9 @@ INTERFACES = f"{DOMAIN}/interfaces"
 """Annotation on templates and pods next to PORT_BASE: the interfaces for training traffic from the
 policy, separated by commas."""
 
+PLACEHOLDER_OF = f"{DOMAIN}/placeholder-of"
+"""Label in NEW_NODES_NAMESPACE on a placeholder: the uid of its job."""
+
 GPU_SLOT = f"{DOMAIN}/gpu-slot"
 """Label in GPU_NAMESPACE on a pod that reserves a GPU: the slot of its node."""
 
@@ -150,6 +161,11 @@ of PROGRESS_SERVICE. The pod webhook writes it, and the pod reads it as a file."
 
 ISTIO_INJECT = "sidecar.istio.io/inject"
 """Set to "false" where a template says nothing: a sidecar never ends, nor would its pod."""
+
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+"""Annotation of Karpenter on a pod: "true" keeps it from removing the node of the pod."""
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""Annotation of cluster-autoscaler on a pod: "false" does the same."""
 
 # --- names of other systems that kfext reads ----------------------------------------------------
 
@@ -219,6 +235,10 @@ it, or it demands requests or limits that a template leaves out."""
 REASON_RESERVED = "Reserved"
 """The job would fit, but the capacity is kept for a job that has waited longer, until enough is
 free for that one."""
+REASON_WAITING_FOR_NODES = "WaitingForNodes"
+"""kfext has asked the autoscaler for nodes for the whole gang, or does so when its turn comes."""
+REASON_NO_NEW_NODES = "NoNewNodes"
+"""The autoscaler did not add the nodes; kfext asks again later."""
 REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
 """The operator still has many pods to create for earlier jobs; this job takes no capacity yet."""
 REASON_WAITING_FOR_CARD = "WaitingForCard"

@@ -14,7 +14,15 @@ from e2e.harness.space import CASE, Space, set_managed
 from e2e.harness.stand_in import standing_in
 from e2e.testbed import training_operator
 from e2e.testbed.cluster import Testbed
-from kfext.names import HELD, KUEUE_QUEUE, PLAN, REASON_NOT_MANAGED, RELEASED
+from kfext.names import (
+    HELD,
+    KUEUE_QUEUE,
+    NEW_NODES_NAMESPACE,
+    PLACEHOLDER_OF,
+    PLAN,
+    REASON_NOT_MANAGED,
+    RELEASED,
+)
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 JOBS = {"apiGroups": ["kubeflow.org"], "apiVersions": ["v1"], "resources": ["pytorchjobs"]}
@@ -429,22 +437,42 @@ def test_after_the_release_an_autoscaler_sees_pods_that_it_can_make_room_for(spa
     assert space.pins() == {}
 
 
-def test_where_an_autoscaler_runs_a_job_that_finds_no_room_is_released_in_time(
-    space: Space, kfext: Kfext
-) -> None:
+@pytest.fixture
+def autoscaled(kfext: Kfext) -> Iterator[None]:
+    """The controller sees a cluster-autoscaler, which adds no nodes."""
     maps = "/api/v1/namespaces/kube-system/configmaps"
     status = {"metadata": {"name": "cluster-autoscaler-status"}}
     kfext.kube.create(maps, {"apiVersion": "v1", "kind": "ConfigMap", **status})
-    try:
-        kfext.stop_controller()  # it looks for autoscalers when it starts
-        kfext.start_controller()
-        (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-        space.thief("thief", node, 3)
-        space.submit(workers("big", 4, each=GPU))
-        view = space.phase("big", "Queued")
-        assert view["reason"] == "NoRoom"  # the empty cluster would hold it
-        assert "an autoscaler may add nodes" in view["message"]
-        assert "released to plain Kubernetes after 60 s" in view["message"]
-    finally:
-        kfext.kube.delete(f"{maps}/cluster-autoscaler-status")
-        kfext.stop_controller()
+    kfext.stop_controller()  # it looks for autoscalers when it starts
+    kfext.start_controller()
+    yield
+    kfext.kube.delete(f"{maps}/cluster-autoscaler-status")
+    kfext.stop_controller()
+
+
+@pytest.mark.usefixtures("autoscaled")
+def test_a_policy_may_have_a_job_released_where_an_autoscaler_runs(space: Space) -> None:
+    space.policy(placement={"newNodes": "release"})
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.thief("thief", node, 3)
+    space.submit(workers("big", 4, each=GPU))
+    view = space.phase("big", "Queued")
+    assert view["reason"] == "NoRoom"  # the empty cluster would hold it
+    assert "an autoscaler may add nodes" in view["message"]
+    assert "released to plain Kubernetes after 60 s" in view["message"]
+
+
+@pytest.mark.usefixtures("autoscaled")
+def test_a_job_without_room_asks_an_autoscaler_and_leaves_no_placeholder(space: Space) -> None:
+    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.thief("thief", node, 3)
+    space.submit(workers("big", 4, each=GPU))
+    uid = space.job("big")["metadata"]["uid"]
+    pods = f"/api/v1/namespaces/{NEW_NODES_NAMESPACE}/pods?labelSelector={PLACEHOLDER_OF}={uid}"
+    space.until(lambda: len(space.kube.items(pods)) == 4, "a placeholder for each pod")
+    assert space.phase("big", "Queued")["reason"] == "WaitingForNodes"
+    assert not space.pods("big")
+    (other,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    homes = space.bound("big", 4)
+    assert set(homes.values()) == {other}
+    space.until(lambda: not space.kube.items(pods), "no placeholder is left")

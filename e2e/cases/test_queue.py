@@ -16,9 +16,18 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 @pytest.fixture
 def high(space: Space) -> Iterator[str]:
     """A PriorityClass that preempts no pod."""
-    path, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{space.name}-high"
-    made = {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": "Never"}
-    space.kube.create(path, made)
+    yield from _class(space, "high", preemptionPolicy="Never")
+
+
+@pytest.fixture
+def urgent(space: Space) -> Iterator[str]:
+    """A PriorityClass that preempts pods."""
+    yield from _class(space, "urgent")
+
+
+def _class(space: Space, kind: str, **more: str) -> Iterator[str]:
+    path, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{space.name}-{kind}"
+    space.kube.create(path, {"metadata": {"name": name}, "value": 1000, **more})
     yield name
     space.kube.delete(f"{path}/{name}")
 
@@ -162,3 +171,20 @@ def test_two_gangs_are_not_both_half_created_under_one_quota(space: Space) -> No
     assert not space.pods(waits, ending=True)
     space.kube.delete(space.path("pytorchjobs", other))
     space.phase(waits, "Placed")
+
+
+@pytest.mark.long
+def test_a_gang_goes_over_pods_of_lower_priority_and_breaks_no_gang(
+    space: Space, urgent: str
+) -> None:
+    a, b, c = space.nodes(3, cpu="32", memory="64Gi", gpu="4")
+    space.thief("first", a, 3)
+    space.thief("second", b, 3)
+    space.submit(workers("gang", 4, each=GPU))
+    homes = space.bound("gang", 4)
+    assert set(homes.values()) == {c}
+    space.submit(workers("urgent", 8, each=GPU, pod={"priorityClassName": urgent}))
+    told(space, "urgent", "preempted for it after 60 s")
+    assert set(space.bound("urgent", 8).values()) == {a, b}
+    assert space.bound("gang", 4) == homes
+    assert {pod["metadata"]["name"] for pod in space.pods()}.isdisjoint({"first", "second"})

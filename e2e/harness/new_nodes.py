@@ -21,16 +21,15 @@ from e2e.harness.wait import until
 from e2e.testbed import fakenodes, karpenter
 from e2e.testbed.api import is_ready
 from e2e.testbed.karpenter import CLAIMS, GPU, POOL, Pool
+from kfext.names import NEW_NODES_NAMESPACE, PLACEHOLDER_OF
 
-NAMESPACE = "kfext-nodes"
-PLACEHOLDER_OF = "kfext.dev/placeholder-of"
 EACH = {"cpu": "4", "memory": "16Gi", GPU: "4"}
 """What a pod asks for: a machine has room for two."""
 PODS, NODES = 8, 4
 """The pods of the usual gang, and the nodes that it needs."""
 COMES_SECONDS = 180.0
 """Nodes are there after 20 s, and each ask may come a minute after the submission."""
-_PLACEHOLDERS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_PLACEHOLDERS = f"/api/v1/namespaces/{NEW_NODES_NAMESPACE}/pods"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import NoAccess, namespace_of
-from kfext.kube.discovery import has_autoscaler, served_kinds, why_unserved
+from kfext.kube.discovery import has_autoscaler, placeholder_template, served_kinds, why_unserved
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -250,7 +250,8 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
         classes=_by_name(listed["priorityclasses"]),
         cards=tuple(filter(None, map(parse_shared_gpu, listed["sharedgpus"]))),
         quotas=tuple(map(parse_quota, listed["resourcequotas"])),
-        autoscaler=await has_autoscaler(client),
+        autoscaler=(autoscaler := await has_autoscaler(client)),
+        can_ask=autoscaler and bool(await placeholder_template(client)),
         limit_ranges=frozenset(
             text(mapping(raw.get("metadata")).get("namespace")) for raw in listed["limitranges"]
         ),

@@ -15,7 +15,7 @@ from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import entry, format_output, output_option, plain, table
 from kfext.cli.render import review
 from kfext.core.admission.review import ReviewContext
-from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
+from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
 from kfext.core.queue.priority import in_line
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
@@ -321,7 +321,7 @@ def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Ans
     if isinstance(expected.step, Release):
         why = expected.step.verdict
         return Answer(job.title, NOT_HELD, why.reason, why.message, {}, warnings)
-    verdict = expected.step.verdict if isinstance(expected.step, Wait) else None
+    verdict = expected.step.verdict if isinstance(expected.step, Wait | SaveState) else None
     if verdict is None:
         verdict = Verdict(REASON_BACKING_OFF, "a step of the job is being written")
     verdict = in_line(

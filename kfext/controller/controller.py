@@ -17,7 +17,7 @@ from kfext.controller.watch import forget_deleted, informers, read_all
 from kfext.errors import ApiError
 from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
-from kfext.kube.discovery import has_autoscaler
+from kfext.kube.discovery import has_autoscaler, placeholder_template
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.kube.usage import Usage
@@ -65,10 +65,13 @@ class Controller:
         self.plan_writer = TrainingPlanWriter(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
         display = JobDisplay(self.planner, self.plan_writer, self._events)
+        self._writer = StepExecutor(
+            client=client, cluster=self.planner.cluster, events=self._events
+        )
         self._reconciler = Reconciler(
             planner=self.planner,
             wake=self._wake,
-            writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
+            writer=self._writer,
             display=display,
             metrics=metrics,
         )
@@ -92,7 +95,7 @@ class Controller:
             healthy=self._healthy,
             kinds=[kind.name for kind in kinds],
         )
-        self._listed = False
+        self._listed = self._had_template = False
 
     async def run(self) -> None:
         """Watch the cluster, and place jobs while holding the Lease. Raises LeaseLost, ApiError."""
@@ -102,7 +105,7 @@ class Controller:
             for informer in self._informers.values():
                 await informer.synced.wait()
             await read_all(self._client, self.planner, self._kinds)
-            self.planner.queue.observe_autoscaler(present=await has_autoscaler(self._client))
+            await self._look_for_autoscaler()
             self._listed = True
             tasks.create_task(self._events.run())
             tasks.create_task(self._lease.run())
@@ -152,12 +155,20 @@ class Controller:
         """Drop deleted objects that kopf missed, and look for an autoscaler, every 5 minutes."""
         while True:
             with guard("sweep"), suppress(ApiError):
-                present = await has_autoscaler(self._client)
-                self.planner.queue.observe_autoscaler(present=present)
+                await self._look_for_autoscaler()
                 await forget_deleted(
                     self._client, self.planner, self.plan_writer, kinds=self._kinds
                 )
             await asyncio.sleep(_RECHECK_SECONDS)
+
+    async def _look_for_autoscaler(self) -> None:
+        present = await has_autoscaler(self._client)
+        template = await placeholder_template(self._client) if present else {}
+        # Jobs are not released because the template is away for a moment.
+        can_ask = bool(template or self._had_template)
+        self._had_template = bool(template)
+        self._writer.placeholder_template = template or self._writer.placeholder_template
+        self.planner.queue.observe_autoscaler(present=present, can_ask=can_ask)
 
     async def _settle_until_leading(self) -> None:
         """Settle the queued changes now and then, so that they stay few before the loop runs."""

@@ -20,6 +20,7 @@ from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     Replan,
+    SaveState,
     Step,
     Suspend,
     Unsuspend,
@@ -99,6 +100,18 @@ class Metrics:
             ("how", "why"),
             registry=registry,
         )
+        self.asks = Counter(
+            "kfext_node_asks_total",
+            "Asks for new nodes that began (WaitingForNodes) or got too few (NoNewNodes)",
+            ("reason",),
+            registry=registry,
+        )
+        self.placeholders = Gauge(
+            "kfext_placeholders",
+            "Placeholders of asks for new nodes, with a node or without",
+            ("bound",),
+            registry=registry,
+        )
         self.pins = Counter("kfext_pins_total", "Pods pinned and ungated", registry=registry)
         self.phases = Histogram(
             "kfext_phase_seconds",
@@ -151,6 +164,8 @@ class Metrics:
             self.gangs.labels("gated" if step.gated_by else "born pinned", step.gated_by).inc()
         elif being_created and isinstance(step, DeleteUnbound | Suspend | Release):
             self.gangs.labels("stuck", "").inc()
+        if isinstance(step, SaveState) and step.verdict is not None:
+            self.asks.labels(reason=step.verdict.reason).inc()
         if isinstance(step, Pin):
             self.pins.inc(len(step.pins))
 
@@ -164,6 +179,10 @@ class Metrics:
         self.reserved.set_function(
             lambda: len(reserved.nodes) if (reserved := queue.reservations.kept) else 0
         )
+        for bound in (True, False):
+            self.placeholders.labels(bound=str(bound).lower()).set_function(
+                partial(planner.placeholders.count, bound=bound)
+            )
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(_QueueCollector(queue))

@@ -5,7 +5,7 @@ Steps of many jobs are written at once, but never two steps of one job.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -21,6 +21,7 @@ from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
 from kfext.state.mirror.cards import Reserve, Unreserve
+from kfext.state.mirror.placeholders import Ask, Withdraw
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner, Report
 from kfext.state.running.executor import TURN_SECONDS
@@ -97,26 +98,40 @@ class Reconciler:
             self._report(report)
         for due in self._planner.card_steps(self._monotonic()):
             writes.create_task(self._reserve(due))
+        for asked in self._planner.placeholder_steps(self._monotonic()):
+            writes.create_task(self._ask(asked))
         if not tick.remainder or self._companion_is_due():
             self._change_running(writes)
         return tick.remainder
 
     async def _reserve(self, step: Reserve | Unreserve) -> None:
         """Reserve a GPU for a slot, or give it back; a step that fails is tried again later."""
-        log, done = _log.bind(step=type(step).__name__, place=step.place), False
+        await self._attempt(step, self._writer.write_card(step), place=step.place)
+        self._planner.cards.finish(step, self._monotonic())
+        self._wake.set()
+
+    async def _ask(self, step: Ask | Withdraw) -> None:
+        """Create or delete a placeholder; a step that fails is tried again later."""
+        error = await self._attempt(step, self._writer.write_placeholder(step), name=step.name)
+        final = _final(error) if error else ""
+        at = self._monotonic()
+        self._planner.placeholders.finish(step, at, done=error is None, final=final)
+        self._wake.set()
+
+    async def _attempt(
+        self, step: object, write: Awaitable[None], **fields: object
+    ) -> Exception | None:
+        """Write a step that is not of a job; return the error if it was not written."""
+        name, failed = type(step).__name__, None
+        log = _log.bind(step=name, **fields)
         try:
-            await self._writer.write_card(step)
+            await write
             log.info("step")
-            done = True
-        except ApiError as error:
-            log.warning("step failed", error=str(error))
-        except Exception:
-            log.exception("step failed")
-        finally:
-            outcome = "done" if done else "failed"
-            self._metrics.steps.labels(step=type(step).__name__, outcome=outcome).inc()
-            self._planner.cards.finish(step, self._monotonic())
-            self._wake.set()
+        except Exception as error:
+            failed, expected = error, isinstance(error, ApiError)
+            log.warning("step failed", error=str(error), exc_info=not expected)
+        self._metrics.steps.labels(step=name, outcome="failed" if failed else "done").inc()
+        return failed
 
     def _companion_is_due(self) -> bool:
         """Return whether running jobs are due although other jobs still wait for a decision."""

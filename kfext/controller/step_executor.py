@@ -11,6 +11,7 @@ from kfext.core.lifecycle.steps import (
     Change,
     OfRunningJob,
     Replan,
+    SaveState,
     Step,
     Suspend,
     Unsuspend,
@@ -20,6 +21,7 @@ from kfext.core.lifecycle.steps import (
 )
 from kfext.core.patches import pod as pod_patch
 from kfext.core.patches.json_patch import Operation
+from kfext.core.patches.placeholder import placeholder
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -32,14 +34,17 @@ from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import (
+    DEFAULT_SCHEDULER,
     GPU_NAMESPACE,
     GPU_SLOT,
+    NEW_NODES_NAMESPACE,
     REASON_CREATE_TIMEOUT,
     REASON_HOST_NETWORK,
     RESERVATION_TEMPLATE,
 )
 from kfext.state.mirror.cards import Reserve, Unreserve
 from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.placeholders import Ask, Withdraw
 from kfext.state.mirror.tracked_job import TrackedJob
 
 _IN_FLIGHT = 64
@@ -52,11 +57,14 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 class StepExecutor:
     """Writes steps to the API server, and the answers into `cluster`.
 
+    `placeholder_template`: what placeholders are made from.
+
     The number of requests under way is bounded. Requests to the pods of running jobs have another
     bound, a quarter of the first, so that no placement waits for them.
     """
 
     def __init__(self, *, client: Client, cluster: Cluster, events: EventRecorder) -> None:
+        self.placeholder_template: Mapping[str, Any] = {}
         self._client = client
         self._cluster = cluster
         self._events = events
@@ -71,6 +79,8 @@ class StepExecutor:
         job = tracked.job
         if isinstance(step, Suspend):
             step = replace(step, state=await self._with_operator_error(job, step.state))
+        elif isinstance(step, SaveState) and step.warns:
+            step = await self._with_autoscaler_error(job, step)
         operations = job_operations(step, tracked.raw, job)
         if operations is not None:
             await self._patch_job(job, operations)
@@ -98,6 +108,25 @@ class StepExecutor:
             case Unreserve(pod=pod):
                 with suppress(NotFound, Conflict):  # the pod is gone, or a new pod has its name
                     await self._client.delete(paths.pods(pod.namespace, pod.name), uid=pod.uid)
+            case _:
+                assert_never(step)
+
+    async def write_placeholder(self, step: Ask | Withdraw) -> None:
+        """Create or delete a placeholder. Raises ApiError.
+
+        It is deleted with its own grace period: after a forced deletion, a device stays allocated.
+        """
+        match step:
+            case Ask(name, job_uid, member, limits):
+                template = self.placeholder_template
+                body = placeholder(template, member, limits, name=name, job_uid=job_uid)
+                async with self._room:
+                    with suppress(Conflict):  # its name says its job and shape, so it exists
+                        await self._client.create(paths.pods(NEW_NODES_NAMESPACE), body)
+            case Withdraw(pod):
+                async with self._room:
+                    with suppress(NotFound, Conflict):
+                        await self._client.delete(paths.pods(pod.namespace, pod.name), uid=pod.uid)
             case _:
                 assert_never(step)
 
@@ -181,6 +210,26 @@ class StepExecutor:
         message = f"{state.message}{REPORTS}{notes[-1]}"
         because = message if tried_there else state.no_host_network
         return replace(state, message=message, no_host_network=because)
+
+    async def _with_autoscaler_error(self, job: TrainingJob, step: SaveState) -> SaveState:
+        """Add what the autoscaler said of a placeholder without a node."""
+        for name in self._cluster.claim_tracker.placeholders.unbound(job.uid):
+            about = f"regarding.kind=Pod,regarding.name={name}"
+            path = paths.events(NEW_NODES_NAMESPACE)
+            try:
+                events = await self._client.first(path, count=_EVENTS, fieldSelector=about)
+            except ApiError:
+                return step
+            of_others = (
+                text(mapping(event).get("note"))
+                for event in events
+                if mapping(event).get("reportingController") != DEFAULT_SCHEDULER
+            )
+            if notes := [*filter(None, of_others)]:
+                message = f"{step.state.message}; the autoscaler reports: {notes[-1]}"
+                said = replace(step.verdict, message=message) if step.verdict else None
+                return replace(step, state=replace(step.state, message=message), verdict=said)
+        return step
 
 
 def _reservation(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:

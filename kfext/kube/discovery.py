@@ -9,6 +9,7 @@ from kfext.kube.client import Client
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, member, sequence, text
+from kfext.names import NEW_NODES_NAMESPACE, PLACEHOLDER_TEMPLATE
 
 _STATUS = paths.config_maps("kube-system", "cluster-autoscaler-status")
 """The ConfigMap that the Kubernetes cluster-autoscaler writes while it runs."""
@@ -75,6 +76,18 @@ async def has_autoscaler(client: Client) -> bool:
     fails for any other reason.
     """
     return await _is_there(client, _STATUS) or await _is_there(client, _KARPENTER)
+
+
+async def placeholder_template(client: Client) -> Mapping[str, Any]:
+    """Return what placeholders are made from; empty without the component new-nodes.
+
+    Raises ApiError for other failures.
+    """
+    try:
+        path = paths.pod_templates(NEW_NODES_NAMESPACE, PLACEHOLDER_TEMPLATE)
+        return mapping((await client.get(path)).get("template"))
+    except (NotFound, Forbidden):
+        return {}
 
 
 async def _is_there(client: Client, path: str) -> bool:

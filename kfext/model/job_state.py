@@ -15,6 +15,7 @@ from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import CpuState, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.registered import KINDS
+from kfext.model.node_ask import NodeAsk, decode_ask
 from kfext.model.quantity import Resources
 from kfext.model.scale_state import (
     MoveState,
@@ -105,6 +106,7 @@ class JobState:
     `apart`: the uids of the last jobs that the job could not share a GPU with.
     `cpu`: what kfext did to the CPU of the job's pods.
     `scale`: what kfext did to the job's number of workers. `move`: its last move.
+    `ask`: what the job has asked the autoscaler for since its gang was last whole, if anything.
     `stop`: when kfext last stopped it for others.
     """
 
@@ -126,6 +128,7 @@ class JobState:
     cpu: CpuState = field(default_factory=CpuState)
     scale: ScaleState = field(default_factory=ScaleState)
     move: MoveState = field(default_factory=MoveState)
+    ask: NodeAsk | None = None
     stop: StopState = field(default_factory=StopState)
 
     def excluded_nodes(self, now: float) -> tuple[str, ...]:
@@ -173,6 +176,7 @@ class JobState:
                 "cpu": self.cpu != CpuState() and self.cpu.encode(longest=longest),
                 "scale": scale != ScaleState() and scale.encode(longest=longest),
                 "move": move != MoveState() and move.encode(),
+                "ask": self.ask and self.ask.encode(),
                 "stop": stop != StopState() and stop.encode(),
             }
             written = json.dumps(
@@ -238,6 +242,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         cpu=decode_cpu(mapping(raw["cpu"])) if "cpu" in raw else CpuState(),
         scale=decode_scale(mapping(raw["scale"])) if "scale" in raw else ScaleState(),
         move=decode_move(mapping(raw["move"])) if "move" in raw else MoveState(),
+        ask=decode_ask(raw["ask"]) if "ask" in raw else None,
         stop=decode_stop(mapping(raw["stop"])) if "stop" in raw else StopState(),
     )
 

@@ -46,3 +46,27 @@ class Excluded(Limit):
     def allows(self, node: Node) -> bool:
         """Return whether the gang has not failed on a node."""
         return node.name not in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited(Limit):
+    """These nodes came for a gang that still waits for the rest of its nodes."""
+
+    names: frozenset[str]
+    why = "new, and kept for a gang that waits for more nodes"
+
+    def allows(self, node: Node) -> bool:
+        """Return whether no gang awaits the rest of its nodes beside a node."""
+        return node.name not in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnyway(Limit):
+    """Only these nodes, which an autoscaler keeps for other pods."""
+
+    names: frozenset[str]
+    why = "kept for nothing else"
+
+    def allows(self, node: Node) -> bool:
+        """Return whether a node is kept for other pods."""
+        return node.name in self.names

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.model.quantity import Resources, parse_resources
+from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import DRAIN
 
@@ -30,6 +31,7 @@ class Node:
 
     `allocatable`: what its pods may request in total.
     `unschedulable`: whether it is cordoned.
+    `created`: seconds since the epoch.
     `troubles`: for each slot without sharers the reason that the agent reported.
     """
 
@@ -38,6 +40,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    created: float = 0.0
     troubles: tuple[str, ...] = ()
 
     @property
@@ -54,6 +57,7 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         labels=strings(metadata.get("labels")),
         allocatable=parse_resources(mapping(raw.get("status")).get("allocatable")),
         unschedulable=spec.get("unschedulable") is True,
+        created=timestamp(metadata.get("creationTimestamp")),
         taints=tuple(
             Taint(
                 key=text(taint.get("key")),

@@ -133,12 +133,20 @@ class Queueing:
     )
 
 
+class NewNodes(StrEnum):
+    """What kfext does for a job that lacks nodes where the cluster has an autoscaler."""
+
+    ASK = "ask"
+    RELEASE = "release"
+    WAIT = "wait"
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """How long the steps of a placement may take, in seconds, and how nodes are compared.
 
-    `release_after`: None is `auto`: 60 s for a job that fits no empty node set, or that an
-        autoscaler or preemption could make room for; other jobs wait in the queue.
+    `release_after`: None is `auto`: 60 s for a job that fits no empty node set, unless kfext asks
+        for new nodes; other jobs wait in the queue.
     `assumed_burst`: in millicores.
     """
 
@@ -164,6 +172,14 @@ class Placement:
         "5m",
         effect="how long the first job in the queue waits until capacity is "
         "[reserved](queue.md#order) for it",
+    )
+    new_nodes: NewNodes = _row(
+        "ask",
+        lambda value: NewNodes(text(value)),
+        schema={"type": "string", "enum": [str(choice) for choice in NewNodes]},
+        effect="what kfext does for a job that lacks nodes where the cluster has an autoscaler: "
+        "`ask`, it [asks for the nodes of the whole gang](autoscaler.md); `release`, it releases "
+        "the job to plain Kubernetes after 60 s; `wait`, neither",
     )
     topology_keys: tuple[str, ...] = _list(
         most=8,

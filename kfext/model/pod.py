@@ -35,6 +35,8 @@ from kfext.names import (
     GPU_SLOT,
     GPU_TERMS,
     KATIB_COLLECTOR,
+    NEW_NODES_NAMESPACE,
+    PLACEHOLDER_OF,
 )
 
 _LONGEST_MESSAGE = 1024
@@ -98,6 +100,7 @@ class Pod:
     `annotated`: whether it has any annotation.
     `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
     `reserves`: the slot that it reserves a GPU for; None for all other pods.
+    `placeholder_of`: the uid of the job that asks for nodes with it; empty for all other pods.
     `share`: the terms of its part of a GPU; None: it has no part.
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
@@ -131,6 +134,7 @@ class Pod:
     annotated: bool = False
     checkpoint_request: int = 0
     reserves: int | None = None
+    placeholder_of: str = ""
     share: GpuShare | None = None
     created: float = 0.0
     priority: int = 0
@@ -224,6 +228,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         annotated=bool(annotations),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
+        placeholder_of=_placeholder_of(namespace, labels),
         share=decode_terms(annotations[GPU_TERMS]) if GPU_TERMS in annotations else None,
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
@@ -282,6 +287,10 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
 @lru_cache(maxsize=_SHARED)
 def _replica_key(type_: str, index: int) -> ReplicaKey:
     return ReplicaKey(type=type_, index=index)
+
+
+def _placeholder_of(namespace: str, labels: Mapping[str, str]) -> str:
+    return labels.get(PLACEHOLDER_OF, "") if namespace == NEW_NODES_NAMESPACE else ""
 
 
 def _request(written: str) -> int:

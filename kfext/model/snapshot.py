@@ -131,6 +131,7 @@ class CreationRecord:
 class Snapshot:
     """The objects of all namespaces that placement depends on.
 
+    `autoscaler`: whether there is an autoscaler. `can_ask`: whether kfext can ask it for nodes.
     `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
     job uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that
@@ -151,6 +152,7 @@ class Snapshot:
     volumes: tuple[Volume, ...] = ()
     storage_classes: tuple[StorageClass, ...] = ()
     autoscaler: bool = False
+    can_ask: bool = False
     clocks: Mapping[str, JobClocks] = field(default_factory=dict)
     reservation: ReservationRecord | None = None
     on_break: bool = False

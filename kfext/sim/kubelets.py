@@ -49,6 +49,18 @@ class Kubelets:
         api.on_gone.append(self._forget)
         api.on_resize.append(lambda live: clock.after(_RESIZES, partial(self._resize, live)))
 
+    def add_node(self, name: str, size: NodeSize) -> None:
+        """Add an empty node."""
+        self.nodes[name], self.used[name] = size, Counter()
+        self._running[name], self._used_on[name] = {}, 0.0
+        self._schedule()
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node without pods."""
+        self.count()
+        for by_node in (self.nodes, self.used, self._running, self._used_on):
+            by_node.pop(name)
+
     def delete(self, live: LivePod) -> None:
         """Delete a pod; a pod that was never bound, or has ended, is gone at once."""
         if live.pod.deleting:

@@ -38,6 +38,7 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.elastic": ["0-4", "4", "2-", "2..8", "-1-4", "2-100000", "Off", "off-2", 4],
     "settings.resize": ["memory", "cpu,memory", False],
     "settings.migrate": ["checkpoint"],
+    "settings.preempt": ["checkpointed", True],
     "settings.metrics": [
         *("logs", "stdout:", "stdout:loss=(.*)", "push:8080", "stdout:" + "x" * 600),
         *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
@@ -49,6 +50,7 @@ MALFORMED: dict[str, list[Any]] = {
     "placement.createTimeout": ["30 s", "0m"],
     "placement.releaseAfter": ["never", "Auto", "10", ""],
     "placement.reserveAfter": ["auto", "0s"],
+    "placement.newNodes": ["Ask", "", True],
     "placement.topologyKeys": ["zone", ["a/b/c"], [""], ["-zone"]],
     "placement.assumedBurst": ["-1", -1, "4 CPUs", "1e3", "4k", 0.5, {"cpu": 4}],
     "network.portRange": [
@@ -73,6 +75,7 @@ MALFORMED: dict[str, list[Any]] = {
         {"budget": 0.1},
     ],
     "companion.migrate.mode": ["never"],
+    "companion.preempt.parameters": [{"wait": 0}],
     "companion.placement.mode": [""],
     "companion.speed": [{"mode": "act"}],
 }
@@ -85,9 +88,11 @@ WELL_FORMED: dict[str, list[Any]] = {
     "settings.colocation": ["preferred", "required", "off"],
     "settings.elastic": ["1-1", "2-16", "off"],
     "settings.resize": ["off", "observe", "cpu"],
+    "settings.preempt": ["off", "checkpoint", "always"],
     "settings.metrics": ["auto", "push", "off", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
     "placement.bindTimeout": ["1s", "90s", "1h30m"],
     "placement.releaseAfter": ["auto", "0s", "10m"],
+    "placement.newNodes": ["ask", "release", "wait"],
     "placement.topologyKeys": [["topology.kubernetes.io/zone", "rack"]],
     "placement.assumedBurst": [0, 8, "4", "0.5", "500m"],
     "network.portRange": ["20000-29999", "1024-1024", "61000-65535"],

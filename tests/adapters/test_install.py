@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from e2e.testbed.cluster import Testbed
-from kfext.names import NAMESPACE
+from kfext.names import NAMESPACE, NEW_NODES_NAMESPACE
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
@@ -18,13 +18,9 @@ def test_the_api_server_takes_every_object_of_the_install_without_a_warning(
     # A dry run makes no namespace, so objects inside it would have none. The restricted Pod
     # Security of the manifest is there for its warnings: a Deployment that breaks it gives one.
     restricted = {"pod-security.kubernetes.io/warn": "restricted"}
-    testbed.api.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": NAMESPACE, "labels": restricted},
-        }
-    )
+    for name in (NAMESPACE, NEW_NODES_NAMESPACE):
+        metadata = {"name": name, "labels": restricted}
+        testbed.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     command = [str(testbed.binary("kubectl")), "--kubeconfig", str(testbed.kubeconfig)]
     command += ["apply", "--server-side", "--dry-run=server", "--force-conflicts"]
     folder = MANIFESTS / "overlays" / overlay

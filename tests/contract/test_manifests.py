@@ -41,6 +41,7 @@ CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "MutatingWebhookConfiguration",
+    "PriorityClass",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }
@@ -80,7 +81,7 @@ def test_every_object_of_a_namespace_is_in_ours() -> None:
         f"{thing['kind']} {thing['metadata']['name']}"
         for thing in render(DEFAULT)
         if thing["kind"] not in CLUSTER_WIDE
-        and thing["metadata"].get("namespace") != names.NAMESPACE
+        and thing["metadata"].get("namespace") not in {names.NAMESPACE, names.NEW_NODES_NAMESPACE}
         and (thing["kind"], thing["metadata"].get("namespace")) not in OF_THE_AUTOSCALER
     ]
     assert elsewhere == []
@@ -527,7 +528,7 @@ def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(ki
         assert subject["name"] in accounts
 
 
-DECIDED = {"pod-logs", "pod-metrics", "pod-resize"}
+DECIDED = {"new-nodes", "pod-logs", "pod-metrics", "pod-resize"}
 """The components that give the controller a right."""
 
 
@@ -549,7 +550,11 @@ def test_the_base_gives_the_controller_no_right_that_an_administrator_decides() 
 
 def test_by_default_kfext_reads_what_jobs_show_and_changes_no_running_pod() -> None:
     more = _bound(render(DEFAULT))["kfext-controller"] - _bound(render(BASE))["kfext-controller"]
-    assert more == {("ClusterRole", "kfext-pod-logs"), ("ClusterRole", "kfext-pod-metrics")}
+    assert more == {
+        ("ClusterRole", "kfext-pod-logs"),
+        ("ClusterRole", "kfext-pod-metrics"),
+        ("Role", "kfext-new-nodes"),
+    }
 
 
 @pytest.mark.parametrize("name", sorted(DECIDED))

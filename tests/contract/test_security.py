@@ -57,7 +57,8 @@ def rules_of(component: str) -> list[tuple[str, str]]:
         for folder in (MANIFESTS / "base", MANIFESTS / "components" / component)
         for path in folder.rglob("rbac.yaml")
         for thing in yaml.safe_load_all(path.read_text())
-        if (thing["kind"], thing["metadata"]["name"]) == ("ClusterRole", f"kfext-{component}")
+        if thing["kind"] in {"ClusterRole", "Role"}
+        and thing["metadata"]["name"] == f"kfext-{component}"
     )
     return [
         (verb, ".".join(filter(None, (resource, rule["apiGroups"][0]))))

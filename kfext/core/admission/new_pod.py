@@ -12,7 +12,7 @@ from kfext.core.admission.gpu import gpu_part
 from kfext.core.admission.posting import posting
 from kfext.core.admission.review import ReviewResult
 from kfext.core.patches.host_network import host_network
-from kfext.core.patches.json_patch import Operation, appended
+from kfext.core.patches.json_patch import Operation, appended, pointer
 from kfext.core.patches.pod import pinned
 from kfext.core.settings.table import settings_of_pod
 from kfext.core.settings.values import Colocation
@@ -27,6 +27,7 @@ from kfext.model.unmodelled import unmodelled
 from kfext.model.verdict import Verdict
 
 _UNSHARED = "a pod that shares a GPU does not run otherwise"
+_UNDISRUPTED = {names.DO_NOT_DISRUPT: "true", names.SAFE_TO_EVICT: "false"}
 _UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 
 
@@ -57,7 +58,7 @@ def mutate_pod(
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
     elif shares or (controller_alive and not _is_released(metadata, spec)):
         held = (None if shares else _pinned(kind, metadata, spec, job_uid=owner)) or _gated(spec)
-        ops += held.ops
+        ops += [*held.ops, *(_undisrupted(metadata) if held.ops else ())]
         verdicts += held.verdicts
     if not excess:
         spec, variables = unbuffered(kind, spec)
@@ -107,6 +108,21 @@ def _gated(spec: Mapping[str, Any]) -> ReviewResult:
         added = appended(gates, gate, "spec", "schedulingGates")
         return ReviewResult(ops=(added,), verdicts=(verdict,))
     return ReviewResult()
+
+
+def _undisrupted(metadata: Mapping[str, Any]) -> list[Operation]:
+    """Return how an autoscaler is kept from removing the node of a pod: its gang would stop.
+
+    An annotation that the user wrote stays.
+    """
+    annotations = metadata.get("annotations")
+    if annotations is None:
+        return [{"op": "add", "path": pointer("metadata", "annotations"), "value": _UNDISRUPTED}]
+    return [
+        {"op": "add", "path": pointer("metadata", "annotations", key), "value": value}
+        for key, value in _UNDISRUPTED.items()
+        if isinstance(annotations, Mapping) and key not in annotations
+    ]
 
 
 def _for_default_scheduler(spec: Mapping[str, Any]) -> bool:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from kfext.core.ledger.columns import Columns
+import numpy as np
+
+from kfext.core.ledger.columns import Amounts, Columns
 from kfext.model.gang_terms import Exclusive, GangTerm
 from kfext.model.networking import Port
 from kfext.model.quantity import Resources
@@ -183,6 +185,14 @@ class Tiers:
         for columns in self._columns.values():
             if row < columns.width:
                 columns.clear(row)
+
+    def claimed(self, resource: str, leaves: Leaves) -> Amounts:
+        """Return what the tiers that would leave claim of a resource, shape (rows,)."""
+        found = [columns.claimed(resource) for columns in self.leaving(leaves)]
+        total = np.zeros(max((len(each) for each in found), default=0), dtype=np.int64)
+        for each in found:
+            total[: len(each)] += each
+        return total
 
     def leaving(self, leaves: Leaves) -> list[Columns]:
         """Return the amounts of the tiers that would leave."""

@@ -61,6 +61,16 @@ class Columns:
             left._assumed[:, :width] -= other._assumed[:, :width]
         return left
 
+    def claimed(self, resource: str) -> Amounts:
+        """Return what is claimed of a resource, shape (width,)."""
+        claimed: Amounts = self._claimed[self._line.get(resource, 0)]
+        return claimed
+
+    def copy_rows(self, of: Self, rows: NDArray[np.intp]) -> None:
+        """Claim on some rows what is claimed in `of`, which counts the same resources."""
+        self._claimed[:, rows] = of._claimed[:, rows]
+        self._assumed[:, rows] = of._assumed[:, rows]
+
     def row_free(self, row: int) -> Amounts:
         """Return what is left of a row, shape (lines,)."""
         free: Amounts = self._allocatable[:, row] - self._claimed[:, row]

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.ledger.cards import Cards, Read, slots_among, with_cards
-from kfext.core.ledger.claim import Claim, Claims, Leaves, Tiers, tier_of
+from kfext.core.ledger.claim import Claim, Claims, Leaves, Tiers, below, tier_of
 from kfext.core.ledger.columns import LARGEST, Amounts, Columns, Domains, Topology
 from kfext.core.ledger.fit import Eligibility, Mask, Obstacle
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu import COUNTS, SLOT, UNITS, Place, resource_of
 from kfext.model.node import Node
+from kfext.model.quantity import PODS
 from kfext.names import HOSTNAME
 
 
@@ -292,6 +293,32 @@ class Ledger:
         left = copy.copy(self)
         left._columns = self._columns.less(self._tiers.leaving(leaves))
         left._leaves = leaves
+        return left
+
+    def rows_below(self, priority: int) -> Sequence[int]:
+        """Return the rows with pods outside gangs below a priority, the fewest pods first.
+
+        A row with a member of a gang below that priority is left out: kube-scheduler might preempt
+        the member instead.
+        """
+        lower = below(priority)
+        if not self.would_free(lambda tier: lower(tier) and not tier.of_job):
+            return ()
+        pods = self._tiers.claimed(PODS, lambda tier: lower(tier) and not tier.of_job)
+        gangs = self._tiers.claimed(PODS, lambda tier: lower(tier) and tier.of_job)
+        pods[: len(gangs)] *= gangs[: len(pods)] == 0
+        rows = np.flatnonzero(pods)
+        return [int(row) for row in rows[np.argsort(pods[rows], kind="stable")]]
+
+    def over_others(self, priority: int, rows: Sequence[int]) -> Self:
+        """Return what is left when pods outside gangs on some rows give way to a priority.
+
+        For immediate queries only, as `without`.
+        """
+        lower = below(priority)
+        left = self.without(lambda tier: lower(tier) and not tier.of_job)
+        kept = np.setdiff1d(np.arange(self._columns.width), rows)
+        left._columns.copy_rows(self._columns, kept)
         return left
 
     def closing(self, places: Iterable[Place]) -> Self:

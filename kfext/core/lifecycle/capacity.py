@@ -1,11 +1,11 @@
 """Capacity for a queued job: the solver's placement, or why there is none."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.elastic import with_workers, workers_of
-from kfext.core.ledger.claim import below
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.observed import expecting_tolerations
@@ -34,6 +34,8 @@ NEVER_FITS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_
 """Reasons to wait that the end of another job does not remove."""
 LOOK_SECONDS = 30.0
 """A job that could start with fewer workers is checked again after this time at the earliest."""
+NODES_SECONDS = 180.0
+"""How long new nodes usually take to come."""
 EXPECTED = "admission is expected to add the tolerations"
 
 
@@ -44,7 +46,7 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
     """
     answer = _find(situation, ledger, no_fits)
     never = isinstance(answer, NoFit) and answer.verdict.reason in NEVER_FITS
-    if not never or situation.excluded:
+    if not never or situation.restricted:
         return answer
     job = expecting_tolerations(situation.job, situation.state, ledger)
     if job is None:
@@ -67,12 +69,12 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
     answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
-    reserved, preemptible = _kept(situation, ledger), _would_preempt(situation, ledger)
+    reserved, over = _kept(situation, ledger), _over_others(situation, ledger)
     refusal = replace(
         answer,
         verdict=reserved or answer.verdict,
-        preemptible=preemptible,
-        would_fit=preemptible or reserved is not None,
+        over_others=over,
+        would_fit=over is not None or reserved is not None,
     )
     no_fits.note(shape, refusal, ledger)
     return refusal
@@ -143,7 +145,9 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     if situation.context.held:
         return found
     workers = sum(key.type == WORKER.lower() for key in found)
-    wait = _wait(situation, ledger)
+    wait = seconds_to_room(situation, ledger)
+    if situation.expects_nodes:
+        wait = min(wait, NODES_SECONDS)
     if _starts_short(situation, workers, wait):
         return found
     return NoFit(whole, workers=workers, until=situation.now + wait)
@@ -155,7 +159,7 @@ def of_fewest(why: Verdict, fewest: int, *, of: int) -> Verdict:
     return replace(why, message=least + why.message)
 
 
-def _wait(situation: Situation, ledger: Ledger) -> float:
+def seconds_to_room(situation: Situation, ledger: Ledger) -> float:
     """Return the seconds until there is room for the whole job, by the expected ends of others."""
     job, ignoring = situation.job, situation.usable_claims
     room = reserve(
@@ -194,7 +198,7 @@ def _shape(situation: Situation) -> Hashable:
         shape_of(situation.job),
         situation.limits,
         # A hold has the claims of one job; there is at most one reservation.
-        (len(situation.usable_claims), situation.context.held),
+        (len(situation.usable_claims), context.held, context.nodes.claims),
         situation.fewest_workers,
         context.priority if context.preempts else None,
         # A refusal contains these names, which not every user may read.
@@ -240,11 +244,29 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
     return f"{words}; a job may backfill only if its {deadline} or its last runs end it before"
 
 
-def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
-    """Return whether the job would fit if pods of lower priority were evicted."""
+def _over_others(situation: Situation, ledger: Ledger) -> Assignment | None:
+    """Return where a job would fit if pods of lower priority outside gangs were preempted.
+
+    These are the pods of as few nodes as possible, and of nodes with few of them first.
+    """
     context = situation.context
-    gives_way = below(context.priority)
-    if not (context.preempts and ledger.would_free(gives_way)):
-        return False
-    rest = ledger.without(gives_way)
-    return not isinstance(_place(situation, rest, ignoring=situation.usable_claims), Verdict)
+    rows = ledger.rows_below(context.priority) if context.preempts else ()
+
+    def placed(nodes: int) -> Assignment | Verdict:
+        rest = ledger.over_others(context.priority, rows[:nodes])
+        return _place(situation, rest, ignoring=situation.usable_claims)
+
+    if not rows or isinstance(placed(len(rows)), Verdict):
+        return None
+    # With the pods of more nodes gone, a job that fitted still fits.
+    numbers = range(1, len(rows))
+    least = bisect_left(numbers, True, key=lambda n: not isinstance(placed(n), Verdict)) + 1
+    found = placed(least)
+    return None if isinstance(found, Verdict) else found
+
+
+def over_others(situation: Situation, ledger: Ledger) -> Ledger:
+    """Return the ledger without the pods that kube-scheduler preempts for a job."""
+    context = situation.context
+    rows = ledger.rows_below(context.priority) if context.preempts else ()
+    return ledger.over_others(context.priority, rows) if rows else ledger

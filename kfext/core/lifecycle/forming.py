@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from kfext.core.ledger.claims import pod_key
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.capacity import over_others
 from kfext.core.lifecycle.patience import after_strike, suspend_in_part
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.spare import Live
@@ -53,10 +54,10 @@ def without_its_room(
         return None
     # A template has no pin, so its replica may go anywhere.
     everyone = members_of(job, (pod for key, pod in live.items() if key not in refused))
-    claims = [pod_key(pod.uid) for pod in refused.values()]
+    claims = [*(pod_key(pod.uid) for pod in refused.values()), *situation.usable_claims]
     if still_fits(
         [member for member in everyone if member.key in refused],
-        ledger,
+        over_others(situation, ledger),
         situation.limits,
         assignment={key: pod.home for key, pod in refused.items()},
         ignoring=claims,

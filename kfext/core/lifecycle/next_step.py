@@ -10,6 +10,7 @@ from dataclasses import replace
 from kfext.core.elastic import workers_of, workers_on_release
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import measured, ungated
+from kfext.core.lifecycle.new_nodes import bounded
 from kfext.core.lifecycle.patience import by_suspension
 from kfext.core.lifecycle.queued import queued_step, unsafe_to_resume
 from kfext.core.lifecycle.refused import instead_of
@@ -44,12 +45,15 @@ def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None =
     step = _next_step(situation, ledger, no_fits or NoFitCache())
     if situation.refused:
         step = instead_of(situation, step)
+    may_save = SaveState.__name__ not in situation.refused
+    if isinstance(step, Wait) and situation.asks_open and step.phase and may_save:
+        step = bounded(situation, step)
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         before = situation.state
         settings = recorded(situation.job, situation.settings, before=before.settings)
         busy = measured(situation) if situation.shares_gpus else before.busy
         state = replace(before, settings=settings, busy=busy)
-        if state != before and SaveState.__name__ not in situation.refused:
+        if state != before and may_save:
             return SaveState(state)
     return step
 

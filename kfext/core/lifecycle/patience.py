@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
+from kfext.core.lifecycle.new_nodes import members_ask
 from kfext.core.lifecycle.situation import Situation, generation_of, queued_since
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import differences, observed
@@ -133,6 +134,10 @@ def without_room(
     """
     if some_run and situation.forming:
         return suspend_in_part(situation, why)
+    if some_run and (situation.context.autoscaler or situation.asks_open):
+        waited = situation.clocks.longest_wait(gated)
+        if asked := members_ask(situation, why, gated=len(gated), waited=waited):
+            return asked
     if some_run or situation.job.started_by:
         limit = situation.placement.bind_timeout
         late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")

@@ -17,11 +17,19 @@ from kfext.core.lifecycle.capacity import (
     WAITS_FOR_CAPACITY,
     find_place,
     of_fewest,
+    seconds_to_room,
     seconds_to_short_start,
     why_spread,
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import place_on_network, released_by
+from kfext.core.lifecycle.new_nodes import (
+    LACKS_NODES,
+    closed,
+    queued_ask,
+    unheld,
+    without_ask,
+)
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
@@ -35,6 +43,7 @@ from kfext.core.words import clock, listed, pods
 from kfext.model.bounds import LONGEST_SETTING, PLAN_BYTES_PER_POD, plan_excess
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
+from kfext.model.parameters import NewNodes
 from kfext.model.plan import NO_SLOTS, Assignment, Plan, Slots, places_of_type
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -42,6 +51,7 @@ from kfext.names import (
     REASON_BACKING_OFF,
     REASON_CREATE_TIMEOUT,
     REASON_HANDS_OFF,
+    REASON_NO_NEW_NODES,
     REASON_NO_ROOM,
     REASON_PLANNED,
     REASON_RELEASED,
@@ -55,7 +65,9 @@ from kfext.names import (
 )
 
 RELEASE_SECONDS = 60.0
-"""releaseAfter `auto` of a job that preemption or an autoscaler may help, but waiting may not."""
+"""releaseAfter `auto` of a job that waiting does not help."""
+OVER_OTHERS_SECONDS = 60.0
+"""How long a job waits before it goes over pods of lower priority outside gangs."""
 SETTLE_SECONDS = 2.0
 """Pause between the operator's last write on a suspension and the resume: after a shorter pause the
 operator would fail the job."""
@@ -83,7 +95,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         # Meanwhile no room is reserved for it, and no job gives workers to it.
-        waits = not state.reason or state.reason in WAITS_FOR_CAPACITY
+        waits = not state.reason or state.reason in {*WAITS_FOR_CAPACITY, REASON_NO_NEW_NODES}
         reason = REASON_BACKING_OFF if waits else state.reason
         return _back_off(situation, Verdict(reason, message))
     step = _stuck_before(situation) or _without_growth(job, state, situation.settings)
@@ -148,6 +160,7 @@ def _stopped(situation: Situation) -> Step:
     ended, state = all(pod.finished for pod in situation.pods), situation.state
     if ended:
         state = replace(state, cpu=state.cpu.without_pods())
+        state = without_ask(state) if situation.asks_open else state
     workers = requested_workers(job, state)
     if ended and job.started_by and workers != workers_of(job):
         return SaveState(replace(state, requested=0, assigned=0), workers)
@@ -180,19 +193,27 @@ def _back_off(situation: Situation, verdict: Verdict) -> Step:
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Start the job if it fits now."""
     if why := _why_not_searched(situation):
-        return _keep_waiting(situation, NoFit(why))
+        return _keep_waiting(situation, NoFit(why), ledger)
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
-        return _keep_waiting(situation, NoFit(allowed))
+        return _keep_waiting(situation, NoFit(allowed), ledger)
     answer: Assignment | NoFit
-    port, network = 0, None
+    port, network, over = 0, None, None
     if requested := allowed.host_network:
         answer, port, network = place_on_network(allowed, requested, ledger, no_fits)
     else:
         answer = find_place(allowed, ledger, no_fits)
     if isinstance(answer, NoFit):
-        return _keep_waiting(allowed, answer)
-    return _planned(situation, ledger, answer, port=port, network=network)
+        over = answer.over_others
+        # After a failed attempt, pods that were preempted for it may still be ending.
+        if over is None or situation.state.strikes or situation.in_line < OVER_OTHERS_SECONDS:
+            return _keep_waiting(allowed, answer, ledger, requested=workers_of(situation.job))
+        answer = over
+    if situation.context.nodes.held is not None and (why := unheld(situation, answer)):
+        return _keep_waiting(allowed, NoFit(why), ledger, requested=workers_of(situation.job))
+    return _planned(
+        situation, ledger, answer, port=port, network=network, over_others=answer is over
+    )
 
 
 def _why_not_searched(situation: Situation) -> Verdict | None:
@@ -221,8 +242,9 @@ def _planned(
     *,
     port: int,
     network: Verdict | None,
+    over_others: bool,
 ) -> Step:
-    """Return the step that starts a job on the found nodes."""
+    """Return the step that starts a job on the found nodes, perhaps over pods of others there."""
     job = situation.job
     fewer = job.pods - len(assignment)
     nodes = listed(sorted(set(assignment.values())), of="nodes")
@@ -232,6 +254,7 @@ def _planned(
         replace(situation, job=hosted(job)) if port else situation, assignment, ledger
     )
     message += f"; {spread}" if spread else ""
+    message += "; pods of lower priority are preempted there" if over_others else ""
     if taints := unexpected(job, assignment, ledger):
         message += f"; {EXPECTED} for {listed(taints, of='taints')}"
     slots: Slots | None = NO_SLOTS
@@ -241,20 +264,21 @@ def _planned(
         slots = slots_for(members, assignment, ledger, closed=closed, ignoring=free)
     if slots is None:
         refusal = "no GPUs can be divided so that each of its pods gets its part"
-        return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)))
+        return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)), ledger)
     plan = situation.planned(assignment, port=port, why=message, slots=slots)
     size = len(plan.encode())
     if unfit := plan_excess(size, beside=situation.job.annotation_bytes):
-        return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)))
+        return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)), ledger)
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
+    gated_by = "others" if over_others else "taints" if taints else ""
     return Unsuspend(
         plan,
         Verdict(REASON_PLANNED, message),
         network,
         interfaces,
         _started(job, situation.state, fewer=fewer, now=situation.now),
-        gated_by="taints" if taints else next(_gates(situation, plan, size=size), ""),
+        gated_by=gated_by or next(_gates(situation, plan, size=size), ""),
     )
 
 
@@ -323,18 +347,26 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     return replace(situation, job=with_workers(job, fewest + allowed))
 
 
-def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
-    """Return a wait, or a release if waiting longer would not help the job."""
+def _keep_waiting(
+    situation: Situation, refusal: NoFit, ledger: Ledger, *, requested: int | None = None
+) -> Step:
+    """Return a wait, an ask for new nodes, or a release if waiting longer would not help the job.
+
+    `requested`: the workers that the job requests; None: no search for nodes has failed.
+    """
     verdict = refusal.verdict
-    bound = situation.placement.release_after
-    waited = situation.in_line
-    others = _others(refusal, autoscaler=situation.context.autoscaler)
-    if bound is None and verdict.reason in NEVER_FITS and not situation.excluded:
-        # Counted since it never fits: a node that is gone for a moment must not release the job.
-        bound, waited = RELEASE_SECONDS, situation.clocks.never_fits
-    elif bound is None and others:
-        bound = RELEASE_SECONDS
-    message = f"{verdict.message}; {others}" if others else verdict.message
+    if refusal.over_others is not None and not situation.state.strikes:
+        message = f"{verdict.message}; if this lasts, pods of lower priority are preempted for it"
+        verdict = replace(verdict, message=f"{message} after {OVER_OTHERS_SECONDS:g} s")
+    bound, waited = _release_after(situation, verdict)
+    rest = math.inf if bound is None or situation.never_released else bound - waited
+    if rest > 0 and (asked := _ask(situation, verdict, ledger, requested=requested)):
+        return _sooner(asked, min(rest, _look_again(situation, refusal) or math.inf))
+    message = verdict.message
+    if situation.released_for_nodes and verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}:
+        message = f"{message}; an autoscaler may add nodes"
+        if situation.placement.new_nodes is NewNodes.ASK:
+            message += ", and kfext cannot ask it: the component new-nodes is not installed"
     if situation.never_released:
         message = (
             with_last_attempt(situation.state, message, now=situation.now)
@@ -354,21 +386,52 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     return released_by(situation, Verdict(verdict.reason, message))
 
 
-def _others(refusal: NoFit, *, autoscaler: bool) -> str:
-    """Return what may free capacity once the pods reach kube-scheduler; empty if nothing may."""
-    if refusal.preemptible:
-        return "pods of lower priority could be preempted for it"
-    lacks_nodes = refusal.verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}
-    return "an autoscaler may add nodes" if autoscaler and lacks_nodes else ""
+def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None, float]:
+    """Return after how many seconds a waiting job is released, None for never, and its wait."""
+    bound, reason = situation.placement.release_after, verdict.reason
+    if bound is not None:
+        return bound, situation.in_line
+    if situation.context.autoscaler and not situation.released_for_nodes and reason in LACKS_NODES:
+        return None, situation.in_line
+    if reason in NEVER_FITS and not situation.restricted:
+        # Counted since it never fits: a node that is gone for a moment must not release the job.
+        return RELEASE_SECONDS, situation.clocks.never_fits
+    helps = reason in {REASON_NO_ROOM, *NEVER_FITS} and situation.released_for_nodes
+    return (RELEASE_SECONDS if helps else None), situation.in_line
+
+
+def _ask(
+    situation: Situation, why: Verdict, ledger: Ledger, *, requested: int | None
+) -> Step | None:
+    """Return the step of a waiting job about new nodes, or None."""
+    if not (situation.context.autoscaler or situation.asks_open):
+        return None
+    if requested is None and why.reason != REASON_WAITING_FOR_OPERATOR:
+        return closed(situation)
+    return queued_ask(
+        situation,
+        why,
+        requested=requested or 0,
+        expected=lambda: seconds_to_room(situation, ledger),
+    )
+
+
+def _sooner(step: Step, seconds: float) -> Step:
+    """Return a step; a wait ends after so many seconds at the latest."""
+    if not isinstance(step, Wait) or math.isinf(seconds):
+        return step
+    return replace(step, again=seconds if step.again is None else min(step.again, seconds))
 
 
 def _look_again(situation: Situation, refusal: NoFit) -> float | None:
     """Return the seconds until time alone may change something for the job, or None for never.
 
-    A reservation may become due for it, an excluded node may be allowed again, or there should be
-    room for all its workers.
+    A reservation may become due for it, an excluded node may be allowed again, it may go over other
+    pods, or there should be room for all its workers.
     """
     times = [*situation.state.exclusion_seconds(situation.now).values()]
+    if refusal.over_others is not None and not situation.state.strikes:
+        times.append(OVER_OTHERS_SECONDS - situation.in_line)
     times.append(seconds_to_short_start(situation, refusal) or LOOK_SECONDS)
     if refusal.verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)

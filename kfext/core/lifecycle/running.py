@@ -7,7 +7,7 @@ from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
-from kfext.core.lifecycle.capacity import most_with_a_place
+from kfext.core.lifecycle.capacity import most_with_a_place, over_others
 from kfext.core.lifecycle.cards import (
     before_cards,
     no_slot_twice,
@@ -199,7 +199,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         whole = bool(planned) and gated.keys() - spare.waiting <= planned.keys()
         if whole and still_fits(
             [member for member in members_of(job, live.values()) if member.key in planned],
-            ledger,
+            over_others(situation, ledger),
             situation.limits,
             assignment=plan.assignment,
             ignoring=claims,
@@ -298,7 +298,7 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     total, state = due_pods(situation.job, live), situation.state
     if not waiting:
         placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
-        placed = replace(placed, queued_since=0.0, move=replace(state.move, source={}))
+        placed = replace(placed, ask=None, queued_since=0.0, move=replace(state.move, source={}))
         placed = replace(placed, stop=replace(state.stop, waiting="", places={}))
         if state != placed or situation.job.being_created:
             return SaveState(placed)

@@ -16,7 +16,7 @@ from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.network_policy import NetworkPolicy
-from kfext.model.parameters import Placement
+from kfext.model.parameters import NewNodes, Placement
 from kfext.model.plan import (
     LARGEST_GENERATION,
     NO_SLOTS,
@@ -26,12 +26,46 @@ from kfext.model.plan import (
     shares_gpus,
 )
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.quantity import Resources
 from kfext.model.shared_gpu import CardSharer, SharedGpu
 from kfext.model.timestamps import left, past, written_time
 from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
 _LONGEST_BACKOFF = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What new nodes mean for a job; see core.lifecycle.new_nodes.
+
+    `possible`: whether kfext can ask an autoscaler for nodes.
+    `turn`: returns why the job must not ask yet, because other jobs have asked; empty: it may.
+    `wanted`: the pods in the open ask of the job. `bound`: how many of them have capacity.
+    `came`: the number of nodes with that capacity that came since the ask began.
+    `progressed_at`: when `bound` or `came` last grew, in epoch seconds.
+    `refused`: why the API server refuses what the job asks with; empty if it does not.
+    `claims`: the claims of placeholders that do not count for the job: its own, and the claims of
+        jobs that come after it.
+    `awaited`: the new nodes that the job must not use yet.
+    `held`: while its ask is incomplete, what placeholders hold for it of each new node: it gets no
+        more there.
+    """
+
+    possible: bool = False
+    turn: Callable[[], str] = field(default=str, compare=False)
+    wanted: int = 0
+    bound: int = 0
+    came: int = 0
+    progressed_at: float = 0.0
+    refused: str = ""
+    claims: tuple[Hashable, ...] = ()
+    awaited: frozenset[str] = frozenset()
+    held: Mapping[str, Resources] | None = None
+
+
+NO_NODES = NodeView()
+"""Where no autoscaler runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +81,7 @@ class QueueContext:
     `ahead`: whether the job is `reserved_for`, or comes before it in the queue.
     `crowded`: the operator still has to create more pods than this, over all jobs, so no job is
         started; 0 if it is not behind.
-    `autoscaler`: whether the cluster has an autoscaler.
+    `autoscaler`: whether the cluster has an autoscaler. `nodes`: the nodes that it may add.
     `held`: the claims of the hold for its start, a rescue or a change; only this job may use them.
     `quota`: the quotas of the namespace.
     `disturbed`: what else may decide what becomes of a plan: `pods` that a scheduler may bind to
@@ -68,6 +102,7 @@ class QueueContext:
     ahead: bool = False
     crowded: int = 0
     autoscaler: bool = False
+    nodes: NodeView = NO_NODES
     held: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
     disturbed: str = "pods"
@@ -176,14 +211,14 @@ class Situation:
 
     @property
     def usable_claims(self) -> tuple[Hashable, ...]:
-        """The claims that this job may use: its own hold, and perhaps a reservation."""
-        reservation = self.context.reservation
+        """The claims that this job may use: its own hold, placeholders, perhaps a reservation."""
+        reservation, own = self.context.reservation, self.context.held + self.context.nodes.claims
         if reservation is None:
-            return self.context.held
+            return own
         # A job that already runs goes first: its lost members must not wait for the queue.
         free = self.context.ahead or not self.job.suspend
         free = free or reservation.admits_backfill(self.now + self._longest)
-        return (*self.context.held, *reservation.claims) if free else self.context.held
+        return (*own, *reservation.claims) if free else own
 
     @property
     def _longest(self) -> float:
@@ -237,25 +272,57 @@ class Situation:
         return shares_gpus(self.job, self.plan)
 
     @property
+    def asks_open(self) -> bool:
+        """Whether the job has asked an autoscaler for nodes, and waits for them."""
+        return self.state.ask is not None and self.state.ask.is_open
+
+    @property
+    def released_for_nodes(self) -> bool:
+        """Whether a job that lacks nodes is released, so that an autoscaler sees its pods."""
+        choice, context = self.placement.new_nodes, self.context
+        cannot = choice is NewNodes.ASK and not context.nodes.possible
+        return context.autoscaler and (choice is NewNodes.RELEASE or cannot)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether kfext may ask an autoscaler for nodes for the job.
+
+        Kueue decides on the nodes of the jobs that it starts. The GPU of a new node can be shared
+        only once the agent has seen it.
+        """
+        possible = self.context.autoscaler and self.context.nodes.possible
+        wanted = self.placement.new_nodes is NewNodes.ASK
+        return possible and wanted and not (self.shares_gpus or self.job.started_by)
+
+    @property
+    def expects_nodes(self) -> bool:
+        """Whether an autoscaler may soon add nodes for the job: it has asked, or may ask."""
+        ask = self.state.ask
+        return self.may_ask and (ask is None or ask.is_open or ask.again_at <= self.now)
+
+    @property
     def forming(self) -> bool:
         """Whether kfext has started the job, and its gang was never whole since.
 
         Its time in the queue is recorded with its start, and forgotten once all its pods are bound.
         """
-        if self.plan is None or self.job.suspend or self.job.started_by:
-            return False
-        return self.job.being_created or self.state.queued_since > 0
+        return forming(self.job, self.plan, self.state)
 
     @property
     def limits(self) -> Limits:
         """The limits within which the job is placed now."""
-        closed = self.cards.shunned
-        return limits_of(self.settings, excluded=self.excluded, closed=closed)
+        closed, awaited = self.cards.shunned, self.context.nodes.awaited
+        return limits_of(self.settings, excluded=self.excluded, closed=closed, awaited=awaited)
 
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that are excluded for the job now."""
         return self.state.excluded_nodes(self.now)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether the job may not use some nodes for now, so that it only seems never to fit."""
+        return bool(self.excluded or self.context.nodes.awaited)
 
     @property
     def backs_off(self) -> float:
@@ -290,6 +357,13 @@ class Situation:
             reason=reason,
             message=message,
         )
+
+
+def forming(job: TrainingJob, plan: Plan | None, state: JobState) -> bool:
+    """Return whether kfext has started a job, and its gang was never whole since."""
+    if plan is None or job.suspend or job.started_by:
+        return False
+    return job.being_created or state.queued_since > 0
 
 
 def generation_of(plan: Plan | None, state: JobState) -> int:

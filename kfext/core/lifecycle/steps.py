@@ -21,11 +21,13 @@ class Wait:
     """Write nothing. `phase` is None for a job that kfext does not handle.
 
     `again`: the seconds until the next decision without an event; no limit if unset.
+    `lacks`: the reason that keeps a job from starting while it waits for new nodes.
     """
 
     phase: str | None
     verdict: Verdict | None = None
     again: float | None = None
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +122,13 @@ class SaveState:
     """Write only the state of the job; if it was resumed by hand, remove the mark `held`.
 
     `workers`: the new number of workers of a job that Kueue has taken over; unchanged if unset.
+    `verdict`: what users are told of it, if anything; `warns`: as a warning.
     """
 
     state: JobState
     workers: int | None = None
+    verdict: Verdict | None = None
+    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,17 +297,17 @@ def event_of(step: Step) -> StepEvent | None:
     """Return the event about a step, if users are told of it."""
     name = type(step).__name__
     match step:
-        case Unsuspend(verdict=verdict) | Replan(verdict=verdict):
-            return StepEvent(verdict, name)
         case Suspend(state, workers):
             return StepEvent(Verdict(state.reason, state.message), name, warning=workers is None)
         case DeleteUnbound(state=state):
             return StepEvent(Verdict(state.reason, state.message), "Evict", warning=True)
         case Release(verdict=verdict):
             return StepEvent(verdict, name, warning=True)
-        case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
+        case Unsuspend() | Replan() | Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
             return StepEvent(step.verdict, name)
-        case ForgetPlan() | SaveState() | Pin() | Ungate() | Wait():
+        case SaveState(verdict=verdict, warns=warns):
+            return StepEvent(verdict, "Ask", warning=warns) if verdict else None
+        case ForgetPlan() | Pin() | Ungate() | Wait():
             return None
         case _:
             assert_never(step)

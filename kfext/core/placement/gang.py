@@ -13,7 +13,7 @@ from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu import CardNeed, Place, parts_in, without_parts
 from kfext.model.job import TrainingJob
-from kfext.model.limit import Excluded, Limit, MaxNodes
+from kfext.model.limit import Awaited, Excluded, Limit, MaxNodes
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
@@ -237,17 +237,22 @@ class Limits:
 
 
 def limits_of(
-    settings: Settings, *, excluded: Iterable[str], closed: Iterable[Place] = ()
+    settings: Settings,
+    *,
+    excluded: Iterable[str],
+    closed: Iterable[Place] = (),
+    awaited: frozenset[str] = frozenset(),
 ) -> Limits:
     """Return the limits of a job with these settings.
 
     The job failed on `excluded` nodes. In `closed` slots it would meet a job that it must not share
-    a GPU with.
+    a GPU with. The `awaited` nodes came for another gang.
     """
     placement, names = settings.placement, frozenset(excluded)
     failed = [Excluded(names)] if names else []
+    kept = [Awaited(awaited)] if awaited else []
     return Limits(
-        on_nodes=(*settings.node_limits.values(), *failed),
+        on_nodes=(*settings.node_limits.values(), *failed, *kept),
         closed=tuple(closed),
         topology_keys=placement.topology_keys,
         assumed_burst=None if COLOCATION in settings.stated else placement.assumed_burst,

@@ -15,6 +15,7 @@ from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.gpu import uncounted
 from kfext.model.job import TrainingJob
+from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 
@@ -27,7 +28,7 @@ class NoFit:
     """Why a shape cannot be placed.
 
     `verdict`: the reason and message.
-    `preemptible`: whether it would fit if pods of lower priority were evicted.
+    `over_others`: where it would fit if pods of lower priority outside gangs were preempted.
     `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
         new claim may change this, so the refusal holds only for one version of the ledger.
     `workers`: how many of its workers would fit, fewer than requested; 0: none. `until`: when there
@@ -35,7 +36,7 @@ class NoFit:
     """
 
     verdict: Verdict
-    preemptible: bool = False
+    over_others: Assignment | None = None
     would_fit: bool = False
     workers: int = 0
     until: float = math.inf
@@ -93,8 +94,8 @@ class Gained:
     def may_help(self, groups: Iterable[ReplicaGroup], *, preempting: int | None = None) -> bool:
         """Return whether a job of these groups may fit now.
 
-        `preempting`: the priority of the job; None: it preempts no pods. Whether the job may fit
-        after a preemption decides when it is released.
+        `preempting`: the priority of the job, which may go over pods outside gangs; None: it
+        preempts no pods.
         """
         if not self._rows:
             return False

@@ -21,12 +21,19 @@ from kfext.core.settings.table import Settings
 from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.priority import PriorityClass
 from kfext.model.replicas import first_with_parts
-from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.names import (
+    PLACEHOLDER_PRIORITY,
+    REASON_CREATE_TIMEOUT,
+    REASON_QUOTA,
+    REASON_WAITING_FOR_OPERATOR,
+)
 from kfext.state.mirror.card_demand import Tolerations
 from kfext.state.mirror.cards import Cards
 from kfext.state.mirror.holds import Holds
 from kfext.state.mirror.members import Members
+from kfext.state.mirror.placeholders import Placeholders
 from kfext.state.mirror.pod_backlog import PodCreationBacklog, still_to_come, to_be_bound
 from kfext.state.mirror.timers import Timers
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -39,13 +46,15 @@ class ClaimTracker:
     `refused`: by uid, the pods that fit no node by what kube-scheduler says.
     `unpinned_pending`: by uid, the newest last, when the other pods were seen that a scheduler may
         bind to any node.
+    `autoscaled`: whether jobs may ask an autoscaler for nodes: nothing of that runs otherwise.
     `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
 
-    `priority_of` returns the priority that the pods of a job will have.
+    `class_of` returns the PriorityClass that the pods of a job will have.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `freed` is called when capacity came free.
     `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.
-    `changed` is called with the uid of a job when a GPU that it shares has changed.
+    `changed` is called with the uid of a job when a GPU that it shares, or a placeholder of it, has
+        changed.
     """
 
     def __init__(
@@ -53,7 +62,7 @@ class ClaimTracker:
         jobs: Mapping[str, TrackedJob],
         members: Members,
         *,
-        priority_of: Callable[[TrainingJob], int],
+        class_of: Callable[[TrainingJob], PriorityClass],
         managed: Callable[[str], bool],
         freed: Callable[[], None],
         resumed: Callable[[str, str], None],
@@ -65,12 +74,14 @@ class ClaimTracker:
         self.limited: Collection[str] = ()
         self.refused: dict[str, Pod] = {}
         self.unpinned_pending: dict[str, float] = {}
+        self.autoscaled = False
         self.plain_pods: dict[str, int] = {}
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
         self.cards = Cards(self.ledger, changed)
-        self._priority_of = priority_of
+        self.placeholders = Placeholders(self.ledger, jobs, changed)
+        self._class_of = class_of
         self._managed = managed
         self._freed = freed
         self._resumed = resumed
@@ -84,6 +95,11 @@ class ClaimTracker:
 
     def observe_pod(self, uid: str, pod: Pod | None) -> None:
         """Record the present version of a pod, or None when it is gone."""
+        self.autoscaled |= pod is not None and bool(pod.placeholder_of)
+        if self.autoscaled and self.placeholders.concerns_pod(uid, pod):
+            self.placeholders.observe(uid, pod)
+            self._tell_gains()
+            return
         self._pins.record(uid, pod)
         self._recount({uid: pod})
         self.refused.pop(uid, None)
@@ -117,9 +133,11 @@ class ClaimTracker:
         """Return whether a scheduler may soon bind a pod to any node; it may not run at all."""
         return now - next(reversed(self.unpinned_pending.values()), -math.inf) < UNBOUND_SECONDS
 
-    def recount_pins_on(self, node: str) -> None:
-        """Bring the claims of the pods that are pinned to a changed node up to date."""
+    def observe_node(self, node: str) -> None:
+        """Bring the claims of pods that are not bound to a changed node up to date."""
         self._recount({pod.uid: pod for pod in self._pins.on(node)})
+        if self.autoscaled:
+            self.placeholders.observe_node(node)
 
     def _recount(self, pods: Mapping[str, Pod | None]) -> None:
         """Bring the claims of pods, by uid, up to date; a pod that is gone is None."""
@@ -171,7 +189,18 @@ class ClaimTracker:
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
             self.cards.follow(tracked.job.uid, self._slots(tracked), left=tracked.state.apart)
         self._keep_parts(pods, of=tracked, claimed=self.holds.plan(tracked.job.uid))
+        self.autoscaled |= tracked.state.ask is not None
+        if self.autoscaled:
+            self._ask_for_nodes(tracked, pods)
         self._tell_gains()
+
+    def _ask_for_nodes(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
+        """Bring the placeholders that a job needs up to date."""
+        priority = self._class_of(tracked.job)
+        preempts = priority.preempts and priority.value > PLACEHOLDER_PRIORITY
+        if self.placeholders.concerns(tracked, preempts=preempts):
+            managed = self._managed(tracked.job.namespace)
+            self.placeholders.follow(tracked, pods, managed=managed, preempts=preempts)
 
     def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
         """Bring the claims of a job up to date, except the claims of its pods.
@@ -182,7 +211,7 @@ class ClaimTracker:
         plan = tracked.assumed or tracked.plan if believed else None
         if tracked.unclaimed and not any(pod.home for pod in pods):
             plan = None
-        priority = self._priority_of(tracked.job)
+        priority = self._class_of(tracked.job).value
         wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
         self.holds.hold_plan(tracked.job.uid, wanted)
 
@@ -196,6 +225,8 @@ class ClaimTracker:
         """Forget a job that is gone; `pods` are the pods that it left behind."""
         self._expect(tracked, None)
         self.plain_pods.pop(tracked.job.uid, None)
+        if self.autoscaled:
+            self.placeholders.forget(tracked.job.uid)
         if tracked.job.uid in self.cards.jobs:
             self.cards.forget(tracked.job.uid)
         pods = tuple(pods)
@@ -208,10 +239,21 @@ class ClaimTracker:
         if self.backlog.give_up(tracked.job.uid):
             self._resumed("", REASON_WAITING_FOR_OPERATOR)
 
-    def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
-        """Return the limits within which a job is placed now, in epoch seconds."""
+    def limits(
+        self,
+        tracked: TrackedJob,
+        settings: Settings,
+        *,
+        now: float,
+        awaited: frozenset[str] = frozenset(),
+    ) -> Limits:
+        """Return the limits within which a job is placed now, in epoch seconds.
+
+        `awaited`: the nodes that came for other gangs.
+        """
         closed = self.cards.shunned(tracked.job.uid) if tracked.shares_gpus else ()
-        return limits_of(settings, excluded=tracked.state.excluded_nodes(now), closed=closed)
+        excluded = tracked.state.excluded_nodes(now)
+        return limits_of(settings, excluded=excluded, closed=closed, awaited=awaited)
 
     def claiming_on(self, node: str) -> set[str]:
         """Return the uids of the jobs that have claims on a node."""

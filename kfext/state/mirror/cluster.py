@@ -61,7 +61,8 @@ class Offer:
     def resumes(self, tracked: TrackedJob) -> bool:
         """Return whether a job is one of the resumed jobs."""
         reason = tracked.verdict.reason if tracked.verdict else ""
-        return not self.resumed.isdisjoint(product(("", tracked.job.namespace), ("", reason)))
+        reasons = ("", reason, tracked.lacks)
+        return not self.resumed.isdisjoint(product(("", tracked.job.namespace), reasons))
 
 
 class Cluster:
@@ -99,11 +100,11 @@ class Cluster:
         self.claim_tracker = ClaimTracker(
             self.jobs,
             self._members,
-            priority_of=self.priority,
+            class_of=lambda job: priority_class(job, self.classes),
             managed=managed,
             freed=wake,
             resumed=self.mark_queue,
-            changed=self._mark_cards,
+            changed=self._mark_again,
         )
         self.ledger, self.backlog = self.claim_tracker.ledger, self.claim_tracker.backlog
         self.holds = self.claim_tracker.holds
@@ -307,13 +308,13 @@ class Cluster:
             gains = self.ledger.gains
             cards = self.claim_tracker.cards
             self.ledger.set_node(cards.with_cards(new) if new.name in cards.slots else new)
-            self.claim_tracker.recount_pins_on(new.name)
+            self.claim_tracker.observe_node(new.name)
             if self.ledger.gains != gains:
                 self.mark_queue()
         elif old is not None:
             self._recount_claims_on(old.name)
             self.ledger.remove_node(old.name)
-            self.claim_tracker.recount_pins_on(old.name)
+            self.claim_tracker.observe_node(old.name)
             self.mark_queue()  # jobs may now wait for another reason
 
     def _observe_drain(self, old: Node | None, new: Node | None) -> None:
@@ -334,8 +335,8 @@ class Cluster:
                 self.ledger.set_node(changed)
                 self.mark_queue()
 
-    def _mark_cards(self, job_uid: str) -> None:
-        """Mark a job after a change of a GPU that it shares."""
+    def _mark_again(self, job_uid: str) -> None:
+        """Mark a job after a change of a GPU that it shares, or of its placeholders."""
         if (tracked := self.jobs.get(job_uid)) is not None:
             self._stale_clocks[job_uid] = tracked
         self.mark(job_uid)
@@ -439,6 +440,8 @@ class Cluster:
             self.jobs[uid].enlarged_at = now
         self._grown_jobs.clear()
         self.claim_tracker.expire_pins(now)
+        if self.claim_tracker.autoscaled:
+            self.claim_tracker.placeholders.set_time(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
         """Bring the claims of a job's plan up to date."""

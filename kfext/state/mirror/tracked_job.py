@@ -7,7 +7,7 @@ from typing import Any
 
 from kfext.core.elastic import scales, with_workers
 from kfext.core.lifecycle.capacity import NEVER_FITS
-from kfext.core.lifecycle.situation import queued_since
+from kfext.core.lifecycle.situation import forming, queued_since
 from kfext.core.lifecycle.steps import (
     Step,
     Wait,
@@ -25,7 +25,14 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, STOPPED
+from kfext.names import (
+    MOVED,
+    QUEUED,
+    REASON_WRITE_REFUSED,
+    RESIZED,
+    SCALED,
+    STOPPED,
+)
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
@@ -65,6 +72,7 @@ class TrackedJob:
     `refusals`: the steps that were refused for good, by name.
     `unclaimed`: whether the plan claims nothing, because it cannot be carried out for now.
     `phase`, `verdict`: the last decision; the phase of a job that kfext ignores is None.
+    `lacks`: the reason that keeps it from starting: of the verdict, or behind a wait for new nodes.
     `since`: when the job last made progress.
     `unbound`: since when each pod has no node, by uid and whether the pod is gated.
     `unreserved`: since when each slot has no reserved GPU.
@@ -94,6 +102,7 @@ class TrackedJob:
     unclaimed: bool = False
     phase: str | None = None
     verdict: Verdict | None = None
+    lacks: str = ""
     since: float = 0.0
     unbound: dict[tuple[str, bool], float] = field(default_factory=dict)
     unreserved: dict[Place, float] = field(default_factory=dict)
@@ -115,6 +124,11 @@ class TrackedJob:
         """Whether the job waits for capacity: in the queue, or with gated pods."""
         queued = self.job.suspend and self.job.held
         return (queued or self.gated) and not self.job.finished
+
+    @property
+    def forming(self) -> bool:
+        """Whether kfext has started the job, and its gang was never whole since."""
+        return forming(self.job, self.plan, self.state)
 
     @property
     def shares_gpus(self) -> bool:
@@ -215,7 +229,7 @@ class TrackedJob:
             if self.phase is not None:
                 ended = (self.phase, at - self._phase_since)
             self._phase_since = at
-        self.phase, self.verdict = step.phase, step.verdict
+        self.phase, self.verdict, self.lacks = step.phase, step.verdict, _lacks(step)
         self.unclaimed = step.verdict is not None and step.verdict.reason == REASON_WRITE_REFUSED
         return ended
 
@@ -252,6 +266,10 @@ class TrackedJob:
         )
         self.not_before = at + pause
         return pause
+
+
+def _lacks(step: Wait) -> str:
+    return step.lacks or (step.verdict.reason if step.verdict else "")
 
 
 def _on(settings: Settings, *policies: str) -> bool:

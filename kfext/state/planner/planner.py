@@ -31,6 +31,7 @@ from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cards import Reserve, Unreserve, with_slots_in_use
 from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.placeholders import Ask, Withdraw
 from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.timers import RoundQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -95,6 +96,7 @@ class Planner:
         self.queue = Queue(self.cluster, self.settings.of, DurationEstimates(self.progress))
         self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
         self.cards = self.cluster.claim_tracker.cards
+        self.placeholders = self.cluster.claim_tracker.placeholders
         self.alarms = Timers()
         self._most = most
         self._queued, self._running = RoundQueue(), RoundQueue()
@@ -155,8 +157,10 @@ class Planner:
         """Return when the next decision is due, in monotonic seconds, or infinity."""
         cards = self.cards.pending.values()
         held = self.cluster.holds.next_end() - self._last.wall + self._last.monotonic
-        parts = self.alarms.next(), self.queue.next_moves(), self.companion.next_look(), held
-        return min(*parts, *cards)
+        asks = self.cluster.claim_tracker.autoscaled
+        placeholders = self.placeholders.next_step() if asks else math.inf
+        parts = self.alarms.next(), self.queue.next_moves(), self.companion.next_look()
+        return min(*parts, held, placeholders, *cards)
 
     def card_steps(self, now: float) -> Iterable[Reserve | Unreserve]:
         """Return the steps that reserve GPUs for slots or give them back.
@@ -166,6 +170,14 @@ class Planner:
         cards, demand = self.cards, self.cards.demand
         idle = not (demand.by_job or demand.by_pod or cards.reserved or cards.pending)
         return () if idle else cards.due(now)
+
+    def placeholder_steps(self, now: float) -> Iterable[Ask | Withdraw]:
+        """Return the steps that create and delete placeholders.
+
+        `now`: in monotonic seconds. Call `placeholders.finish` after each step.
+        """
+        asked = self.cluster.claim_tracker.autoscaled and not self.placeholders.idle
+        return self.placeholders.due(now) if asked else ()
 
     def finish(
         self,

@@ -44,7 +44,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
         queue.quotas.observe_quota(None, quota)
     for namespace_name in snapshot.limit_ranges:
         queue.quotas.observe_limit_range(None, LimitRange(namespace_name))
-    queue.observe_autoscaler(present=snapshot.autoscaler)
+    queue.observe_autoscaler(present=snapshot.autoscaler, can_ask=snapshot.can_ask)
     _observe_volumes(cluster, snapshot)
     for node in snapshot.nodes:
         cluster.observe_node(None, node)
@@ -123,6 +123,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         volumes=cluster.volumes.volumes(),
         storage_classes=cluster.volumes.classes(),
         autoscaler=queue.autoscaler,
+        can_ask=queue.asks.possible,
         clocks={
             uid: _clocks(tracked, cluster.pods(uid), now) for uid, tracked in cluster.jobs.items()
         },
@@ -140,10 +141,11 @@ def _foreign_pods(cluster: Cluster) -> Iterator[Pod]:
     """Yield the pods without a training job, with the fields that their claims describe.
 
     Pods that are pinned and not bound are complete, because their claims depend on the time.
-    Reservation pods are complete too.
+    Reservation pods and placeholders are complete too.
     """
     pinned = {pod.uid: pod for pod in cluster.claim_tracker.pinned() if not pod.owner_uid}
     whole = {**pinned, **{pod.uid: pod for pod in cluster.claim_tracker.cards.reserved.values()}}
+    whole |= {pod.uid: pod for pod in cluster.claim_tracker.placeholders.all()}
     yield from whole.values()
     members = {pod.uid for pod in (*cluster.members(), *whole.values())}
     for key, claim in cluster.ledger.claims().items():

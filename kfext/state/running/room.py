@@ -3,11 +3,12 @@
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
 
-from kfext.core.elastic import with_workers
+from kfext.core.elastic import requested_workers, with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
 from kfext.core.ledger.ports import hosted, ports_available
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
@@ -18,7 +19,9 @@ from kfext.core.placement.place import place
 from kfext.core.queue.quota import demand
 from kfext.core.settings.table import Settings
 from kfext.model.kinds.job_kind import WORKER
+from kfext.model.limit import KeptAnyway
 from kfext.model.plan import NO_SLOTS, Assignment, Places
+from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
@@ -58,6 +61,7 @@ class ScaleRoom:
         self._settings_of = settings_of
         self._wait = wait
         self._shut_since = math.inf
+        self._kept_anyway: tuple[int, frozenset[str]] = (-1, frozenset())
 
     @property
     def version(self) -> int:
@@ -92,7 +96,7 @@ class ScaleRoom:
         """
         limit = GrowthLimit.PAYING
         for tracked in self._queue.queued():
-            if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
+            if tracked.lacks not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(tracked)
             served = self._wait(settings) + SERVED_SECONDS
@@ -104,7 +108,7 @@ class ScaleRoom:
 
     def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         """Return the limits within which a job is placed now."""
-        return self._cluster.claim_tracker.limits(tracked, self._settings_of(tracked), now=now)
+        return self._queue.limits(tracked, self._settings_of(tracked), now=now)
 
     def waiting_fits(
         self, tracked: TrackedJob, workers: int, *, now: float, gone: Iterable[Hashable] = ()
@@ -116,7 +120,7 @@ class ScaleRoom:
         context = self._queue.context(tracked, now=now)
         kept = context.reservation.claims if context.reservation and context.ahead else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
-        ignoring = [*context.held, *kept, *gone]
+        ignoring = [*context.held, *context.nodes.claims, *kept, *gone]
         limits = self.limits(tracked, now=now)
         nodes = place(members, ledger, limits, ignoring=ignoring)
         if isinstance(nodes, Verdict):
@@ -156,7 +160,8 @@ class ScaleRoom:
         """Return the places of all pods of a job with more workers, or None without room.
 
         Its pods stay where they are. A job that is on more nodes than it may use does not grow. On
-        the host network the new pods use ports of the job's block.
+        the host network the new pods use ports of the job's block. Beside an autoscaler, growth
+        beyond the requested size goes only on nodes that are kept anyway.
         """
         tracked = job.tracked
         grown, plan = with_workers(tracked.job, workers), tracked.plan
@@ -166,6 +171,8 @@ class ScaleRoom:
         if plan is None or torn or self.quota_refuses(job, workers):
             return None
         members = members_of(hosted(grown) if plan.port else grown, pods.values())
+        if workers > requested_workers(tracked.job, tracked.state):
+            limits = self.growth_limits(tracked, now=now)
         nodes = place(
             members,
             self._cluster.ledger,
@@ -183,6 +190,36 @@ class ScaleRoom:
         ):
             return None
         return nodes
+
+    def growth_limits(self, tracked: TrackedJob, *, now: float) -> Limits:
+        """Return the limits within which a job grows beyond its requested size."""
+        limits = self.limits(tracked, now=now)
+        if not self._queue.autoscaler:
+            return limits
+        return replace(limits, on_nodes=(*limits.on_nodes, KeptAnyway(self.kept_anyway())))
+
+    def kept_anyway(self) -> frozenset[str]:
+        """Return the nodes with a member of a gang within its requested size.
+
+        An autoscaler must not keep or add a node for growth that no user asked for.
+        """
+        if self._kept_anyway[0] != self.version:
+            kept = (
+                pod.home
+                for tracked in self._cluster.jobs.values()
+                if not tracked.job.suspend
+                for pod in self._cluster.pods(tracked.job.uid)
+                if pod.home and not (pod.finished or is_growth(tracked, pod))
+            )
+            self._kept_anyway = self.version, frozenset(kept)
+        return self._kept_anyway[1]
+
+    def grown_alone(self, job: RunningJob) -> bool:
+        """Return whether the growth of a job keeps a node that an autoscaler could remove."""
+        if not self._queue.autoscaler:
+            return False
+        growth = (pod for pod in self._cluster.pods(job.uid) if is_growth(job.tracked, pod))
+        return not {pod.home for pod in growth if pod.home} <= self.kept_anyway()
 
     def anew(self, job: RunningJob, *, now: float) -> Assignment | None:
         """Return the places that a job would get if it were stopped now, or None without any.
@@ -248,3 +285,10 @@ class ScaleRoom:
         pods = () if again else self._cluster.pods(job.uid)
         shortage = quota.shortage(demand(with_workers(tracked.job, workers), pods), again=again)
         return shortage.message if shortage else ""
+
+
+def is_growth(tracked: TrackedJob, pod: Pod) -> bool:
+    """Return whether a pod is a worker beyond the requested size of its job."""
+    requested = requested_workers(tracked.job, tracked.state)
+    replica = pod.replica
+    return replica is not None and replica.type == WORKER.lower() and replica.index >= requested

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kfext.core.elastic import scales, starts_anew
 from kfext.core.ledger.capacity_hold import Hold
-from kfext.core.lifecycle.situation import QueueContext
+from kfext.core.lifecycle.situation import NO_NODES, QueueContext
+from kfext.core.placement.gang import Limits
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import QueueKey, queue_key
 from kfext.core.queue.priority import in_line, priority_class
@@ -29,6 +30,7 @@ from kfext.names import (
 )
 from kfext.state.mirror.cluster import ANY, Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.waiting.asks import Asks
 from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.quotas import Quotas
 from kfext.state.waiting.reservations import ReservationManager
@@ -43,6 +45,7 @@ job would rewrite the position of all other jobs."""
 class Queue:
     """The queue over a cluster's jobs. `now` is in epoch seconds.
 
+    `asks`: which jobs ask an autoscaler for nodes.
     `reservations`: the capacity that is kept for the first job.
     `no_fits`: the refusals that still hold.
     `started_at`: when a job last started, in monotonic seconds.
@@ -58,7 +61,10 @@ class Queue:
         self.autoscaler = False
         self.started_at = -math.inf
         self.quotas = Quotas(cluster)
-        self.reservations = ReservationManager(cluster, settings, durations)
+        self.asks = Asks(cluster, settings, self.key)
+        self.reservations = ReservationManager(
+            cluster, settings, durations, limits=self.limits, placeholders=self.asks.open_to
+        )
         self.durations = durations
         self._settings = settings
         self._cluster = cluster
@@ -85,10 +91,11 @@ class Queue:
         self._moved = True
         self._cluster.mark_queue()
 
-    def observe_autoscaler(self, *, present: bool) -> None:
-        """Record whether the cluster has an autoscaler."""
-        if present != self.autoscaler:
-            self.autoscaler = present
+    def observe_autoscaler(self, *, present: bool, can_ask: bool = False) -> None:
+        """Record whether the cluster has an autoscaler, and whether kfext can ask it for nodes."""
+        if (present, can_ask) != (self.autoscaler, self.asks.possible):
+            self.autoscaler, self.asks.possible = present, can_ask
+            self._cluster.claim_tracker.autoscaled |= present
             self._cluster.mark_queue()
 
     def headroom(self, namespace: str) -> int | None:
@@ -153,6 +160,8 @@ class Queue:
         else:
             self._queued.pop(uid, None)
             tracked.turns = None
+        if self._cluster.claim_tracker.autoscaled:
+            self.asks.record(tracked)
 
     def _round(self, tracked: TrackedJob) -> int:
         """Return the round in which a job that enters the queue takes its turns.
@@ -184,6 +193,8 @@ class Queue:
         self.durations.forget(uid)
         self._shown.pop(uid, None)
         self._cluster.holds.release(uid)
+        if self._cluster.claim_tracker.autoscaled:
+            self.asks.forget(uid)
         if self._queued.pop(uid, None) is not None:
             self._moved = True
             self._looked_at = None
@@ -291,6 +302,7 @@ class Queue:
         job = tracked.job
         priority = priority_class(job, self._cluster.classes)
         holder, kept = self.reservations.holder, self.reservations.kept
+        tracker = self._cluster.claim_tracker
         return QueueContext(
             priority=priority.value,
             preempts=priority.preempts,
@@ -302,12 +314,10 @@ class Queue:
             ahead=kept is not None and (holder is None or self.key(tracked) <= self.key(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
+            nodes=self.asks.view(tracked) if tracker.autoscaled else NO_NODES,
             held=self._cluster.holds.claims_of(job.uid),
             quota=self.quotas.of(tracked, self._cluster.classes),
-            disturbed=(
-                (self._cluster.plain_pods or self._cluster.claim_tracker.has_unpinned_pending(now))
-                and "pods"
-            )
+            disturbed=((self._cluster.plain_pods or tracker.has_unpinned_pending(now)) and "pods")
             or (self.quotas.changes(job.namespace) and "quota")
             or "",
             plain_pods=self._cluster.plain_pods,
@@ -329,6 +339,12 @@ class Queue:
             remaining = self.durations.remaining
             self._expected = {job.uid: now + remaining(job, now=now) for job in running}
         return self._expected
+
+    def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
+        """Return the limits within which a job is placed now."""
+        tracker = self._cluster.claim_tracker
+        awaited = self.asks.awaited(tracked) if tracker.autoscaled else frozenset()
+        return tracker.limits(tracked, settings, now=now, awaited=awaited)
 
     def next_moves(self) -> float:
         """Return when positions are to be shown anew, in monotonic seconds; infinity: never."""

@@ -49,6 +49,9 @@ class ReservationManager:
         cluster: Cluster,
         settings: Callable[[TrackedJob], Settings],
         durations: DurationEstimates,
+        *,
+        limits: Callable[..., Limits],
+        placeholders: Callable[[TrackedJob], tuple[Hashable, ...]],
     ) -> None:
         self.since: float | None = None
         self.on_break = self.unfinished = False
@@ -58,6 +61,7 @@ class ReservationManager:
         self._settings = settings
         self._holds = cluster.holds
         self._durations = durations
+        self._limits_of, self._placeholders = limits, placeholders
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
         self._nowhere: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
@@ -115,11 +119,11 @@ class ReservationManager:
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether a job is due for a reservation, if no earlier job needs it too."""
-        if not (tracked.settled and tracked.queued) or tracked.verdict is None:
+        if not (tracked.settled and tracked.queued):
             return False
         if tracked.job.excess:
             return False  # the job was edited after the verdict
-        if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
+        if tracked.lacks not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
             return False
         return self.due_in(tracked, now=now) <= 0
 
@@ -279,7 +283,11 @@ class ReservationManager:
 
     def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
         """Return the claims that do not count for a job: the reservation and its own hold."""
-        return (*(self.kept.claims if self.kept else ()), *self._holds.claims_of(tracked.job.uid))
+        kept = self.kept.claims if self.kept else ()
+        own = self._holds.claims_of(tracked.job.uid)
+        if self._cluster.claim_tracker.autoscaled:
+            own += self._placeholders(tracked)
+        return (*kept, *own)
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether the holder fits with free capacity that is not offered yet."""
@@ -307,7 +315,7 @@ class ReservationManager:
         return tracked.job, limits, shared
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        return self._cluster.claim_tracker.limits(tracked, self._settings(tracked), now=now)
+        return self._limits_of(tracked, self._settings(tracked), now=now)
 
 
 def _never_fits(placed: Assignment | Verdict) -> bool:

@@ -468,7 +468,7 @@ async def test_a_new_order_moves_the_positions_that_are_shown(
     assert await shown() == [1, 0]
 
 
-async def test_a_job_that_others_would_be_preempted_for_is_released_after_a_minute(
+async def test_a_job_goes_over_pods_of_lower_priority_outside_gangs_after_a_minute(
     bench: Bench,
 ) -> None:
     line(bench).observe_class(None, PriorityClass("high", 100))
@@ -486,13 +486,13 @@ async def test_a_job_that_others_would_be_preempted_for_is_released_after_a_minu
     bench.submit(urgent)
     bench.submit(gang("usual", workers=2))
     await bench.tick()
-    assert "pods of lower priority could be preempted for it" in told(bench, "urgent")[1]
+    assert "pods of lower priority are preempted for it after 60 s" in told(bench, "urgent")[1]
     assert "preempted" not in told(bench, "usual")[1]
     bench.now = 61.0
     bench.cluster.mark_queue()
     await bench.tick()
-    assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == ["urgent"]
-    assert [uid for uid, step in bench.writer.steps if isinstance(step, Unsuspend)] == []
+    assert [uid for uid, step in bench.writer.steps if isinstance(step, Unsuspend)] == ["urgent"]
+    assert [uid for uid, step in bench.writer.steps if isinstance(step, Release)] == []
 
 
 async def test_with_an_autoscaler_a_job_without_room_is_released_after_a_minute(

@@ -91,7 +91,7 @@ class ScaleProposals:
         for job in free:
             acts = job.uid not in given and self._may_act(job)
             rested = self._has_rested(job, at=now.monotonic)
-            if acts and rested and (back := _unprofitable_growth(job)):
+            if acts and rested and (back := self._growth_alone(job) or _unprofitable_growth(job)):
                 proposals.append(back)
         return proposals
 
@@ -177,6 +177,14 @@ class ScaleProposals:
         why = off or record_of(job).unfit or "the policy does not act"
         change = Workers(Cause.GIVE_BACK, sizes.requested)
         return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
+
+    def _growth_alone(self, job: RunningJob) -> Proposal | None:
+        """Return the proposal to take back growth that an autoscaler would keep a node for."""
+        sizes = record_of(job).sizes
+        if sizes.now <= sizes.requested or not self._room.grown_alone(job):
+            return None
+        change = Workers(Cause.TAKE_BACK, sizes.requested)
+        return workers_proposal(job.uid, change, "an autoscaler would keep a node for it alone")
 
     def _is_to_give_back(self, job: RunningJob) -> bool:
         """Return whether a job gets its own size again, because kfext may no longer choose it."""

@@ -67,15 +67,12 @@ class ScaleSearch:
         return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
 
     def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
-        """Return the size that a job is to grow to, or its present size.
-
-        An autoscaler would keep or add nodes for growth that no user asked for.
-        """
+        """Return the size that a job is to grow to, or its present size."""
         size, sizes = record_of(job), record_of(job).sizes
         # Before the job was seen to train, its requested size is the best guess.
         largest = max(size.largest or sizes.requested, sizes.now)
         up_to = SEEN_FACTOR * largest
-        if limit is GrowthLimit.ASKED or self._queue.autoscaler:
+        if limit is GrowthLimit.ASKED:
             up_to = min(up_to, sizes.requested)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
@@ -101,7 +98,8 @@ class ScaleSearch:
         present = size.sizes.now
         if up_to <= present:
             return present
-        basis = (self.room.gains, self.room.limits(tracked, now=now), tracked.plan, tracked.job)
+        limits = self.room.growth_limits(tracked, now=now)
+        basis = (self.room.gains, limits, tracked.plan, tracked.job)
         if size.full == basis:
             return present
         room = self.room.most(job, present, up_to=up_to, now=now)
@@ -133,8 +131,7 @@ class ScaleSearch:
         reservations = self._queue.reservations
         holder = reservations.holder
         for tracked in self._queue.queued():
-            verdict = tracked.verdict
-            if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
+            if tracked.lacks != names.REASON_NO_ROOM or tracked.job.excess:
                 continue
             strikes, at = tracked.served
             if tracked.state.strikes > strikes and now - at < AGAIN_SECONDS:

@@ -53,7 +53,7 @@ def _of_size(
     message = f"it has the {words.workers(sizes.now)} that it asked for"
     message += f"; it may have {sizes.least} to {sizes.most}"
     if autoscaler and sizes.now < sizes.most:
-        message += ", but gets no more than it asked for while the cluster has an autoscaler"
+        message += ", and more than it asked for only on nodes that the autoscaler keeps anyway"
     yield Verdict(names.REASON_AS_ASKED, message)
 
 

@@ -67,10 +67,13 @@ PREEMPT = Policy(
 def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, now: float) -> bool:
     """Return whether running jobs may stop for a job now; `now` is in epoch seconds.
 
-    A job with a hold is about to start: for example, other jobs give workers for it.
+    A job with a hold is about to start: for example, other jobs give workers for it. A job that has
+    asked for new nodes waits for them.
     """
-    job, verdict = tracked.job, tracked.verdict
-    if verdict is None or verdict.reason not in WAITS_FOR_CAPACITY or not tracked.settled:
+    job, ask = tracked.job, tracked.state.ask
+    if tracked.lacks not in WAITS_FOR_CAPACITY or not tracked.settled:
+        return False
+    if ask is not None and ask.is_open:
         return False
     if job.excess or job.shares_gpus or cluster.holds.of(job.uid) is not None:
         return False

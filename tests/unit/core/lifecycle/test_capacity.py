@@ -422,12 +422,12 @@ def test_whether_a_job_would_have_the_place_of_others_is_known(
 ) -> None:
     on = ledger(node("a", cpu="4"))
     for number, priority in enumerate(priorities):
-        on.claim(number, Claim("a", {"cpu": 2000}, priority=priority))
+        on.claim(number, Claim("a", {"cpu": 2000, "pods": 1}, priority=priority))
     of = job().worker(4, cpu="1").held().build()
     found = find_place(Situation(of, (), None, JobState(), NOW, context=context), on, NoFitCache())
     assert isinstance(found, NoFit)
     assert found.verdict.reason == REASON_NO_ROOM
-    assert found.preemptible is want
+    assert (found.over_others is not None) is want
 
 
 # --- one verdict for jobs of one shape --------------------------------------------------------

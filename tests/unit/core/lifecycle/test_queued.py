@@ -56,10 +56,11 @@ from tests.unit.core.lifecycle.cases import (
 )
 
 
-def preemptible() -> Ledger:
+def preemptible(*more: Claim) -> Ledger:
     """A node of four CPUs that are all used, but by pods of priority 0."""
     on = ledger(node("a", cpu="4"))
-    on.claim("low", Claim("a", {"cpu": 4000}, priority=0))
+    for number, claim in enumerate((Claim("a", {"cpu": 4000, "pods": 1}, priority=0), *more)):
+        on.claim(("low", number), claim)
     return on
 
 
@@ -240,7 +241,7 @@ QUEUE: dict[str, Case] = {
         },
         check=lambda step: step.verdict.reason == REASON_WAITING_FOR_OPERATOR,
     ),
-    "no room, and others may be preempted: released after a minute": Case(
+    "no room, and pods of lower priority outside gangs: they are preempted after a minute": Case(
         Wait,
         three().held().created(NOW - 20),
         on=preemptible(),
@@ -248,9 +249,22 @@ QUEUE: dict[str, Case] = {
         check=lambda step: (
             phase(QUEUED, REASON_NO_ROOM)(step)
             and step.again == 40.0
-            and "preempted" in step.verdict.message
-            and "after 60 s" in step.verdict.message
+            and "preempted for it after 60 s" in step.verdict.message
         ),
+    ),
+    "no room for a minute, and pods of lower priority outside gangs: it goes over them": Case(
+        Unsuspend,
+        three().held().created(NOW - 60),
+        on=preemptible(),
+        more={"context": QueueContext(priority=5, preempts=True)},
+        check=lambda step: step.plan.nodes == ("a",) and step.gated_by == "others",
+    ),
+    "no room beside a gang of lower priority: kube-scheduler might break it, so it waits": Case(
+        Wait,
+        three().held().created(NOW - 60),
+        on=preemptible(Claim("a", {"pods": 1}, priority=0, job="gang")),
+        more={"context": QueueContext(priority=5, preempts=True)},
+        check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again is None,
     ),
     "no room, and an autoscaler may add nodes: released after a minute": Case(
         Wait,

@@ -8,7 +8,7 @@ from kfext.core.placement.gang import Limits, members_of
 from kfext.core.placement.place import place, still_fits
 from kfext.core.queue.reservation import reserve
 from kfext.core.settings.table import TABLE
-from kfext.model.limit import Excluded, Limit, MaxNodes
+from kfext.model.limit import Awaited, Excluded, KeptAnyway, Limit, MaxNodes
 from kfext.model.verdict import Verdict
 from tests.builders import job, limits
 from tests.unit.core.queue.cluster import cluster
@@ -16,6 +16,8 @@ from tests.unit.core.queue.cluster import cluster
 FREE: dict[str, dict[str, int]] = {"a": {}, "b": {}}
 FULL = {"a": {"x": 8}, "b": {"y": 8}}
 GANGS: dict[type[Limit], tuple[Limit, int]] = {
+    Awaited: (Awaited(frozenset("a")), 1),
+    KeptAnyway: (KeptAnyway(frozenset("b")), 1),
     Excluded: (Excluded(frozenset("a")), 1),
     MaxNodes: (MaxNodes(1), 2),
 }

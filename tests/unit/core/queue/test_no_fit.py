@@ -16,7 +16,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
 from tests.builders import JobBuilder, job, ledger, node
 
-REFUSED = NoFit(Verdict(REASON_NO_ROOM, "8 short"), preemptible=True)
+REFUSED = NoFit(Verdict(REASON_NO_ROOM, "8 short"))
 
 
 def test_a_refusal_is_known_until_room_comes_free() -> None:

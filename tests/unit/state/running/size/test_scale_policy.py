@@ -319,14 +319,20 @@ def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
     assert sizes(of) == [3, 2]
 
 
-def test_where_an_autoscaler_runs_a_job_gets_back_what_it_asked_for_and_no_more() -> None:
-    of = scaled_bed(replace(PERIODIC, bounds=(2, 6)), replace(GANG, steps=60), cpu=5500)
+def test_beside_an_autoscaler_a_job_grows_only_on_nodes_that_are_kept_anyway() -> None:
+    grows = replace(PERIODIC, workers=3, bounds=(3, 6), steps=20_000)
+    other = replace(GANG, workers=1, steps=400)
+    of = Bed(grows, other, policy=None, a=3000, b=3000)
     of.planner.queue.observe_autoscaler(present=True)
-    of.at(1500)
-    assert sizes(of) == [3, 4]
+    of.at(400)
+    assert sizes(of) == [4]
+    assert {live.pod.node_name for live in of.job().pods.values()} == {"a", "b"}
+    of.at(1500)  # the other gang has ended
+    assert sizes(of) == [4, 3]
+    assert {live.pod.node_name for live in of.job().pods.values()} == {"a"}
     found = of.driver.shown["train", names.SCALED]
     assert found is not None
-    assert found.verdict.message.endswith("while the cluster has an autoscaler")
+    assert found.verdict.message.endswith("only on nodes that the autoscaler keeps anyway")
 
 
 def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:

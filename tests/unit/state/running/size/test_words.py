@@ -122,8 +122,8 @@ AUTOSCALER = {
     "it could grow": (
         4,
         True,
-        "; it may have 1 to 8, but gets no more than it asked for while the cluster has an "
-        "autoscaler",
+        "; it may have 1 to 8, and more than it asked for only on nodes that the autoscaler keeps "
+        "anyway",
     ),
     "it has all that it may have": (8, True, "; it may have 1 to 8"),
     "the cluster has none": (4, False, "; it may have 1 to 8"),
@@ -131,7 +131,7 @@ AUTOSCALER = {
 
 
 @pytest.mark.parametrize(("now", "present", "says"), AUTOSCALER.values(), ids=AUTOSCALER)
-def test_the_words_say_that_an_autoscaler_keeps_a_job_from_growing(
+def test_the_words_say_where_a_job_may_grow_beside_an_autoscaler(
     now: int, says: str, *, present: bool
 ) -> None:
     found = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)

@@ -1,0 +1,229 @@
+"""A gang asks the autoscaler as one: when it asks, how long it waits for nodes, when it gives up.
+
+An open ask stands in the state of the job. While it is open, placeholders in a namespace of kfext
+request what the missing pods of the gang will request, so that any autoscaler adds nodes
+(state.mirror.placeholders). No pod of a queued gang exists before there is capacity for all.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from kfext.core.elastic import workers_of
+from kfext.core.lifecycle.situation import NodeView, Situation
+from kfext.core.lifecycle.steps import SaveState, Step, Wait
+from kfext.core.patches.placeholder import MOST_NODE_TERMS, node_terms
+from kfext.core.placement.gang import members_of
+from kfext.core.words import clock, nodes, pods
+from kfext.model.backoff import exponential_backoff
+from kfext.model.bounds import cut
+from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
+from kfext.model.node_ask import NodeAsk
+from kfext.model.plan import Assignment
+from kfext.model.timestamps import left, past
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    GATED,
+    QUEUED,
+    REASON_BACKING_OFF,
+    REASON_NO_ELIGIBLE_NODE,
+    REASON_NO_NEW_NODES,
+    REASON_NO_ROOM,
+    REASON_RESERVED,
+    REASON_TOO_BIG,
+    REASON_WAITING_FOR_NODES,
+    REASON_WAITING_FOR_OPERATOR,
+    REASON_WAITING_FOR_SUSPEND,
+)
+
+LACKS_NODES = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
+"""Reasons to wait that new nodes can end."""
+_STAYS_OPEN = LACKS_NODES | {REASON_RESERVED, REASON_WAITING_FOR_OPERATOR}
+"""Reasons to wait that pass, so an open ask stays open."""
+_PASSES = frozenset({REASON_WAITING_FOR_SUSPEND, REASON_BACKING_OFF})
+HOPELESS_SECONDS, ASK_SECONDS, SOON_SECONDS = 2.0, 10.0, 60.0
+"""How long a job lacks nodes before it asks: if no empty cluster would hold it; else; and if
+running jobs are expected to free the capacity within EXPECTED_SECONDS."""
+EXPECTED_SECONDS = 180.0
+GIVE_UP_SECONDS = 1200.0
+"""The longest ask: Karpenter and cluster-autoscaler wait 15 minutes for a machine that never joins,
+and then try again."""
+NO_PROGRESS_SECONDS = 300.0
+"""An ask that got some nodes ends this long after the last of them."""
+_LONGEST = 256
+_FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 2400.0
+"""The pause after an ask that got too few nodes, doubled each time."""
+MOST_PLACEHOLDERS = 500
+
+
+def queued_ask(
+    situation: Situation, why: Verdict, *, requested: int, expected: Callable[[], float]
+) -> Step | None:
+    """Return the step of a queued job about new nodes; None: it waits as without an autoscaler.
+
+    `why`: why it does not start. `requested`: its requested workers; quotas may allow fewer.
+    `expected`: returns in how many seconds running jobs should have freed the capacity that it
+    needs.
+    """
+    is_open, job = situation.asks_open, situation.job
+    if not (situation.may_ask and why.reason in (_STAYS_OPEN if is_open else LACKS_NODES)):
+        return closed(situation)
+    if is_open:
+        return _waiting(situation, why, QUEUED)
+    if wait := _before_ask(situation, why, expected):
+        return wait
+    workers = workers_of(job)
+    return _opened(situation, workers if workers < requested else 0, number=job.pods)
+
+
+def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
+    """Return the wait of a queued job that does not ask yet, or None when it may ask."""
+    if never := _why_never(situation.job):
+        verdict = Verdict(REASON_NO_NEW_NODES, f"{why.message}; {never}")
+        return Wait(QUEUED, verdict, lacks=why.reason)
+    if pause := _pause(situation, why, QUEUED) or _not_yet(situation, why, expected):
+        return pause
+    turn = situation.context.nodes.turn()
+    verdict = Verdict(REASON_WAITING_FOR_NODES, f"{why.message}; {turn}")
+    return Wait(QUEUED, verdict, lacks=why.reason) if turn else None
+
+
+def _why_never(job: TrainingJob) -> str:
+    """Return why kfext asks no autoscaler for the nodes of a job; empty if it may ask."""
+    if job.pods > MOST_PLACEHOLDERS:
+        return f"{pods(job.pods)} are more than kfext asks an autoscaler for ({MOST_PLACEHOLDERS})"
+    terms = max((node_terms(group.constraints) for group in job.groups), default=1)
+    if terms > MOST_NODE_TERMS:
+        message = f"its volumes allow {terms} combinations of nodes, more than kfext asks for"
+        return f"{message} ({MOST_NODE_TERMS})"
+    return ""
+
+
+def members_ask(situation: Situation, why: Verdict, *, gated: int, waited: float) -> Step | None:
+    """Return the step of a running gang with `gated` pods that lack a node; None: no ask helps.
+
+    `waited`: the seconds that the pods have been at the gate. They do not queue for an ask, because
+    the rest of their gang holds its nodes.
+    """
+    if not (situation.may_ask and why.reason in LACKS_NODES):
+        return closed(situation)
+    if situation.asks_open:
+        return _waiting(situation, why, GATED)
+    if _pause_left(situation) or situation.context.nodes.turn():
+        return None
+    if waited < ASK_SECONDS:
+        return Wait(GATED, why, again=ASK_SECONDS - waited)
+    return _opened(situation, 0, number=gated)
+
+
+def unheld(situation: Situation, places: Assignment) -> Verdict | None:
+    """Return why a gang must not start on new nodes: placeholders do not hold all of it yet."""
+    held = situation.context.nodes.held
+    if held is None:
+        return None
+    taken: dict[str, Counter[str]] = {}
+    for member in members_of(situation.job):
+        if (node := places.get(member.key, "")) in held:
+            taken.setdefault(node, Counter()).update(member.requests)
+    if all(taken[node] <= Counter(held[node]) for node in taken):
+        return None
+    return Verdict(REASON_NO_ROOM, "its new nodes do not hold capacity for all of its pods yet")
+
+
+def bounded(situation: Situation, wait: Wait) -> Step:
+    """Return the wait of a job with an open ask, or the end of the ask.
+
+    It ends at once if the job waits for what no node can give and what does not pass, and after
+    GIVE_UP_SECONDS whatever the job waits for.
+    """
+    reason = wait.verdict.reason if wait.verdict else ""
+    if reason == REASON_WAITING_FOR_NODES:
+        return wait
+    began = past((situation.state.ask or NodeAsk()).since, now=situation.now)
+    rest = began + GIVE_UP_SECONDS - situation.now
+    queued = wait.phase == QUEUED and reason not in _STAYS_OPEN | _PASSES
+    if rest <= 0 or queued or not situation.may_ask:
+        return SaveState(without_ask(situation.state))
+    return replace(wait, again=rest if wait.again is None else min(rest, wait.again))
+
+
+def closed(situation: Situation) -> SaveState | None:
+    """Return the end of an open ask of a job that needs no nodes, or None without an open ask."""
+    return SaveState(without_ask(situation.state)) if situation.asks_open else None
+
+
+def without_ask(state: JobState) -> JobState:
+    """Return the state of a job that asks for nothing."""
+    return replace(state, ask=state.ask and replace(state.ask, since=0.0, workers=0))
+
+
+def _opened(situation: Situation, workers: int, *, number: int) -> SaveState:
+    """Return the begin of an ask for the nodes of so many pods."""
+    state = situation.state
+    if state.reason == REASON_NO_NEW_NODES:
+        state = replace(state, reason="", message="")
+    asks = NodeAsk(number=(state.ask or NodeAsk()).number + 1, since=situation.now, workers=workers)
+    message = f"kfext asks the autoscaler for nodes for {pods(number)}"
+    told = Verdict(REASON_WAITING_FOR_NODES, message)
+    return SaveState(replace(state, ask=asks), verdict=told)
+
+
+def _waiting(situation: Situation, why: Verdict, phase: str) -> Step:
+    """Return the wait for nodes, or the end of an ask that got too few."""
+    view, now = situation.context.nodes, situation.now
+    began = past((situation.state.ask or NodeAsk()).since, now=now)
+    until = began + GIVE_UP_SECONDS
+    if view.progressed_at > began:
+        until = min(until, view.progressed_at + NO_PROGRESS_SECONDS)
+    if until <= now or view.refused:
+        return _given_up(situation, view)
+    have = f"{view.bound} of {pods(view.wanted)} have capacity"
+    where = f" on {nodes(view.came)} that came" if view.came else ""
+    message = f"kfext has asked the autoscaler for nodes: {have}{where}"
+    message = f"{message}; it gives up at {clock(until)} if nothing changes; {why.message}"
+    verdict = Verdict(REASON_WAITING_FOR_NODES, message)
+    return Wait(phase, verdict, again=until - now, lacks=why.reason)
+
+
+def _given_up(situation: Situation, view: NodeView) -> SaveState:
+    """Return the end of an ask without success: the next ask waits, longer each time."""
+    number = (situation.state.ask or NodeAsk()).number
+    pause = exponential_backoff(number, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+    came = f"{nodes(view.came)} came" if view.came else "no node came"
+    message = f"{came}, and {view.wanted - view.bound} of {pods(view.wanted)} have no capacity"
+    if view.refused:
+        message = f"the API server refuses its placeholders: {cut(view.refused, most=_LONGEST)}"
+    state = replace(situation.state, reason=REASON_NO_NEW_NODES, message=message)
+    state = replace(state, ask=NodeAsk(number, again_at=situation.now + pause))
+    return SaveState(state, verdict=Verdict(REASON_NO_NEW_NODES, message), warns=True)
+
+
+def _pause(situation: Situation, why: Verdict, phase: str) -> Wait | None:
+    """Return the wait between two asks, or None."""
+    state, rest = situation.state, _pause_left(situation)
+    if not rest:
+        return None
+    said = state.message if state.reason == REASON_NO_NEW_NODES else "the last ask got no nodes"
+    message = f"{said}; kfext asks again at {clock(situation.now + rest)}; {why.message}"
+    return Wait(phase, Verdict(REASON_NO_NEW_NODES, message), again=rest, lacks=why.reason)
+
+
+def _pause_left(situation: Situation) -> float:
+    """Return the seconds until the job may ask again."""
+    ask = situation.state.ask
+    return left(ask.again_at, now=situation.now, longest=_LONGEST_PAUSE) if ask else 0.0
+
+
+def _not_yet(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
+    """Return the wait before an ask, or None once it is over."""
+    after, waited = ASK_SECONDS, situation.in_line
+    if why.reason != REASON_NO_ROOM and not situation.restricted:
+        after, waited = HOPELESS_SECONDS, situation.clocks.never_fits
+    elif waited < SOON_SECONDS and expected() <= EXPECTED_SECONDS:
+        after = SOON_SECONDS
+    if waited >= after:
+        return None
+    asks = f"kfext asks the autoscaler for nodes for {pods(situation.job.pods)} after {after:g} s"
+    message = f"{why.message}; if this lasts, {asks}; whether they come is its decision"
+    return Wait(QUEUED, Verdict(why.reason, message), again=after - waited)

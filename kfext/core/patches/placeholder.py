@@ -1,0 +1,120 @@
+"""The manifest of a placeholder: it requests what a pod of a gang requests, and never runs.
+
+An autoscaler adds a node for it, and kube-scheduler binds it there. Any pod of a user preempts it.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import product
+from typing import Any
+
+from kfext.core.placement.gang import Limits, Member
+from kfext.model.constraints import Constraints, Requirement, Term
+from kfext.model.quantity import CPU, ON_EVERY_NODE, PODS, Resources
+from kfext.model.tolerant import mapping, sequence
+from kfext.names import HOSTNAME, NEW_NODES_NAMESPACE, PLACEHOLDER_OF
+
+MOST_NODE_TERMS = 64
+"""The most terms of such an affinity: each volume of a pod may multiply them."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def placeholder(
+    template: Mapping[str, Any], member: Member, limits: Limits, *, name: str, job_uid: str
+) -> dict[str, Any]:
+    """Return the placeholder of a member of a gang that is placed within limits.
+
+    `template`: the template of PLACEHOLDER_TEMPLATE, with one container.
+    """
+    metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
+    constraints = member.constraints
+    affinity = {
+        **_near(job_uid, constraints, limits),
+        **_on_nodes(constraints),
+    }
+    container = mapping(next(iter(sequence(spec.get("containers"))), {}))
+    tolerations = [
+        {key: value for key, value in asdict(toleration).items() if value}
+        for toleration in constraints.tolerations
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **metadata,
+            "name": name,
+            "namespace": NEW_NODES_NAMESPACE,
+            "labels": {**mapping(metadata.get("labels")), PLACEHOLDER_OF: job_uid},
+        },
+        "spec": {
+            **spec,
+            "containers": [{**container, "resources": _resources(member.requests)}],
+            **({"affinity": affinity} if affinity else {}),
+            **({"nodeSelector": dict(selector)} if (selector := constraints.node_selector) else {}),
+            "tolerations": [*sequence(spec.get("tolerations")), *tolerations],
+        },
+    }
+
+
+def _resources(requests: Resources) -> dict[str, dict[str, str]]:
+    amounts = {
+        name: f"{number}m" if name == CPU else str(number)
+        for name, number in requests.items()
+        if name != PODS
+    }
+    limits = {name: amount for name, amount in amounts.items() if name not in ON_EVERY_NODE}
+    return {"requests": amounts, **({"limits": limits} if limits else {})}
+
+
+def _near(job_uid: str, constraints: Constraints, limits: Limits) -> dict[str, Any]:
+    """Return how near the placeholders of a job must be to each other, and should be."""
+    own = {"labelSelector": {"matchLabels": {PLACEHOLDER_OF: job_uid}}}
+    on_one_node = {**own, "topologyKey": HOSTNAME}
+    found: dict[str, Any] = {}
+    if constraints.exclusive:  # ports of the node too
+        found["podAntiAffinity"] = {_REQUIRED: [on_one_node]}
+    if limits.max_nodes == 1 or constraints.together:
+        found["podAffinity"] = {_REQUIRED: [on_one_node]}
+    elif limits.topology_keys:
+        term = {**own, "topologyKey": limits.topology_keys[0]}
+        found["podAffinity"] = {_PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
+    return found
+
+
+def node_terms(constraints: Constraints) -> int:
+    """Return how many terms the affinity to nodes of a placeholder has."""
+    return math.prod(map(len, _lists(constraints)))
+
+
+def _lists(constraints: Constraints) -> list[tuple[Term, ...]]:
+    """Return lists of terms: a node has to match a term of each. Equal volumes have one list."""
+    found = dict.fromkeys((constraints.terms, *constraints.volumes.terms))
+    return [terms for terms in found if terms is not None]
+
+
+def _on_nodes(constraints: Constraints) -> dict[str, Any]:
+    """Return the affinity to the nodes that a pod and its volumes allow."""
+    lists = _lists(constraints)
+    if not lists:
+        return {}
+    joined = [list(_parts(terms)) for terms in product(*lists)]
+    terms = [{key: value for part in parts for key, value in part} for parts in joined]
+    return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
+
+
+def _parts(terms: Iterable[Term]) -> Iterator[list[tuple[str, list[dict[str, Any]]]]]:
+    """Yield the fields of a term that requires all of several terms."""
+    terms = tuple(terms)
+    expressions = [_written(item) for term in terms for item in term.expressions]
+    fields = [_written(item) for term in terms for item in term.fields]
+    if expressions:
+        yield [("matchExpressions", expressions)]
+    if fields:
+        yield [("matchFields", fields)]
+
+
+def _written(requirement: Requirement) -> dict[str, Any]:
+    values = {"values": list(requirement.values)} if requirement.values else {}
+    return {"key": requirement.key, "operator": requirement.operator, **values}

@@ -1,0 +1,362 @@
+"""The placeholders of jobs that have asked an autoscaler for nodes: which exist, which should.
+
+A placeholder requests what a missing pod of its job will request. While the ask of the job is open,
+each missing pod has a placeholder until it is bound itself. On a node that came since the ask
+began, a placeholder claims its capacity; on an older node it keeps nothing from other jobs.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from kfext.core.elastic import with_workers
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import pod_claim, pod_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Limits, Member, members_of
+from kfext.model.backoff import exponential_backoff
+from kfext.model.pod import Pod
+from kfext.model.replicas import by_replica
+from kfext.state.mirror.tracked_job import TrackedJob
+
+_CREATED_PAUSE = 15.0
+"""From the creation of a placeholder to its next creation, if it was preempted. An autoscaler needs
+longer than this for a node."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+"""From a step that failed to the next try, doubled each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Create a placeholder for a member of a job; a placeholder that exists is a success too."""
+
+    name: str
+    job_uid: str
+    member: Member
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Delete a placeholder that its job does not need, or that has ended."""
+
+    pod: Pod
+
+    @property
+    def name(self) -> str:
+        """The name of the placeholder."""
+        return self.pod.name
+
+
+_Key = tuple[type, str]
+"""A kind of step, and the name of its placeholder."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """The open ask of a job.
+
+    `missing`: by the name of its placeholder, each member that is not bound. `to_create`: the names
+        for members that have no place yet: a pinned pod only keeps its placeholder until it is
+        bound.
+    `began`: when the ask began, in epoch seconds, by the older of the clocks of kfext and of the
+        API server.
+    `holding`: the placeholders that hold capacity for a member.
+    `bound`: the most placeholders that held capacity at once. `came`: the most nodes that they were
+        on and that came since the ask began. `progressed_at`: when one of them last grew after the
+        first node came.
+    `refused`: why the API server refuses a placeholder; empty if it does not.
+    """
+
+    missing: Mapping[str, Member] = field(default_factory=dict)
+    to_create: frozenset[str] = frozenset()
+    began: float = math.inf
+    holding: tuple[Pod, ...] = ()
+    bound: int = 0
+    came: int = 0
+    progressed_at: float = 0.0
+    refused: str = ""
+
+
+class Placeholders:
+    """The open asks and their placeholders.
+
+    `asked`: the open asks by the uid of the job. `pods`: the placeholders by the uid of the job and
+    by name. `limits_of`: returns the limits of a job, for its placeholders.
+    """
+
+    def __init__(
+        self, ledger: Ledger, jobs: Mapping[str, TrackedJob], changed: Callable[[str], None]
+    ) -> None:
+        self.asked: dict[str, Asked] = {}
+        self.pods: dict[str, dict[str, Pod]] = {}
+        self.limits_of: Callable[[TrackedJob], Limits]
+        self._ledger = ledger
+        self._jobs = jobs
+        self._changed = changed
+        self._known: dict[str, Pod] = {}
+        self._in_the_way: dict[str, frozenset[str]] = {}
+        self._again: dict[_Key, float] = {}
+        self._failures: dict[_Key, int] = {}
+        self._created: list[tuple[float, str]] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job has asked for nodes, and no placeholder is left."""
+        return not (self.asked or self.pods)
+
+    # --- changes from the watches ---------------------------------------------------------------
+
+    def observe(self, uid: str, pod: Pod | None) -> None:
+        """Record the present version of a placeholder, or None when it is gone."""
+        before = self._known.pop(uid, None)
+        if before is not None:
+            of_job = self.pods[before.placeholder_of]
+            if of_job.get(before.name) is before:
+                del of_job[before.name]
+            if not of_job:
+                del self.pods[before.placeholder_of]
+        if pod is None:
+            self._ledger.drop(pod_key(uid))
+        else:
+            self._known[uid] = pod
+            self.pods.setdefault(pod.placeholder_of, {})[pod.name] = pod
+        if seen := pod or before:
+            self._look(seen.placeholder_of)
+
+    def all(self) -> tuple[Pod, ...]:
+        """Return all placeholders."""
+        return tuple(self._known.values())
+
+    def count(self, *, bound: bool) -> int:
+        """Return how many placeholders have a node, or have none."""
+        return sum(bool(pod.node_name) is bound for pod in self._known.values())
+
+    def concerns_pod(self, uid: str, pod: Pod | None) -> bool:
+        """Return whether a pod is a placeholder, or was seen as one."""
+        return uid in self._known or (pod is not None and bool(pod.placeholder_of))
+
+    def observe_node(self, name: str) -> None:
+        """Record that a node came, has changed or is gone."""
+        self._created = None
+        for uid in {pod.placeholder_of for pod in self._known.values() if pod.node_name == name}:
+            self._look(uid)
+
+    def follow(
+        self, tracked: TrackedJob, pods: Collection[Pod], *, managed: bool, preempts: bool
+    ) -> None:
+        """Record what a job asks for now; a job of an unmanaged namespace asks for nothing.
+
+        `preempts`: whether kube-scheduler preempts placeholders for its pods; else they are deleted
+        as soon as a pod is pinned.
+        """
+        uid, job = tracked.job.uid, tracked.job
+        waiting = () if preempts else (pod.pinned_to for pod in pods if not pod.node_name)
+        if in_the_way := frozenset(filter(None, waiting)):
+            self._in_the_way[uid] = in_the_way
+        else:
+            self._in_the_way.pop(uid, None)
+        over = job.deleting or job.finished or job.released or (job.suspend and not job.held)
+        over = over or not managed
+        ask = tracked.state.ask
+        if over or ask is None or not ask.is_open:
+            if self.asked.pop(uid, None) is not None:
+                self._recount(uid)
+            return
+        asked = self.asked.setdefault(uid, Asked())
+        asked.began = min(asked.began, ask.since)
+        workers = ask.workers if job.suspend else 0
+        asked.missing, asked.to_create = _missing(tracked, pods, workers=workers, preempts=preempts)
+        self._look(uid)
+
+    def concerns(self, tracked: TrackedJob, *, preempts: bool) -> bool:
+        """Return whether a job has to be followed; most jobs have not."""
+        uid = tracked.job.uid
+        asks = tracked.state.ask is not None or uid in self.asked
+        return asks or uid in self._in_the_way or not (preempts or self.idle)
+
+    def forget(self, uid: str) -> None:
+        """Forget a job that is gone."""
+        self._in_the_way.pop(uid, None)
+        if self.asked.pop(uid, None) is not None:
+            self._recount(uid)
+
+    def _look(self, uid: str) -> None:
+        """Bring the progress and the claims of an ask up to date after a change."""
+        if (asked := self.asked.get(uid)) is not None:
+            pods = self.pods.get(uid, {}).values()
+            asked.began = min((asked.began, *(pod.created for pod in pods)))
+            asked.holding = tuple(pod for pod in pods if self._holds(pod, asked))
+        self._recount(uid)
+        self._changed(uid)
+
+    def _holds(self, pod: Pod, asked: Asked) -> bool:
+        """Return whether a placeholder holds capacity for a member: its node can run the member."""
+        member, row = asked.missing.get(pod.name), self._ledger.row(pod.node_name)
+        if member is None or row is None or pod.deleting or pod.finished:
+            return False
+        return bool(self._ledger.eligible(member.constraints)[row])
+
+    def _recount(self, uid: str) -> None:
+        for pod in self.pods.get(uid, {}).values():
+            self.recount(pod)
+
+    def recount(self, pod: Pod) -> None:
+        """Bring the claim of a placeholder up to date."""
+        claim = self._claim_of(pod)
+        if claim is None:
+            self._ledger.drop(pod_key(pod.uid))
+        else:
+            self._ledger.claim(pod_key(pod.uid), claim)
+
+    def _claim_of(self, pod: Pod) -> Claim | None:
+        asked = self.asked.get(pod.placeholder_of)
+        if asked is None or not self._came(pod.node_name, asked):
+            return None
+        claim = pod_claim(pod)
+        return claim and replace(claim, priority=None)  # no job goes over it as over other pods
+
+    def _came(self, name: str, asked: Asked) -> bool:
+        """Return whether a node came since an ask began; an unknown node has just come."""
+        node = self._ledger.node(name)
+        return bool(name) and (node is None or node.created >= math.floor(asked.began))
+
+    def set_time(self, now: float) -> None:
+        """Record the progress of the asks until now, in epoch seconds."""
+        for asked in self.asked.values():
+            bound, came = len(asked.holding), self.came(asked)
+            if came and (bound > asked.bound or came > asked.came):
+                asked.progressed_at = now
+            asked.bound, asked.came = max(bound, asked.bound), max(came, asked.came)
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def unbound(self, uid: str) -> list[str]:
+        """Return the names of the placeholders of a job that wait for a node."""
+        return [name for name, pod in self.pods.get(uid, {}).items() if not pod.node_name]
+
+    def came(self, asked: Asked) -> int:
+        """Return how many nodes with placeholders of an ask came since it began."""
+        nodes = {pod.node_name for pod in asked.holding}
+        return sum(self._came(name, asked) for name in nodes)
+
+    def is_complete(self, uid: str) -> bool:
+        """Return whether every member of a job without a place has capacity."""
+        asked = self.asked[uid]
+        return asked.to_create <= {pod.name for pod in asked.holding}
+
+    def awaited(self, uid: str) -> Iterator[str]:
+        """Yield the nodes that came since the ask of a job began and could run a member of it."""
+        asked = self.asked[uid]
+        shapes = {(id(m.requests), id(m.constraints)): m for m in asked.missing.values()}
+        for name in self.came_since(asked.began):
+            node, row = self._ledger.node(name), self._ledger.row(name)
+            if node is None or row is None:
+                continue
+            for member in shapes.values():
+                fits = all(node.allocatable.get(r, 0) >= n for r, n in member.requests.items())
+                if fits and self._ledger.eligible(member.constraints)[row]:
+                    yield name
+                    break
+
+    def came_since(self, began: float) -> Iterator[str]:
+        """Yield the names of the nodes that came since an ask began."""
+        if self._created is None:
+            nodes = filter(None, self._ledger.nodes)
+            self._created = sorted(((node.created, node.name) for node in nodes), reverse=True)
+        for created, name in self._created:
+            if created < math.floor(began):
+                return
+            yield name
+
+    def claiming(self, uid: str) -> Iterator[Pod]:
+        """Yield the placeholders of a job that claim capacity."""
+        for pod in self.pods.get(uid, {}).values():
+            if self._ledger.claim_of(pod_key(pod.uid)) is not None:
+                yield pod
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def due(self, now: float) -> Iterator[Ask | Withdraw]:
+        """Yield the steps that are due, in monotonic seconds; call `finish` after each step."""
+        needed = {_key(step): step for step in self._needed()}
+        ended = [key for key, again in self._again.items() if again <= now]
+        for key in ended:
+            del self._again[key]
+        for key, step in needed.items():
+            if key not in self._again:
+                self._again[key] = math.inf
+                yield step
+
+    def finish(self, step: Ask | Withdraw, now: float, *, done: bool, final: str = "") -> None:
+        """Record that a step was written, or has failed.
+
+        `final`: the answer of an API server that would refuse it again.
+        """
+        key, pause = _key(step), _CREATED_PAUSE
+        if done:
+            self._failures.pop(key, None)
+        else:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = exponential_backoff(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        self._again[key] = now + pause
+        if final and isinstance(step, Ask) and (asked := self.asked.get(step.job_uid)):
+            asked.refused = final
+            self._changed(step.job_uid)
+
+    def next_step(self) -> float:
+        """Return when a step may be tried again, in monotonic seconds; infinity: never."""
+        if self.idle:
+            self._again.clear()
+            self._failures.clear()
+        return min(self._again.values(), default=math.inf)
+
+    def _needed(self) -> Iterator[Ask | Withdraw]:
+        in_the_way = {node for nodes in self._in_the_way.values() for node in nodes}
+        for uid, pods in self.pods.items():
+            missing = self.asked[uid].missing if uid in self.asked else {}
+            for name, pod in pods.items():
+                wanted = name in missing and pod.node_name not in in_the_way
+                lost = bool(pod.node_name) and wanted and pod not in self.asked[uid].holding
+                if not pod.deleting and (pod.finished or lost or not wanted):
+                    yield Withdraw(pod)
+        for uid, asked in self.asked.items():
+            known, limits = self.pods.get(uid, {}), None
+            for name in asked.to_create - known.keys():
+                limits = limits or self.limits_of(self._jobs[uid])
+                yield Ask(name, uid, asked.missing[name], limits)
+
+
+def _missing(
+    tracked: TrackedJob, pods: Collection[Pod], *, workers: int, preempts: bool
+) -> tuple[Mapping[str, Member], frozenset[str]]:
+    """Return the members of a job that need a placeholder by its name, and which have no place.
+
+    `workers`: the number of workers to ask for; 0: all.
+    """
+    job = with_workers(tracked.job, workers) if workers else tracked.job
+    present, missing, to_create = by_replica(pods), dict[str, Member](), set[str]()
+    # Until they have ended, the pods of the last start use the capacity that was found for them.
+    ending = {pod.replica for pod in pods if not pod.finished} if job.suspend else set()
+    for member in members_of(job):
+        pod, name = present.get(member.key), _name(job.uid, member)
+        if job.suspend or (pod is not None and pod.gated and not tracked.forming):
+            missing[name] = member
+            to_create |= set() if member.key in ending else {name}
+        elif pod is None:
+            missing |= {name: member} if tracked.forming else {}
+        elif not (pod.node_name or pod.finished or (pod.pinned_to and not preempts)):
+            missing[name] = member
+    return missing, frozenset(to_create)
+
+
+def _name(job_uid: str, member: Member) -> str:
+    """Return the name of a placeholder: another for each job, member and shape."""
+    shape = (job_uid, sorted(member.requests.items()), member.constraints)
+    digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
+    return f"{member.key.type}-{member.key.index}-{digest}"
+
+
+def _key(step: Ask | Withdraw) -> _Key:
+    return type(step), step.name

@@ -1,0 +1,175 @@
+"""Which jobs may ask an autoscaler for nodes, and who may use the nodes that came.
+
+Jobs ask in the order of the queue, while the placeholders of all together are few enough. Running
+gangs that lost members come before the queue.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+
+from kfext.core.ledger.claims import pod_key
+from kfext.core.lifecycle.new_nodes import MOST_PLACEHOLDERS
+from kfext.core.lifecycle.situation import NodeView
+from kfext.core.placement.gang import limits_of
+from kfext.core.queue.order import QueueKey
+from kfext.core.settings.table import Settings
+from kfext.model.pod import Pod
+from kfext.model.quantity import Resources
+from kfext.names import REASON_WAITING_FOR_NODES
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+
+_Turn = tuple[int, QueueKey]
+_QUEUED_PLACEHOLDERS = 400
+"""The most placeholders of queued jobs together; the rest is for running gangs that lose members. A
+larger gang asks alone."""
+_MEMBERS, _QUEUED, _OTHERS = range(3)
+"""Who uses new nodes first: gangs that lost members, queued jobs, then running jobs that grow."""
+
+
+class Asks:
+    """The asks of all jobs, in order. `possible`: whether kfext can ask an autoscaler at all."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Callable[[TrackedJob], Settings],
+        key: Callable[[TrackedJob], QueueKey],
+    ) -> None:
+        self.possible = False
+        self._cluster = cluster
+        self._key = key
+        self._placeholders = cluster.claim_tracker.placeholders
+        self._placeholders.limits_of = lambda job: limits_of(settings(job), excluded=())
+        self._wanting: dict[str, TrackedJob] = {}
+        self._granted: dict[str, int] = {}
+        self._open: dict[str, bool] = {}
+
+    def view(self, tracked: TrackedJob) -> NodeView:
+        """Return what new nodes mean for a job now."""
+        uid, found = tracked.job.uid, self._placeholders.asked.get(tracked.job.uid)
+        if found is None:
+            return NodeView(
+                possible=self.possible,
+                turn=lambda: self._why_later(tracked),
+                claims=self.open_to(tracked),
+                awaited=self.awaited(tracked),
+            )
+        return NodeView(
+            possible=self.possible,
+            wanted=len(found.missing),
+            bound=len(found.holding),
+            came=self._placeholders.came(found),
+            progressed_at=found.progressed_at,
+            refused=found.refused,
+            claims=self.open_to(tracked),
+            awaited=self.awaited(tracked),
+            held=None if self._placeholders.is_complete(uid) else self._held(tracked),
+        )
+
+    def open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
+        """Return the claims of placeholders that a job may use: its own, and of jobs after it."""
+        if self._placeholders.idle:
+            return ()
+        return tuple(map(pod_key, (pod.uid for pod in self._usable(tracked))))
+
+    def _usable(self, tracked: TrackedJob) -> Iterator[Pod]:
+        turn, own = self._turn(tracked), tracked.job.uid
+        for uid in self._placeholders.pods:
+            other = self._cluster.jobs.get(uid)
+            if uid == own or (other is not None and self._turn(other) > turn):
+                yield from self._placeholders.claiming(uid)
+
+    def _held(self, tracked: TrackedJob) -> Mapping[str, Resources]:
+        """Return what the placeholders that a job may use hold of each new node."""
+        held: dict[str, Counter[str]] = {}
+        for pod in self._usable(tracked):
+            held.setdefault(pod.node_name, Counter()).update(pod.requests)
+        return held
+
+    def awaited(self, tracked: TrackedJob) -> frozenset[str]:
+        """Return the new nodes that a job must not use yet.
+
+        They came for asks that are incomplete, of this job or before it, and no placeholder that
+        the job may use holds them. A rival can take such a node at any time.
+        """
+        if tracked.forming or not self._placeholders.asked:
+            return frozenset()
+        turn = self._turn(tracked)
+        came = {
+            name
+            for uid in self._placeholders.asked
+            if self._turn(self._cluster.jobs[uid]) <= turn
+            and not self._placeholders.is_complete(uid)
+            for name in self._placeholders.awaited(uid)
+        }
+        return frozenset(came - {pod.node_name for pod in self._usable(tracked)} if came else ())
+
+    def _turn(self, tracked: TrackedJob) -> _Turn:
+        rank = _QUEUED if tracked.job.suspend else _MEMBERS if tracked.gated else _OTHERS
+        return rank, self._key(tracked)
+
+    # --- turns ----------------------------------------------------------------------------------
+
+    def record(self, tracked: TrackedJob) -> None:
+        """Record whether a job asks, or waits for its turn, after a decision on it."""
+        uid, verdict = tracked.job.uid, tracked.verdict
+        if not tracked.busy:
+            self._granted.pop(uid, None)
+        if uid in self._placeholders.asked:
+            self._wanting.pop(uid, None)
+            complete = self._placeholders.is_complete(uid)
+            if self._open.get(uid) is not complete:
+                self._open[uid] = complete
+                self._cluster.mark_queue()
+            return
+        wants = verdict is not None and verdict.reason == REASON_WAITING_FOR_NODES
+        if wants and tracked.queued:
+            self._wanting[uid] = tracked
+        elif not tracked.busy:
+            self.forget(uid)
+
+    def forget(self, uid: str) -> None:
+        """Forget a job that does not ask any more: its turn and its nodes go to other jobs."""
+        self._granted.pop(uid, None)
+        if self._wanting.pop(uid, None) is not None or self._open.pop(uid, None) is not None:
+            self._cluster.mark_queue()
+
+    def _why_later(self, tracked: TrackedJob) -> str:
+        """Return why a job must not ask yet; empty if it may.
+
+        Jobs that asked in vain come after the others, so that no job keeps others from their turn.
+        """
+        used: Counter[str] = Counter()
+        for uid, found in self._placeholders.asked.items():
+            used[self._cluster.jobs[uid].job.namespace] += len(found.missing)
+        for uid in self._granted.keys() - self._placeholders.asked.keys() - {tracked.job.uid}:
+            if (other := self._cluster.jobs.get(uid)) is not None:
+                used[other.job.namespace] += self._granted[uid]
+        if not tracked.job.suspend:
+            gated = sum(pod.gated for pod in self._cluster.pods(tracked.job.uid))
+            return "" if used.total() + gated <= MOST_PLACEHOLDERS else _JOBS_BEFORE
+        line = sorted({**self._wanting, tracked.job.uid: tracked}.values(), key=self._next_to_ask)
+        waiting = {other.job.namespace for other in line}
+        for other in line:
+            namespace, number = other.job.namespace, other.job.pods
+            contested = bool(waiting - {namespace}) and used[namespace] > 0
+            if contested and used[namespace] + number > _QUEUED_PLACEHOLDERS // 2:
+                if other is tracked:
+                    return _OTHER_NAMESPACES
+            elif used.total() and used.total() + number > _QUEUED_PLACEHOLDERS:
+                return _JOBS_BEFORE
+            elif other is tracked:
+                self._granted[tracked.job.uid] = number
+                return ""
+            else:
+                used[namespace] += number  # its turn comes first
+        return ""
+
+    def _next_to_ask(self, tracked: TrackedJob) -> tuple[int, QueueKey]:
+        ask = tracked.state.ask
+        return ask.number if ask else 0, self._key(tracked)
+
+
+_JOBS_BEFORE = "kfext asks for its nodes once jobs before it have theirs"
+_OTHER_NAMESPACES = "kfext asks for its nodes once jobs of other namespaces have theirs"

@@ -1,0 +1,389 @@
+"""A gang that lacks nodes asks the autoscaler as one, and starts whole or not at all."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+
+from kfext.core.patches.placeholder import node_terms
+from kfext.core.placement.gang import limits_of
+from kfext.core.settings.table import Settings
+from kfext.model.constraints import Constraints, Requirement, Term, VolumeConstraints
+from kfext.model.parameters import NewNodes, Placement
+from kfext.model.policy import TrainingPolicy
+from kfext.names import (
+    COLOCATION,
+    REASON_NO_NEW_NODES,
+    REASON_NO_ROOM,
+    REASON_WAITING_FOR_NODES,
+    RELEASED,
+)
+from kfext.sim.cluster import URGENT
+from kfext.sim.jobs import JobSpec, Pace, Style
+from kfext.sim.nodes import NodeSize
+from kfext.state.mirror.placeholders import Ask
+from tests.unit.sim.new_nodes import DELAY, GrowingBed, Market
+
+GANG = JobSpec(
+    "train", "PyTorchJob", Style.GANG, 0.0, 8, Pace(1.0, 0.0, 0.0), 100, cpu=4000, uses=4000
+)
+NODE = NodeSize(8000)
+WITHOUT = TrainingPolicy("calm")
+
+
+SMALL = {"small": 1000}
+ANYWHERE = limits_of(Settings(), excluded=())
+
+
+def bed(
+    *jobs: JobSpec, nodes: int = 0, most: int = 100, delays: Sequence[float] = ()
+) -> GrowingBed:
+    """A cluster, perhaps of one node that is too small, with new nodes for two pods each."""
+    sizes = {f"old{number}": 8000 for number in range(nodes)} or SMALL
+    return GrowingBed(*jobs, market=Market(NODE, most, [*delays]), nodes=sizes)
+
+
+KINDS = {
+    "a PyTorchJob": GANG,
+    "a TFJob": replace(GANG, kind="TFJob"),
+    "a TrainJob": replace(GANG, kind="TrainJob", style=Style.TORCHRUN),
+}
+
+
+@pytest.mark.parametrize("spec", KINDS.values(), ids=KINDS)
+def test_no_pod_exists_before_there_are_nodes_for_all(spec: JobSpec) -> None:
+    made = bed(spec).at(DELAY)
+    assert made.reason() == REASON_WAITING_FOR_NODES
+    assert not made.job().pods
+    made.run()
+    assert len(made.added) == 4
+    assert made.job().job.finished
+    assert made.asks == 8
+    assert not made.placeholders
+
+
+def test_a_gang_takes_the_free_capacity_and_asks_for_the_rest() -> None:
+    made = bed(GANG, nodes=2).run()
+    assert len(made.added) == 2
+
+
+def test_nothing_is_left_after_an_ask_without_success() -> None:
+    made = bed(GANG, most=3).at(DELAY + 10)
+    assert made.bound() == 0
+    assert "6 of 8 pods have capacity on 3 nodes" in made.message()
+    made.at(DELAY + 400)
+    assert made.reason() == REASON_NO_NEW_NODES
+    assert not made.placeholders
+    assert not made.job().pods
+    assert not any(name in made.kubelets.nodes for name in made.added)
+
+
+def test_a_machine_that_never_joins_is_waited_for_20_minutes() -> None:
+    made = bed(GANG, delays=[math.inf] * 4, most=4).at(1190)
+    assert made.reason() == REASON_WAITING_FOR_NODES
+    assert made.at(1230).reason() == REASON_NO_NEW_NODES
+
+
+def test_the_next_ask_waits_twice_as_long_each_time() -> None:
+    made = bed(GANG, most=3)
+    asks = []
+    for _ in range(4):
+        before = made.asks
+        while made.asks == before:
+            made.after(1)
+        asks.append(made.clock.now)
+        while made.placeholders:
+            made.after(1)
+    waits = [later - earlier for earlier, later in pairwise(asks)]
+    assert [round(wait / 60) for wait in waits] == [10, 15, 25]
+
+
+def test_the_first_of_two_gangs_takes_what_both_have_got() -> None:
+    second = replace(GANG, name="second", arrives=1.0)
+    made = bed(GANG, second, most=6)
+    while not made.bound():
+        made.after(1)
+    made.after(10)
+    assert made.bound() == 8
+    assert made.bound("second") == 0
+    made.run()
+    assert made.job("second").job.finished
+
+
+def test_a_job_that_is_deleted_leaves_no_placeholder() -> None:
+    made = bed(GANG).at(15)
+    assert made.placeholders
+    made.api.delete_job(made.job())
+    made.after(5)
+    assert not made.placeholders
+
+
+def test_a_job_that_its_user_suspends_asks_for_nothing() -> None:
+    made = bed(GANG).at(15)
+    path = "/metadata/annotations/kfext.dev~1held"
+    made.api.patch_job(made.job().uid, [{"op": "remove", "path": path}])
+    made.after(5)
+    assert not made.placeholders
+
+
+def test_a_controller_that_dies_at_any_second_goes_on_with_the_ask() -> None:
+    for second in range(9, 40, 3):
+        made = bed(GANG).at(second)
+        made.restart()
+        made.run()
+        assert len(made.added) == 4, second
+        assert not made.placeholders, second
+        assert made.asks == 8, second
+
+
+def test_members_that_lost_their_node_ask_while_the_rest_of_the_gang_stays() -> None:
+    made = bed(replace(GANG, steps=2000))
+    while made.bound() < 8:
+        made.after(1)
+    made.after(30)
+    made.remove(made.added[0])
+    made.after(15)
+    assert made.reason() == REASON_WAITING_FOR_NODES
+    assert made.bound() == 6
+    made.after(DELAY + 20)
+    assert made.bound() == 8
+    assert len(made.added) == 5
+    assert not made.placeholders
+
+
+def test_a_small_job_behind_the_gang_does_not_take_its_nodes() -> None:
+    small = replace(GANG, name="small", arrives=2.0, workers=1)
+    made = bed(GANG, small, delays=[20.0, 20.0, 20.0, 60.0])
+    while made.bound() < 8:
+        made.after(1)
+    assert made.clock.now < 90
+
+
+def test_an_ask_keeps_no_older_node_from_smaller_jobs() -> None:
+    small = replace(GANG, name="small", arrives=15.0, workers=2)
+    made = bed(GANG, small, nodes=1, most=1).at(40)
+    assert made.bound("small") == 2
+
+
+CHOICES = {
+    "release: it is released after a minute": (NewNodes.RELEASE, True, True),
+    "wait: it waits": (NewNodes.WAIT, True, False),
+    "ask without the component new-nodes: it is released": (NewNodes.ASK, False, True),
+    "ask: it is never released": (NewNodes.ASK, True, False),
+}
+
+
+@pytest.mark.parametrize(("choice", "possible", "released"), CHOICES.values(), ids=CHOICES)
+def test_the_policy_decides_what_becomes_of_a_job_without_nodes(
+    choice: NewNodes, possible: bool, released: bool
+) -> None:
+    policy = TrainingPolicy("nodes", placement=Placement(new_nodes=choice))
+    market = Market(NODE, most=0)
+    made = GrowingBed(GANG, market=market, policy=policy, possible=possible, nodes=SMALL).at(90)
+    assert (RELEASED in made.job().job.annotations) is released
+    assert bool(made.asks) is (choice is NewNodes.ASK and possible)
+
+
+def test_a_gang_that_never_preempts_gets_its_placeholders_out_of_the_way() -> None:
+    assert not URGENT.preempts
+    made = bed(replace(GANG, priority="urgent"))
+    made.run()
+    assert made.job().job.finished
+    assert not made.placeholders
+
+
+def test_a_job_with_capacity_asks_for_nothing() -> None:
+    made = bed(replace(GANG, workers=4), nodes=2).run()
+    assert not made.asks
+    assert not made.added
+
+
+def test_a_job_that_soon_gets_the_nodes_of_another_waits_a_minute() -> None:
+    first = replace(GANG, name="first", workers=4, steps=400)
+    second = replace(GANG, workers=4, arrives=60.0, steps=100)
+    made = bed(first, second, nodes=2).at(110)
+    assert made.reason() == REASON_NO_ROOM
+    assert not made.asks
+
+
+def test_an_edit_asks_for_the_new_shape() -> None:
+    made = bed(GANG).at(15)
+    made.scale(4)
+    made.after(3)
+    assert len(made.placeholders) == 4
+    made.run()
+    assert made.job().job.finished
+    assert not made.placeholders
+
+
+RIVAL = {"before the gang starts": ([20.0, 20.0, 20.0, 40.0], 30.0), "as it starts": ([], 23.0)}
+
+
+@pytest.mark.parametrize(("delays", "second"), RIVAL.values(), ids=RIVAL)
+def test_a_rival_that_takes_a_new_node_costs_a_node_and_leaves_no_half(
+    delays: list[float], second: float
+) -> None:
+    made = bed(GANG, delays=delays).at(second)
+    made.take(made.added[0], cpu=8000)
+    made.after(10)
+    assert made.bound() == 0
+    while not made.bound():
+        made.after(1)
+    assert made.after(3).bound() == 8
+    assert len(made.added) == 5
+
+
+def test_a_node_that_dies_before_the_start_is_replaced() -> None:
+    made = bed(GANG, delays=[20.0, 20.0, 20.0, 40.0]).at(30)
+    assert not made.bound()
+    made.remove(made.added[0])
+    made.run()
+    assert made.job().job.finished
+    assert len(made.added) == 5
+
+
+def asked(made: GrowingBed) -> dict[str, int]:
+    """Return the number of placeholders by job."""
+    return Counter(pod.placeholder_of for pod in made.placeholders.values())
+
+
+def test_jobs_ask_in_the_order_of_the_queue_within_the_most_placeholders() -> None:
+    made = bed(*(replace(GANG, name=f"job-{n}", workers=150) for n in range(4)), most=0)
+    made.at(200)
+    assert asked(made) == {"uid-job-0": 150, "uid-job-1": 150}
+    assert "once jobs before it" in made.message("job-3")
+    made.at(1250)
+    assert asked(made) == {"uid-job-2": 150, "uid-job-3": 150}
+
+
+def test_a_job_that_asked_in_vain_asks_after_the_others() -> None:
+    old = [replace(GANG, name=f"old-{n}", workers=200, cpu=9000) for n in range(4)]
+    made = bed(*old, replace(GANG, arrives=60.0), most=4)
+    while not made.bound():
+        made.after(5)
+    assert made.clock.now < 1400
+
+
+def test_nothing_is_due_once_an_ask_is_over() -> None:
+    made = bed(GANG).at(15)
+    made.api.delete_job(made.job())
+    made.after(600)
+    made.planner.placeholder_steps(made.driver.moment.monotonic)
+    assert made.planner.next_alarm() > made.driver.moment.monotonic
+
+
+def test_slow_machines_are_waited_for_although_an_old_node_has_capacity() -> None:
+    made = bed(GANG, nodes=1, delays=[310.0, 370.0, 430.0])
+    while not made.bound():
+        made.after(5)
+    assert made.after(20).bound() == 8
+    assert len(made.added) == 3
+
+
+def test_a_job_of_another_shape_may_use_a_node_that_does_not_help_the_gang() -> None:
+    big = replace(GANG, name="big", workers=1, cpu=9000)
+    made = bed(big, replace(GANG, workers=1, arrives=60.0), delays=[math.inf])
+    made.at(100)
+    assert made.bound() == 1
+
+
+def test_an_edit_that_kfext_cannot_model_ends_the_ask() -> None:
+    made = bed(GANG).at(1)
+    made.annotate(COLOCATION, "required")
+    made.at(15)
+    assert made.placeholders
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    specs = made.job().job.kind.replica_specs
+    path = ("spec", specs, "Worker", "template", "spec", "topologySpreadConstraints")
+    made.write("train", *path, value=spread)
+    made.after(10)
+    assert not made.placeholders
+
+
+def test_a_cordoned_node_holds_no_capacity_for_the_gang() -> None:
+    made = bed(GANG, delays=[20.0, 20.0, 20.0, 60.0]).at(30)
+    name = made.added[0]
+    before = made.planner.cluster.ledger.node(name)
+    assert before is not None
+    made.faults.closed.add(name)
+    made.planner.cluster.observe_node(before, replace(before, unschedulable=True))
+    made.after(60)
+    assert made.bound() == 8
+    assert len(made.added) == 5
+
+
+def test_a_refusal_of_the_api_server_ends_the_ask_with_its_words() -> None:
+    made = bed(GANG).at(5)
+    placeholders, at = made.planner.placeholders, made.driver.moment.monotonic
+    name, member = next(iter(placeholders.asked["uid-train"].missing.items()))
+    ask = Ask(name, "uid-train", member, ANYWHERE)
+    placeholders.finish(ask, at, done=False, final="spec.tolerations[0].key: Invalid value")
+    made.after(5)
+    assert made.reason() == REASON_NO_NEW_NODES
+    assert "Invalid value" in made.message()
+
+
+VOLUMES = {
+    "volumes of the same zones add no terms": (["ab"] * 12, 2),
+    "each other volume multiplies them": (["ab", "cd", "ef"], 8),
+}
+
+
+@pytest.mark.parametrize(("zones", "want"), VOLUMES.values(), ids=VOLUMES)
+def test_the_affinity_to_nodes_of_a_placeholder_is_bounded(zones: list[str], want: int) -> None:
+    lists = tuple(
+        tuple(Term((Requirement("zone", "In", (zone,)),)) for zone in each) for each in zones
+    )
+    assert node_terms(Constraints(volumes=VolumeConstraints(terms=lists))) == want
+
+
+def test_a_gang_of_more_pods_than_placeholders_waits_with_the_reason() -> None:
+    made = bed(replace(GANG, workers=501), most=0).at(90)
+    assert made.reason() == REASON_NO_NEW_NODES
+    assert "501 pods are more than kfext asks an autoscaler for (500)" in made.message()
+    assert not made.asks
+
+
+def test_a_required_job_asks_for_one_node_and_is_never_released() -> None:
+    market = Market(NodeSize(32000))
+    made = GrowingBed(GANG, market=market, nodes=SMALL).at(1)
+    made.annotate(COLOCATION, "required")
+    made.at(DELAY + 30)
+    assert made.bound() == 8
+    assert len(made.added) == 1
+
+
+@given_settings(max_examples=60, deadline=None)
+@given(
+    gangs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 90)), min_size=1, max_size=4),
+    most=st.integers(0, 6),
+    delays=st.lists(st.sampled_from([5.0, 20.0, 120.0, math.inf]), max_size=4),
+    dies=st.none() | st.integers(5, 200),
+)
+def test_random_asks_start_whole_gangs_and_leave_nothing(
+    gangs: list[tuple[int, int]], most: int, delays: list[float], dies: int | None
+) -> None:
+    jobs = [
+        replace(GANG, name=f"job-{n}", workers=workers, arrives=float(arrives), steps=30)
+        for n, (workers, arrives) in enumerate(gangs)
+    ]
+    made, halves = bed(*jobs, most=most, delays=delays), Counter[str]()
+    for second in range(0, 3000, 5):
+        made.at(second)
+        if dies is not None and second - 5 < dies <= second:
+            made.restart()
+        for job in made.jobs:
+            half = 0 < made.bound(job.spec.name) < job.spec.workers and not job.job.finished
+            halves[job.uid] = halves[job.uid] + 1 if half else 0
+            assert halves[job.uid] < 4
+    if all(job.job.finished for job in made.jobs):
+        assert not made.placeholders
+    for job in made.jobs:
+        fits = job.spec.workers <= 2 * most and math.inf not in delays
+        assert job.job.finished or not fits
