@@ -9,6 +9,8 @@ from e2e.harness.jobs import workers
 from e2e.harness.kube import Object
 from e2e.harness.pods import limit_pods
 from e2e.harness.space import Space
+from e2e.harness.wait import PATIENCE_SECONDS, until
+from kfext.names import PLAN
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
@@ -185,6 +187,11 @@ def test_a_gang_goes_over_pods_of_lower_priority_and_breaks_no_gang(
     assert set(homes.values()) == {c}
     space.submit(workers("urgent", 8, each=GPU, pod={"priorityClassName": urgent}))
     told(space, "urgent", "preempted for it after 60 s")
+    until(
+        lambda: PLAN in space.job("urgent")["metadata"]["annotations"],
+        what="it is planned over them",
+        seconds=2 * PATIENCE_SECONDS,
+    )
     assert set(space.bound("urgent", 8).values()) == {a, b}
     assert space.bound("gang", 4) == homes
     assert {pod["metadata"]["name"] for pod in space.pods()}.isdisjoint({"first", "second"})

@@ -49,13 +49,17 @@ def test_a_job_on_two_nodes_is_brought_together_after_another_has_ended(
             seconds=PATIENCE,
         )
         assert _nodes(bed, managed) == {members[1].name}
+        until(  # a job that has ended shows no change
+            lambda: _condition(bed, managed).get("status") == "True",
+            what="its condition says that it has moved",
+            seconds=PATIENCE,
+        )
 
         trained(sdk, job, managed)
     lines = journal(folder / "train")
     assert answers(lines)
     assert all(start.kept for start in resumes(lines))
     assert redone(lines) <= 30  # what it trained between the answer and the stop
-    assert _condition(bed, managed)["status"] == "True"
 
     alone = elastic_ddp(
         "alone", 1, cpu=cpu, folder=folder / "alone", arguments=("--steps", str(STEPS))
