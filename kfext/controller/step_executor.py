@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
 from kfext.core.lifecycle.patience import REPORTS
@@ -238,10 +238,7 @@ def _reservation(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:
     node, slot = step.place
     here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
     terms = {"nodeSelectorTerms": [{"matchFields": [here]}]}
-    tolerations = [
-        {key: value for key, value in asdict(toleration).items() if value}
-        for toleration in step.tolerations
-    ]
+    tolerations = [toleration.written() for toleration in step.tolerations]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -4,7 +4,7 @@ The values are hashable, so that equal pods share one verdict per node.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from kfext.model.bounds import LONGEST_NAME, MOST_PORTS
@@ -54,6 +54,10 @@ class Toleration:
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+
+    def written(self) -> dict[str, str]:
+        """Return the JSON object of a pod spec, without empty values."""
+        return {key: value for key, value in asdict(self).items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,9 @@
 """What a job has asked the autoscaler for, a part of the job's state."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kfext.model.scale_state import state_number
 from kfext.model.tolerant import mapping
-
-_LARGEST = 2.0**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +41,8 @@ def decode_ask(raw: object) -> NodeAsk:
     """Return the asks in a JSON object, without what is damaged. Never raises."""
     found = mapping(raw)
     return NodeAsk(
-        number=int(_number(found, "number")),
-        since=_number(found, "since"),
-        workers=int(_number(found, "workers")),
-        again_at=_number(found, "againAt"),
+        number=int(state_number(found.get("number"))),
+        since=state_number(found.get("since")),
+        workers=int(state_number(found.get("workers"))),
+        again_at=state_number(found.get("againAt")),
     )
-
-
-def _number(raw: Mapping[str, object], key: str) -> float:
-    value = raw.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    return float(value) if 0 <= value <= _LARGEST else 0.0

@@ -68,15 +68,15 @@ def decode_scale(raw: Mapping[str, object]) -> ScaleState:
         int(size): speed
         for size, value in list(mapping(raw.get("speeds")).items())[:MOST_SPEEDS]
         if isinstance(size, str) and size.isdecimal() and len(size) < 6
-        if (speed := _number(value)) > 0
+        if (speed := state_number(value)) > 0
     }
     return ScaleState(
-        before=int(_number(raw.get("before"))),
-        changed_at=_number(raw.get("changedAt")),
+        before=int(state_number(raw.get("before"))),
+        changed_at=state_number(raw.get("changedAt")),
         cause=text(raw.get("cause")),
-        largest=int(_number(raw.get("largest"))),
-        failed=int(_number(raw.get("failed"))),
-        pause=_number(raw.get("pause")),
+        largest=int(state_number(raw.get("largest"))),
+        failed=int(state_number(raw.get("failed"))),
+        pause=state_number(raw.get("pause")),
         speeds=speeds,
         disabled=text(raw.get("rests")),
     )
@@ -105,7 +105,7 @@ class MoveState:
 def decode_move(raw: Mapping[str, object]) -> MoveState:
     """Return the move in a JSON object, without what is damaged. Never raises."""
     source = decode_places(raw) if raw else {}
-    return MoveState(_number(raw.get("at")), int(_number(raw.get("before"))), source)
+    return MoveState(state_number(raw.get("at")), int(state_number(raw.get("before"))), source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +133,11 @@ class StopState:
 def decode_stop(raw: Mapping[str, object]) -> StopState:
     """Return the stop in a JSON object, without what is damaged. Never raises."""
     places = decode_places(raw) if raw else {}
-    at, count = _number(raw.get("at")), int(_number(raw.get("count")))
+    at, count = state_number(raw.get("at")), int(state_number(raw.get("count")))
     return StopState(at, count, text(raw.get("for")), places)
 
 
-def _number(value: object) -> float:
+def state_number(value: object) -> float:
     """Return a number that is not negative, or 0.0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0

@@ -5,7 +5,6 @@ An autoscaler adds a node for it, and kube-scheduler binds it there. Any pod of 
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from itertools import product
 from typing import Any
 
@@ -35,10 +34,7 @@ def placeholder(
         **_on_nodes(constraints),
     }
     container = mapping(next(iter(sequence(spec.get("containers"))), {}))
-    tolerations = [
-        {key: value for key, value in asdict(toleration).items() if value}
-        for toleration in constraints.tolerations
-    ]
+    tolerations = [toleration.written() for toleration in constraints.tolerations]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -199,16 +199,13 @@ class Placeholders:
         return bool(self._ledger.eligible(member.constraints)[row])
 
     def _recount(self, uid: str) -> None:
+        """Bring the claims of the placeholders of a job up to date."""
         for pod in self.pods.get(uid, {}).values():
-            self.recount(pod)
-
-    def recount(self, pod: Pod) -> None:
-        """Bring the claim of a placeholder up to date."""
-        claim = self._claim_of(pod)
-        if claim is None:
-            self._ledger.drop(pod_key(pod.uid))
-        else:
-            self._ledger.claim(pod_key(pod.uid), claim)
+            claim = self._claim_of(pod)
+            if claim is None:
+                self._ledger.drop(pod_key(pod.uid))
+            else:
+                self._ledger.claim(pod_key(pod.uid), claim)
 
     def _claim_of(self, pod: Pod) -> Claim | None:
         asked = self.asked.get(pod.placeholder_of)
