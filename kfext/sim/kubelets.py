@@ -130,6 +130,8 @@ class Kubelets:
         return max(fits, key=lambda name: self.nodes[name].cpu - self.used[name][CPU], default=None)
 
     def _fits(self, live: LivePod, node: str) -> bool:
+        if node not in self.nodes:
+            return False  # it has gone since the pod was pinned to it
         size, used = self.nodes[node], self.used[node]
         if live.job.spec.gpu_type not in {"", size.gpu_type}:
             return False
