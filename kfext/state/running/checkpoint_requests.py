@@ -38,6 +38,7 @@ class CheckpointRequests:
         checkpoints = self._progress.followed(uid).checkpoints
         return readiness(
             saved=checkpoints.saved,
+            outdated=None if operation is None else operation.outdated,
             answered=checkpoints.answered,
             requested=0 if operation is None else operation.requested,
             now=now,

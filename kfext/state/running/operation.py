@@ -159,9 +159,11 @@ class SavingOperation(Operation):
     """An operation before which a job saves its work.
 
     `requested`: the number of the requested checkpoint, 0 without a request.
+    `outdated`: the time of a checkpoint that is too old for the operation, in epoch seconds.
     """
 
     requested: int = 0
+    outdated: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -250,11 +252,17 @@ class Readiness(StrEnum):
 
 
 def readiness(
-    *, saved: float | None, answered: int | None, requested: int, now: float, interrupts: bool
+    *,
+    saved: float | None,
+    outdated: float | None,
+    answered: int | None,
+    requested: int,
+    now: float,
+    interrupts: bool,
 ) -> Readiness:
     """Return whether a job can be interrupted now. Times are seconds since the epoch.
 
-    `saved`: the time of the last reported checkpoint, or None.
+    `saved`: the time of the last reported checkpoint, or None; `outdated`: it is too old for this.
     `answered`: the number of the last request that the job answered, or None.
     `requested`: the number of the open request, 0 without a request.
     `interrupts`: whether the processes of the job lose work at all.
@@ -264,7 +272,8 @@ def readiness(
     if requested and answered is not None and answered >= requested:
         return Readiness.READY
     # A time far in the future comes from another clock, so the age of the checkpoint is unknown.
-    if saved is not None and abs(now - saved) <= FRESH_SECONDS:
+    fresh = saved is not None and abs(now - saved) <= FRESH_SECONDS
+    if fresh and saved != outdated:
         return Readiness.READY
     if answered is not None:
         return Readiness.ASK

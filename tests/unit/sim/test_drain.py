@@ -90,6 +90,16 @@ def test_a_gang_leaves_a_drained_node_as_a_whole_for_another(changes: dict[str, 
         assert of.job().training.lost <= 40
 
 
+def test_a_gang_saves_again_if_it_saved_shortly_before_the_drain() -> None:
+    of = bed(replace(MOVES, saving=Saving.PERIODIC, every=60)).at(100)
+    training, before = of.job().training, of.job().training.saved
+    until(of, lambda of: training.saved > before)
+    before = training.saved
+    drain(of, home(of))
+    until(of, stops)
+    assert training.saved == before + 60
+
+
 def test_a_gang_without_room_elsewhere_waits_until_the_node_is_back() -> None:
     of = bed(a=4000).at(100)
     drain(of, "a")

@@ -108,7 +108,9 @@ class Drains:
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
         record = record_of(self._jobs[proposal.job])
-        record.operation = StopOperation(proposal, Phase.SAVING, now.monotonic)
+        # A drain costs no step, so a checkpoint of some seconds ago is too old.
+        saved = self._progress.followed(proposal.job).checkpoints.saved
+        record.operation = StopOperation(proposal, Phase.SAVING, now.monotonic, outdated=saved)
         record.refused = None
         self._progress.await_checkpoint(proposal.job, awaited=True)
 

@@ -140,6 +140,11 @@ CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
     "no checkpoint was ever seen": ({}, Readiness.NEVER),
     "not even after it was asked": ({"requested": 1}, Readiness.NEVER),
     "a checkpoint is fresh": ({"saved": NOW - FRESH_SECONDS}, Readiness.READY),
+    "a checkpoint is fresh, but too old for it": (
+        {"saved": NOW - 1.0, "outdated": NOW - 1.0},
+        Readiness.AWAIT,
+    ),
+    "a checkpoint came after that": ({"saved": NOW, "outdated": NOW - 1.0}, Readiness.READY),
     "the next one is awaited": ({"saved": NOW - FRESH_SECONDS - 0.1}, Readiness.AWAIT),
     "a checkpoint far in the future": ({"saved": NOW + 60.0}, Readiness.AWAIT),
     "one hardly in the future": ({"saved": NOW + 1.0}, Readiness.READY),
@@ -154,5 +159,5 @@ CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
 
 @pytest.mark.parametrize(("more", "want"), CASES.values(), ids=CASES)
 def test_the_readiness(more: dict[str, Any], want: Readiness) -> None:
-    given = {"saved": None, "answered": None, "requested": 0, "now": NOW, "interrupts": True}
-    assert readiness(**(given | more)) is want
+    given = {"saved": None, "outdated": None, "answered": None, "requested": 0, "interrupts": True}
+    assert readiness(**(given | more), now=NOW) is want
