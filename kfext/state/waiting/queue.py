@@ -337,7 +337,10 @@ class Queue:
         if self._expected is None:
             running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
             remaining = self.durations.remaining
-            self._expected = {job.uid: now + remaining(job, now=now) for job in running}
+            self._expected = {
+                job.uid: min(now + remaining(job, now=now), job.ends or math.inf)
+                for job in running
+            }
         return self._expected
 
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:

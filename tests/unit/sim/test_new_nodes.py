@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -204,8 +205,13 @@ def test_a_job_with_capacity_asks_for_nothing() -> None:
     assert not made.added
 
 
-def test_a_job_that_soon_gets_the_nodes_of_another_waits_a_minute() -> None:
-    first = replace(GANG, name="first", workers=4, steps=400)
+@pytest.mark.parametrize(
+    "ends",
+    [{"steps": 400}, {"steps": 9000, "shows_end": False, "deadline": 230}],
+    ids=["by its progress", "by its deadline"],
+)
+def test_a_job_that_soon_gets_the_nodes_of_another_waits_a_minute(ends: dict[str, Any]) -> None:
+    first = replace(GANG, name="first", workers=4, **ends)
     second = replace(GANG, workers=4, arrives=60.0, steps=100)
     made = bed(first, second, nodes=2).at(110)
     assert made.reason() == REASON_NO_ROOM

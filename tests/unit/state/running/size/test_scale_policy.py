@@ -196,7 +196,8 @@ def short(job: JobSpec, *, steps: int = 1500) -> Bed:
     The gang makes so many steps from then on.
     """
     cpu = 1000 * (job.workers + job.servers)
-    gang = replace(GANG, arrives=1.0, steps=steps + 2 * LATER, shows_end=False)
+    steps += 2 * LATER
+    gang = replace(GANG, arrives=1.0, steps=steps, shows_end=False, deadline=None)
     of = scaled_bed(gang, replace(job, arrives=5.0 + LATER), cpu=cpu).at(25 + LATER)
     assert of.job().workers == 2
     return of
