@@ -384,7 +384,7 @@ REASON_STOP_REFUSED = "StopRefused"
 REASON_DRAINED = "Drained"
 """The job was stopped because a node of it is drained; it goes on from its last checkpoint."""
 REASON_ON_DRAINED_NODE = "OnDrainedNode"
-"""A node of the job is drained, and the job stays there for now; the message says why."""
+"""A node of the job is drained, but the job does not leave it for now; the message says why."""
 REASON_PREEMPTING = "Preempting"
 """Jobs of lower priority save their work and stop for this job, which has no capacity yet."""
 

@@ -23,8 +23,8 @@ from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import DRAIN, DRAIN_BY_FORCE, STOPPED
 
-LEFT = 3
-"""The exit code while jobs are left on the node."""
+REMAIN = 3
+"""The exit code while jobs of kfext remain on the node."""
 LOOK_SECONDS = 5.0
 _TRIES = 5
 
@@ -40,32 +40,32 @@ def drain(
 ) -> None:
     """Let the gangs on NODE save their work and leave, each as a whole.
 
-    Exit codes: 0 no job of kfext is left, 3 jobs are left, 1 refused or failed.
+    Exit codes: 0 no job of kfext remains, 3 jobs remain, 1 refused or failed.
     """
 
     async def show() -> int:
-        left = 0
+        remaining = 0
         watched = Drain(cluster, node, force=force).watch(timeout=timeout, dry_run=dry_run)
         async for number, line in watched:
-            left = number
+            remaining = number
             click.echo(plain(line))
-        return left
+        return remaining
 
     if asyncio.run(show()):
-        raise click.exceptions.Exit(LEFT)
+        raise click.exceptions.Exit(REMAIN)
 
 
 @click.command()
 @click.argument("node")
 @cluster_options
 def uncordon(*, node: str, cluster: ClusterOptions) -> None:
-    """Let NODE take pods again: take back `drain`, also while jobs still leave."""
+    """Let NODE take pods again: undo `drain`, also while jobs save their work."""
 
-    async def back() -> None:
+    async def undo() -> None:
         async with cluster.connect() as client:
             await mark(client, node, by_force=None)
 
-    asyncio.run(back())
+    asyncio.run(undo())
     click.echo(plain(f"{node} takes pods again"))
 
 
@@ -78,9 +78,9 @@ class Drain:
         self._force = force
 
     async def watch(self, *, timeout: float, dry_run: bool) -> AsyncIterator[tuple[int, str]]:  # noqa: ASYNC109
-        """Mark the node; yield the number of jobs left, each time with a line to print.
+        """Mark the node; yield the number of remaining jobs, each time with a line to print.
 
-        It ends once no job is left, when only jobs are left that stay, or after `timeout` seconds.
+        It ends when no job remains, when each remaining job is ineligible, or after `timeout` s.
         Raises UserError, ApiError, NoAccess.
         """
         async with self._cluster.connect() as client:
@@ -89,22 +89,25 @@ class Drain:
             ends, told = time.monotonic() + timeout, dict[str, str]()
             while True:
                 jobs = await jobs_on(client, self._node)
-                stays = await self._why_not(client, jobs)
+                ineligible = await self._why_not(client, jobs)
                 shown = {} if dry_run else await _shown(client, jobs)
                 for job in jobs:
-                    line = stays.get(job.uid) or shown.get(job.uid) or "it saves and leaves"
+                    line = (
+                        ineligible.get(job.uid)
+                        or shown.get(job.uid)
+                        or "it saves its work and leaves"
+                    )
                     if told.get(job.uid) != line:
                         told[job.uid] = line
                         yield len(jobs), f"{job.title}: {line}"
-                over = dry_run or len(stays) == len(jobs) or time.monotonic() >= ends
+                over = dry_run or len(ineligible) == len(jobs) or time.monotonic() >= ends
                 if over:
                     break
                 await asyncio.sleep(LOOK_SECONDS)
-        left = len(jobs)
-        yield left, f"{self._node}: {_jobs(left)} of kfext {'is' if left == 1 else 'are'} left"
+        yield len(jobs), f"{self._node}: {_remain(len(jobs))}"
 
     async def _why_not(self, client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
-        """Return by uid why jobs stay."""
+        """Return by uid why jobs are ineligible."""
         if not jobs:
             return {}
         policies = [parse_policy(raw) for raw in await client.list_all(paths.policies())]
@@ -115,12 +118,12 @@ class Drain:
             namespace = namespaces.get(job.namespace, Namespace(job.namespace))
             settings = settings_of(job, namespace, policies)
             if why := why_not_drained(job, settings, by_force=self._force):
-                found[job.uid] = f"stays: {why.message}"
+                found[job.uid] = f"ineligible: {why.message}"
         return found
 
 
-def _jobs(number: int) -> str:
-    return "1 job" if number == 1 else f"{number or 'no'} jobs"
+def _remain(number: int) -> str:
+    return "1 job of kfext remains" if number == 1 else f"{number or 'no'} jobs of kfext remain"
 
 
 async def _shown(client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
@@ -141,7 +144,7 @@ def _condition(raw: Raw) -> str:
 
 
 async def mark(client: Client, node: str, *, by_force: bool | None) -> None:
-    """Cordon a node and set the taint of a drain; take both back with `by_force` None.
+    """Cordon a node and set the taint of a drain; undo both with `by_force` None.
 
     Raises UserError if there is no such node, or if it changes all the time; ApiError.
     """

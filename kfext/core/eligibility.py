@@ -219,7 +219,7 @@ def why_not_stopped(job: TrainingJob, settings: Settings) -> Verdict | None:
 
 
 def why_not_drained(job: TrainingJob, settings: Settings, *, by_force: bool) -> Verdict | None:
-    """Return why a job stays on a node that is drained, or None.
+    """Return why a job does not leave a drained node, or None.
 
     `by_force`: whether the drain stops jobs that did not opt in, and may cost them work.
     """
@@ -231,8 +231,8 @@ def why_not_drained(job: TrainingJob, settings: Settings, *, by_force: bool) -> 
     if settings.preempt == OFF and settings.migrate == NEVER:
         why = f"neither {MIGRATE} nor {PREEMPT} lets kfext stop it: drain with --force"
         return Verdict(REASON_ON_DRAINED_NODE, why)
-    stays = why_not_stopped(job, settings)
-    return stays and Verdict(REASON_ON_DRAINED_NODE, f"{stays.message}; or drain with --force")
+    why_not = why_not_stopped(job, settings)
+    return why_not and Verdict(REASON_ON_DRAINED_NODE, f"{why_not.message}; or drain with --force")
 
 
 def local_volume(group: ReplicaGroup) -> str:

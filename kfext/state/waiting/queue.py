@@ -338,8 +338,7 @@ class Queue:
             running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
             remaining = self.durations.remaining
             self._expected = {
-                job.uid: min(now + remaining(job, now=now), job.ends or math.inf)
-                for job in running
+                job.uid: min(now + remaining(job, now=now), job.ends or math.inf) for job in running
             }
         return self._expected
 

@@ -1,4 +1,4 @@
-"""`kubectl kfext drain` marks a node, tells which jobs are left and why, and takes that back."""
+"""`kubectl kfext drain` marks a node, tells which jobs remain and why, and undoes that."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -93,14 +93,15 @@ async def lines(cluster: FakeCluster, **options: Any) -> list[tuple[int, str]]:
     return [line async for line in watch]
 
 
-STAYS = (
-    "stays: neither kfext.dev/migrate nor kfext.dev/preempt lets kfext stop it: drain with --force"
+INELIGIBLE = (
+    "ineligible: neither kfext.dev/migrate nor kfext.dev/preempt lets kfext stop it: "
+    "drain with --force"
 )
 SAYS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
-    "a job that opted in": ({"migrate": "checkpointed"}, {}, "it saves and leaves"),
-    "a job that did not": ({}, {}, STAYS),
-    "a job that did not, by force": ({}, {"force": True}, "it saves and leaves"),
-    "a dry run": ({"preempt": "always"}, {"dry_run": True}, "it saves and leaves"),
+    "a job that opted in": ({"migrate": "checkpointed"}, {}, "it saves its work and leaves"),
+    "a job that did not": ({}, {}, INELIGIBLE),
+    "a job that did not, by force": ({}, {"force": True}, "it saves its work and leaves"),
+    "a dry run": ({"preempt": "always"}, {"dry_run": True}, "it saves its work and leaves"),
 }
 
 
@@ -111,15 +112,15 @@ async def test_what_the_command_says_of_a_job(
     cluster = FakeCluster(placed("train", **settings))
     assert await lines(cluster, **options) == [
         (1, f"PyTorchJob team/train: {said}"),
-        (1, "a: 1 job of kfext is left"),
+        (1, "a: 1 job of kfext remains"),
     ]
     assert len(cluster.patches) == (not options.get("dry_run", False))
 
 
-async def test_the_command_ends_once_no_job_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_command_ends_once_no_job_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     cluster = FakeCluster(placed("train", migrate="checkpointed"), stay=1)
-    assert (await lines(cluster, timeout=60.0))[-1] == (0, "a: no jobs of kfext are left")
+    assert (await lines(cluster, timeout=60.0))[-1] == (0, "a: no jobs of kfext remain")
 
 
 async def test_a_node_that_changes_meanwhile_is_marked_again() -> None:

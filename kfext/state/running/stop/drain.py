@@ -73,16 +73,16 @@ class Drains:
         """Return whether a job that was stopped has room elsewhere."""
         return self.leaves(job) and self._cluster.holds.of(job.uid) is not None
 
-    def why_stays(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return why a job stays on its drained node for now, or None."""
+    def why_ineligible(self, job: RunningJob, *, now: float) -> Verdict | None:
+        """Return why a job does not leave its drained node for now, or None."""
         settings = self._running.settings_of(job.tracked)
         by_force = self._by_force(job)
-        if stays := why_not_drained(job.tracked.job, settings, by_force=by_force):
-            return stays
+        if never := why_not_drained(job.tracked.job, settings, by_force=by_force):
+            return never
         if not all_running(job.tracked, self._cluster.pods(job.uid)):
             return Verdict(names.REASON_ON_DRAINED_NODE, "not all of its pods run")
-        never = self._stops.saving(job, now=now) is Readiness.NEVER
-        if never and not (by_force or settings.preempt == ALWAYS):
+        unsaved = self._stops.saving(job, now=now) is Readiness.NEVER
+        if unsaved and not (by_force or settings.preempt == ALWAYS):
             why = "it has shown no checkpoint yet: drain with --force"
             return Verdict(names.REASON_ON_DRAINED_NODE, why)
         return None
@@ -102,7 +102,7 @@ class Drains:
             and may_change(job, self._cluster.pods(job.uid))
             and job.tracked.plan is not None
             and now.monotonic >= record_of(job).not_before
-            and self.why_stays(job, now=now.wall) is None
+            and self.why_ineligible(job, now=now.wall) is None
         ]
 
     def begin(self, proposal: Proposal, now: Moment) -> None:
@@ -133,7 +133,7 @@ class Drains:
             if waited >= longest or goes_on:
                 self._end(job)
             return
-        if not self.node_of(job.tracked) or self.why_stays(job, now=now.wall) is not None:
+        if not self.node_of(job.tracked) or self.why_ineligible(job, now=now.wall) is not None:
             self._end(job)
             return
         ready, late = self._stops.saving(job, now=now.wall), waited >= ANSWER_SECONDS
@@ -170,6 +170,6 @@ class Drains:
         if self.leaves(job):
             message = f"{node} is drained: it saves its work, and then leaves"
             return Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-        why = self.why_stays(job, now=now) or record.refused
+        why = self.why_ineligible(job, now=now) or record.refused
         message = f"{node} is drained: {why.message if why else 'it leaves soon'}"
         return Verdict(names.REASON_ON_DRAINED_NODE, message)

@@ -281,8 +281,8 @@ class Preemptions:
             return not self._ask_again(preemption, jobs, now)
         if now.monotonic - preemption.since < ANSWER_SECONDS:
             return False
-        if stays := [job for job in late if not self._may_lose(job)]:
-            for job in stays:
+        if silent := [job for job in late if not self._may_lose(job)]:
+            for job in silent:
                 miss(record_of(job), at=now.monotonic)
             self._give_up(preemption, now)
             return False
