@@ -1,0 +1,84 @@
+"""`kubectl kfext drain`: which gangs leave a node, which do not and why, and `uncordon`.
+
+The pods of these jobs print nothing, so no job saves its work here: real trainings do in
+real/test_preempt.py.
+"""
+
+from e2e.cases.test_cli import kfext
+from e2e.harness import nodes
+from e2e.harness.jobs import Object, conditions, workers
+from e2e.harness.pods import uids
+from e2e.harness.space import Space
+from kfext import names
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+KUEUE = {"kueue.x-k8s.io/queue-name": "mine"}
+REMAIN = 3
+"""The exit code while jobs remain on the node."""
+
+
+def marks(space: Space, node: str) -> tuple[bool, list[Object]]:
+    """Return whether a node is cordoned, and the taints of a drain that it has."""
+    spec = space.kube.get(nodes.path(node))["spec"]
+    taints = [taint for taint in spec.get("taints", []) if taint["key"] == names.DRAIN]
+    return spec.get("unschedulable", False), taints
+
+
+def gang_on(space: Space, *, labels: dict[str, str] | None = None) -> str:
+    """Place a gang of four on one of two nodes; return the node."""
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU, labels=labels or {}))
+    (node,) = set(space.bound("gang", 4).values())
+    space.phase("gang", "Placed")
+    return node
+
+
+def test_a_gang_that_did_not_opt_in_leaves_by_force_as_a_whole(space: Space) -> None:
+    node = gang_on(space)
+    before = uids(space, "gang")
+    asked = kfext(space, "drain", node, "--timeout=60")
+    assert (asked.returncode, marks(space, node)[0]) == (REMAIN, True)
+    assert "ineligible: neither kfext.dev/migrate nor kfext.dev/preempt" in asked.stdout
+    assert uids(space, "gang") == before
+
+    forced = kfext(space, "drain", node, "--force", "--timeout=60")
+    assert forced.returncode == 0, forced.stdout + forced.stderr
+    homes = space.bound("gang", 4)
+    assert len({*homes.values()} - {node}) == 1
+    assert not set(uids(space, "gang").values()) & set(before.values())
+    assert "Failed" not in conditions(space.job("gang"))
+
+    assert kfext(space, "uncordon", node).returncode == 0
+    assert marks(space, node) == (False, [])
+
+
+def test_a_dry_run_names_the_gang_and_writes_nothing(space: Space) -> None:
+    node = gang_on(space)
+    dry = kfext(space, "drain", node, "--force", "--dry-run")
+    assert (dry.returncode, marks(space, node)) == (REMAIN, (False, []))
+    assert f"{space.name}/gang: it saves its work and leaves" in dry.stdout
+
+
+def test_a_job_that_kueue_manages_is_only_reported(space: Space) -> None:
+    node = gang_on(space, labels=KUEUE)
+    before = uids(space, "gang")
+    forced = kfext(space, "drain", node, "--force", "--timeout=60")
+    assert forced.returncode == REMAIN
+    assert "ineligible: Kueue manages it: stop it there" in forced.stdout
+    space.until(
+        lambda: f"{node} is drained: Kueue manages it" in told(space), "its TrainingPlan says so"
+    )
+    assert uids(space, "gang") == before
+
+
+def test_a_user_who_may_not_write_nodes_drains_nothing(space: Space) -> None:
+    node = gang_on(space)
+    refused = kfext(space, "drain", node, "--force", user="drain-user")
+    assert (refused.returncode, marks(space, node)) == (1, (False, []))
+    assert "nodes" in refused.stderr
+
+
+def told(space: Space) -> str:
+    """Return what condition Stopped of the gang's TrainingPlan says."""
+    shown = space.view("gang").get("conditions", [])
+    return next((each["message"] for each in shown if each["type"] == names.STOPPED), "")
