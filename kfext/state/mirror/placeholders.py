@@ -257,12 +257,21 @@ class Placeholders:
                     yield name
                     break
 
-    def came_since(self, began: float) -> Iterator[str]:
-        """Yield the names of the nodes that came since an ask began."""
+    def with_new_nodes(self) -> list[str]:
+        """Return the jobs, by uid, that a node came for since their ask began."""
+        newest = max((created for created, _ in self._by_age()[:1]), default=-math.inf)
+        return [uid for uid, asked in self.asked.items() if asked.began < newest + 1.0]
+
+    def _by_age(self) -> list[tuple[float, str]]:
+        """Return when each node was created and its name, the newest first."""
         if self._created is None:
             nodes = filter(None, self._ledger.nodes)
             self._created = sorted(((node.created, node.name) for node in nodes), reverse=True)
-        for created, name in self._created:
+        return self._created
+
+    def came_since(self, began: float) -> Iterator[str]:
+        """Yield the names of the nodes that came since an ask began."""
+        for created, name in self._by_age():
             if created < math.floor(began):
                 return
             yield name

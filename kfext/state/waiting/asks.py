@@ -38,12 +38,17 @@ class Asks:
     ) -> None:
         self.possible = False
         self._cluster = cluster
-        self._key = key
+        self._key_of = key
+        self._keys: dict[str, QueueKey] = {}
         self._placeholders = cluster.claim_tracker.placeholders
         self._placeholders.limits_of = lambda job: limits_of(settings(job), excluded=())
         self._wanting: dict[str, TrackedJob] = {}
         self._granted: dict[str, int] = {}
         self._open: dict[str, bool] = {}
+
+    def begin_tick(self) -> None:
+        """Begin a tick: the keys of jobs may have changed."""
+        self._keys.clear()
 
     def view(self, tracked: TrackedJob) -> NodeView:
         """Return what new nodes mean for a job now."""
@@ -98,7 +103,7 @@ class Asks:
         turn = self._turn(tracked)
         came = {
             name
-            for uid in self._placeholders.asked
+            for uid in self._placeholders.with_new_nodes()
             if self._turn(self._cluster.jobs[uid]) <= turn
             and not self._placeholders.is_complete(uid)
             for name in self._placeholders.awaited(uid)
@@ -108,6 +113,12 @@ class Asks:
     def _turn(self, tracked: TrackedJob) -> _Turn:
         rank = _QUEUED if tracked.job.suspend else _MEMBERS if tracked.gated else _OTHERS
         return rank, self._key(tracked)
+
+    def _key(self, tracked: TrackedJob) -> QueueKey:
+        """Return the key of a job, as it was first asked for in a tick: each job asks for all."""
+        if (key := self._keys.get(tracked.job.uid)) is None:
+            key = self._keys[tracked.job.uid] = self._key_of(tracked)
+        return key
 
     # --- turns ----------------------------------------------------------------------------------
 

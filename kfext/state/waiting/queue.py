@@ -81,6 +81,7 @@ class Queue:
     def begin_tick(self, *, now: float) -> None:
         """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
         self._expected = None
+        self.asks.begin_tick()
         self._cluster.holds.expire(now)
         self.reservations.begin_tick(now=now)
 
