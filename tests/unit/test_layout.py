@@ -27,6 +27,7 @@ ELSEWHERE: dict[str, str] = {
     "state/running/stop/preempt": "unit/sim/test_preempt drives it in a model cluster",
     "state/running/stop/preemptions": "unit/sim/test_preempt drives it in a model cluster",
     "state/running/stop/record": "unit/sim/test_preempt drives it in a model cluster",
+    "state/running/stop/stopping": "unit/sim/test_preempt drives it in a model cluster",
     "state/running/stop/search": "unit/sim/test_preempt drives it in a model cluster",
     "state/running/stop/victims": "unit/sim/test_preempt drives it in a model cluster",
     "state/running/stop/words": "unit/sim/test_preempt reads what it shows",

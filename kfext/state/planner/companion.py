@@ -28,7 +28,7 @@ from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.scale import SCALE
 from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.running.stop.executor import StopExecutor
-from kfext.state.running.stop.preemptions import Preempted
+from kfext.state.running.stop.stopping import Preempted
 from kfext.state.waiting.queue import Queue
 
 

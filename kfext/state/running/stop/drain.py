@@ -20,7 +20,6 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import miss
 from kfext.state.running.executor import Steps
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, StopOperation
@@ -28,8 +27,8 @@ from kfext.state.running.proposal import Proposal, Rank, Stop
 from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.running.stop.preemptions import Preemptions
 from kfext.state.running.stop.record import record_of
+from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
 
 _RETRY_SECONDS = 30.0
@@ -43,18 +42,16 @@ class Drains:
         self,
         running: RunningJobs,
         cluster: Cluster,
-        progress: JobsProgress,
         jobs: Mapping[str, RunningJob],
+        stops: JobStops,
         *,
         room: ScaleRoom,
-        preemptions: Preemptions,
     ) -> None:
         self._running = running
         self._cluster = cluster
-        self._progress = progress
         self._jobs = jobs
+        self._stops = stops
         self._room = room
-        self._stops = preemptions
 
     def node_of(self, tracked: TrackedJob) -> str:
         """Return a drained node with pods of a job, "" without any; first a node without force."""
@@ -107,12 +104,10 @@ class Drains:
 
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
-        record = record_of(self._jobs[proposal.job])
+        job = self._jobs[proposal.job]
         # A drain costs no step, so a checkpoint of some seconds ago is too old.
-        saved = self._progress.followed(proposal.job).checkpoints.saved
-        record.operation = StopOperation(proposal, Phase.SAVING, now.monotonic, outdated=saved)
-        record.refused = None
-        self._progress.await_checkpoint(proposal.job, awaited=True)
+        saved = self._stops.checkpoints(job).saved
+        self._stops.begin(job, StopOperation(proposal, Phase.SAVING, now.monotonic, outdated=saved))
 
     def advance(self, now: Moment) -> Steps:
         """Bring all jobs that leave a phase further."""
@@ -152,13 +147,13 @@ class Drains:
             room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
             members = members_of(tracked.job)
             self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
-        step = self._progress.followed(job.uid).checkpoints.step
+        step = self._stops.checkpoints(job).step
         message = f"{operation.proposal.reason}; {continues(step)}"
         stop = replace(tracked.state.stop, at=now.wall, waiting="", places={})
         return self._stops.stop(job, names.REASON_DRAINED, message, stop, now)
 
     def _end(self, job: RunningJob) -> None:
-        self._stops.end_operation(job)
+        self._stops.end(job)
         if (hold := self._cluster.holds.of(job.uid)) and hold.kind is HoldKind.MOVE:
             self._cluster.holds.release(job.uid)
 

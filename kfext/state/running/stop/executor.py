@@ -20,9 +20,10 @@ from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.drain import Drains
 from kfext.state.running.stop.preempt import PREEMPT, STOPPED, may_preempt, stops
-from kfext.state.running.stop.preemptions import Preempted, Preemptions
+from kfext.state.running.stop.preemptions import Preemptions
 from kfext.state.running.stop.record import StopRecord, record_of
 from kfext.state.running.stop.search import Found, StopSearch
+from kfext.state.running.stop.stopping import JobStops, Preempted
 from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
 from kfext.state.running.stop.words import stop_shown
 from kfext.state.waiting.queue import Queue
@@ -54,14 +55,15 @@ class StopExecutor(Executor):
         self._rescues = rescues
         self._search = StopSearch(cluster, room)
         self._turns = RoundRobin(MOST_LOOKED)
-        parts = running, cluster, progress, self.jobs
+        self._stops = JobStops(running, cluster, progress)
+        parts = running, cluster, self.jobs, self._stops
         self._preemptions = Preemptions(*parts, search=self._search, more=self._more)
-        self._drains = Drains(*parts, room=room, preemptions=self._preemptions)
+        self._drains = Drains(*parts, room=room)
 
     @property
     def preempted(self) -> Preempted:
         """The jobs that were stopped so far."""
-        return self._preemptions.preempted
+        return self._stops.preempted
 
     @property
     def changing(self) -> bool:
@@ -93,7 +95,7 @@ class StopExecutor(Executor):
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
         """End the stop of a job."""
-        self._preemptions.end_operation(job)
+        self._stops.end(job)
 
     def advance(self, now: Moment) -> Steps:
         """Bring the preemptions and the drains that are under way further."""
@@ -136,7 +138,7 @@ class StopExecutor(Executor):
             record.unfit = why_not_stopped(tracked.job, self.running.settings_of(tracked))
             record_start(job, self._progress, pods)
             saved = self._progress.followed(job.uid).checkpoints.saved
-            record.observe_save(saved, began=self._preemptions.began(job, now=now.wall))
+            record.observe_save(saved, began=self._stops.began(job, now=now.wall))
             return (
                 job.mode(PREEMPT) is not Mode.OFF
                 and record.unfit is None
@@ -144,7 +146,7 @@ class StopExecutor(Executor):
                 and tracked.plan is not None
                 and now.monotonic >= record.not_before
                 and now.wall >= rests_until(tracked.state.stop, now=now.wall)
-                and self._preemptions.readiness(job, now=now.wall) is not Readiness.NEVER
+                and self._stops.readiness(job, now=now.wall) is not Readiness.NEVER
             )
         return False
 
@@ -172,7 +174,7 @@ class StopExecutor(Executor):
         return self._search.find(waiting, wanted, settings, gone=gone, now=now.wall)
 
     def _victim(self, job: RunningJob, *, of: TrackedJob, now: float) -> Victim:
-        ready = self._preemptions.saving(job, now=now)
+        ready = self._stops.saving(job, now=now)
         return Victim(
             job.uid,
             priority=self._queue.priority(job.tracked),
@@ -180,7 +182,7 @@ class StopExecutor(Executor):
             unsaved=unsaved(
                 ready,
                 saved=self._progress.followed(job.uid).checkpoints.saved,
-                began=self._preemptions.began(job, now=now),
+                began=self._stops.began(job, now=now),
                 next_save=record_of(job).next_save,
                 now=now,
             ),
@@ -213,13 +215,13 @@ class StopExecutor(Executor):
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
-        self._preemptions.finish(job, complete=complete, final=final, now=now)
+        self._stops.finish(job, complete=complete, final=final, now=now)
 
     def _show(self, job: RunningJob, now: Moment) -> None:
         shown, stopped = None, bool(job.tracked.state.stop.waiting)
         if drained := self._drains.shown(job, now=now.wall):
             shown = ConditionStatus(holds=False, verdict=drained)
         elif job.tracked.phase is not None and (stopped or job.mode(PREEMPT) is not Mode.OFF):
-            ready = self._preemptions.readiness(job, now=now.wall)
+            ready = self._stops.readiness(job, now=now.wall)
             shown = stop_shown(job, ready, now)
         self.running.shown.show(job, STOPPED.type, shown)

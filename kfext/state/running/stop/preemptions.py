@@ -6,41 +6,31 @@ except that a float `now` is in epoch seconds.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kfext import names
 from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.steps import Step, Suspend
 from kfext.core.placement.gang import members_of
-from kfext.core.settings.values import ALWAYS
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.policy import Mode
 from kfext.model.scale_state import StopState
 from kfext.model.timestamps import past
-from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
-from kfext.state.running.executor import LOOK_SECONDS, Steps
-from kfext.state.running.operation import (
-    ANSWER_SECONDS,
-    FRESH_SECONDS,
-    Phase,
-    Readiness,
-    StopOperation,
-)
-from kfext.state.running.proposal import Proposal, Rank
-from kfext.state.running.restarts import stopped
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, miss
+from kfext.state.running.executor import Steps
+from kfext.state.running.operation import ANSWER_SECONDS, Phase, StopOperation
+from kfext.state.running.proposal import Proposal
 from kfext.state.running.running_job import RunningJob, all_running
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.preempt import PREEMPT
 from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.search import StopSearch
+from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.victims import saves_soon
 from kfext.state.running.stop.words import stopped_for
 
@@ -65,18 +55,6 @@ class Preemption:
     again: bool = False
 
 
-@dataclass(slots=True)
-class Preempted:
-    """Counts of the jobs that were stopped, by whether they saved their work before.
-
-    `asked`: `answered`, `late` (no checkpoint in time), `none` (there was nothing to wait for).
-    `work`: the seconds of work that the jobs do again.
-    """
-
-    asked: Counter[str] = field(default_factory=Counter)
-    work: float = 0.0
-
-
 class Preemptions:
     """The preemptions that are under way: `open`, by the uid of the waiting job.
 
@@ -88,49 +66,24 @@ class Preemptions:
         self,
         running: RunningJobs,
         cluster: Cluster,
-        progress: JobsProgress,
         jobs: Mapping[str, RunningJob],
+        stops: JobStops,
         *,
         search: StopSearch,
         more: More,
     ) -> None:
         self.open: dict[str, Preemption] = {}
-        self.preempted = Preempted()
         self._running = running
         self._cluster = cluster
-        self._progress = progress
         self._jobs = jobs
+        self._stops = stops
         self._search = search
         self._more = more
-        self._requests = CheckpointRequests(progress)
         self._rests: dict[str, float] = {}
 
     def leaves_alone(self, uid: str, *, at: float) -> bool:
         """Return whether jobs stop for a waiting job already, or did so in vain a while ago."""
         return uid in self.open or self._rests.get(uid, -math.inf) > at
-
-    def readiness(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return what has to happen before a job stops."""
-        ready = self.saving(job, now=now)
-        return Readiness.READY if ready is Readiness.NEVER and self._may_lose(job) else ready
-
-    def saving(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return what has to happen before a job loses no work; NEVER: it shows no checkpoint.
-
-        An earlier controller may have asked the job, and knew that it listens to requests.
-        """
-        operation = record_of(job).operation
-        ready = self._requests.readiness(job.uid, operation, interrupts=True, now=now)
-        pod = self._progress.printer(job.uid) if ready is Readiness.NEVER else None
-        return Readiness.ASK if pod is not None and pod.checkpoint_request else ready
-
-    def _may_lose(self, job: RunningJob) -> bool:
-        return self._running.settings_of(job.tracked).preempt == ALWAYS
-
-    def began(self, job: RunningJob, *, now: float) -> float:
-        """Return when the pods of a job were created, in epoch seconds."""
-        created = (pod.created for pod in self._cluster.pods(job.uid))
-        return min(max(created, default=now), now)
 
     # --- how a preemption begins ----------------------------------------------------------------
 
@@ -165,12 +118,11 @@ class Preemptions:
         preemption.since, preemption.again = now.monotonic, False
         for proposal in proposals:
             job = self._jobs[proposal.job]
-            record, save = record_of(job), record_of(job).next_save
-            record.operation = StopOperation(proposal, Phase.SAVING, now.monotonic)
+            save = record_of(job).next_save
+            operation = StopOperation(proposal, Phase.SAVING, now.monotonic)
             if save is not None and saves_soon(save, now=now.wall):
-                record.operation.saves_at = save
-            record.refused = None
-            self._progress.await_checkpoint(job.uid, awaited=True)
+                operation.saves_at = save
+            self._stops.begin(job, operation)
             preemption.victims.append(job.uid)
         if (places := self._places(preemption, waiting, now=now.wall)) is not None:
             self._hold(waiting, places, preemption, now=now.wall)
@@ -236,7 +188,7 @@ class Preemptions:
                 yield job.tracked, self._stop(job, preemption, places, now)
         elif preemption.waiting in self.open:
             for job in jobs:
-                if step := self.request(job, now):
+                if step := self._stops.request(job, now):
                     yield job.tracked, step
 
     def _check(self, preemption: Preemption, uid: str, now: Moment) -> None:
@@ -249,10 +201,10 @@ class Preemptions:
             preemption.victims.remove(uid)
             preemption.stopped.append(uid)
             preemption.since = now.monotonic
-            self.end_operation(job)
+            self._stops.end(job)
         elif not all_running(job.tracked, self._cluster.pods(uid)):
             preemption.victims.remove(uid)
-            self.end_operation(job)
+            self._stops.end(job)
 
     def _await_start(
         self,
@@ -276,12 +228,12 @@ class Preemptions:
 
     def _all_saved(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:
         """Return whether all jobs are ready to stop; give up if a job has saved nothing in time."""
-        late = [job for job in jobs if not self.is_ready(job, now)]
+        late = [job for job in jobs if not self._stops.is_ready(job, now)]
         if not late:
             return not self._ask_again(preemption, jobs, now)
         if now.monotonic - preemption.since < ANSWER_SECONDS:
             return False
-        if silent := [job for job in late if not self._may_lose(job)]:
+        if silent := [job for job in late if not self._stops.may_lose(job)]:
             for job in silent:
                 miss(record_of(job), at=now.monotonic)
             self._give_up(preemption, now)
@@ -291,22 +243,13 @@ class Preemptions:
                 operation.late = True
         return True
 
-    def is_ready(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job has saved its work since it was asked, or no save is expected."""
-        operation = record_of(job).operation
-        if operation is not None and not operation.ready:
-            ready = self.readiness(job, now=now.wall)
-            alone = ready is Readiness.AWAIT and math.isinf(operation.saves_at)
-            operation.ready = ready is Readiness.READY or alone
-        return operation is None or operation.ready
-
     def _ask_again(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:
         """Ask jobs once more that have trained on since they answered; return whether any has."""
         stale = [
             operation
             for job in jobs
             if (operation := record_of(job).operation) is not None and not operation.late
-            if self._requests.is_stale(job.uid, operation, now=now.wall)
+            if self._stops.is_stale(job, operation, now=now.wall)
         ]
         if preemption.again or not stale:
             return False
@@ -315,60 +258,16 @@ class Preemptions:
         preemption.since, preemption.again = now.monotonic, True
         return True
 
-    def request(self, job: RunningJob, now: Moment) -> Step | None:
-        """Return the step that asks a job for a checkpoint, if it is to be asked now."""
-        record, operation = record_of(job), record_of(job).operation
-        if operation is None or operation.ready or now.monotonic < record.asks_at:
-            return None
-        asks = self.readiness(job, now=now.wall) is Readiness.ASK
-        return self._requests.request(job.uid, operation) if asks else None
-
     def _stop(
         self, job: RunningJob, preemption: Preemption, places: Places, now: Moment
     ) -> Suspend:
         """Return the write that stops a job."""
-        state, step = job.tracked.state, self._progress.followed(job.uid).checkpoints.step
+        state, step = job.tracked.state, self._stops.checkpoints(job).step
         number, start = state.stop.count + 1, dict(places.nodes)
         stop = StopState(now.wall, number, preemption.waiting, start)
-        return self.stop(job, names.REASON_STOPPED, stopped_for(step), stop, now)
-
-    def stop(
-        self, job: RunningJob, reason: str, message: str, stop: StopState, now: Moment
-    ) -> Suspend:
-        """Return the write that stops a job for a reason."""
-        if (operation := record_of(job).operation) is not None:
-            operation.enter(Phase.WRITING, at=now.monotonic)
-        state = replace(job.tracked.state, reason=reason, message=message, stop=stop)
-        return stopped(job, state, self._cluster.pods(job.uid), now=now.wall)
+        return self._stops.stop(job, names.REASON_STOPPED, stopped_for(step), stop, now)
 
     # --- how it ends ----------------------------------------------------------------------------
-
-    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a write; `final`: why it was refused."""
-        record, operation = record_of(job), record_of(job).operation
-        if operation is None:
-            return
-        if operation.phase is Phase.SAVING:
-            if not complete:
-                operation.requested, record.asks_at = 0, now + LOOK_SECONDS  # ask again
-        elif complete:
-            if operation.proposal.rank is Rank.PREEMPT:
-                self._count(job, operation)
-            record.missed = 0
-            operation.enter(Phase.SETTLING, at=now)
-        elif final:
-            record.refused = Verdict(names.REASON_STOP_REFUSED, final)
-            record.not_before = now + PAUSE_SECONDS
-            self.end_operation(job)
-        else:  # without an answer the write may have arrived; else it is tried again
-            operation.enter(Phase.SAVING, at=now)
-
-    def _count(self, job: RunningJob, operation: StopOperation) -> None:
-        at, last = job.tracked.state.stop.at, self._progress.followed(job.uid).checkpoints.saved
-        lost = max(0.0, at - max(last or 0.0, self.began(job, now=at)))
-        saved = operation.requested or lost <= FRESH_SECONDS
-        self.preempted.asked["late" if operation.late else "answered" if saved else "none"] += 1
-        self.preempted.work += lost
 
     def _give_up(self, preemption: Preemption, now: Moment) -> None:
         """Let the victims run, and the stopped jobs go on; others may be found at the next look."""
@@ -379,7 +278,7 @@ class Preemptions:
         """End a preemption; until `rests_until` no job stops for the waiting job."""
         self.open.pop(preemption.waiting, None)
         for job in self._victims(preemption):
-            self.end_operation(job)
+            self._stops.end(job)
         uid, holds = preemption.waiting, self._cluster.holds
         if (hold := holds.of(uid)) is not None and hold.kind is HoldKind.PREEMPT:
             holds.release(uid)
@@ -387,8 +286,3 @@ class Preemptions:
         self._rests = {key: at for key, at in self._rests.items() if key in self._cluster.jobs}
         if math.isfinite(rests_until):
             self._rests[uid] = rests_until
-
-    def end_operation(self, job: RunningJob) -> None:
-        """End the stop of a job, carried out or given up."""
-        self._progress.await_checkpoint(job.uid, awaited=False)
-        record_of(job).operation = None

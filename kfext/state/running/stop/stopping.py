@@ -1,0 +1,146 @@
+"""Stops a job: it saves its work first, and one write stops all of it.
+
+Preemptions and drains decide when. Times are monotonic, except that a float `now` is in epoch
+seconds.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from kfext import names
+from kfext.core.lifecycle.steps import Step, Suspend
+from kfext.core.progress.checkpoints import Checkpoints
+from kfext.core.settings.values import ALWAYS
+from kfext.model.moment import Moment
+from kfext.model.scale_state import StopState
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests
+from kfext.state.running.executor import LOOK_SECONDS
+from kfext.state.running.operation import FRESH_SECONDS, Phase, Readiness, StopOperation
+from kfext.state.running.proposal import Rank
+from kfext.state.running.restarts import stopped
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.stop.record import record_of
+
+
+@dataclass(slots=True)
+class Preempted:
+    """Counts of the jobs that were stopped, by whether they saved their work before.
+
+    `asked`: `answered`, `late` (no checkpoint in time), `none` (there was nothing to wait for).
+    `work`: the seconds of work that the jobs do again.
+    """
+
+    asked: Counter[str] = field(default_factory=Counter)
+    work: float = 0.0
+
+
+class JobStops:
+    """Stops jobs one at a time; `preempted`: the jobs that were stopped for others so far."""
+
+    def __init__(self, running: RunningJobs, cluster: Cluster, progress: JobsProgress) -> None:
+        self.preempted = Preempted()
+        self._running = running
+        self._cluster = cluster
+        self._progress = progress
+        self._requests = CheckpointRequests(progress)
+
+    def checkpoints(self, job: RunningJob) -> Checkpoints:
+        """Return the checkpoints that the log of a job has shown."""
+        return self._progress.followed(job.uid).checkpoints
+
+    def readiness(self, job: RunningJob, *, now: float) -> Readiness:
+        """Return what has to happen before a job stops."""
+        ready = self.saving(job, now=now)
+        return Readiness.READY if ready is Readiness.NEVER and self.may_lose(job) else ready
+
+    def saving(self, job: RunningJob, *, now: float) -> Readiness:
+        """Return what has to happen before a job loses no work; NEVER: it shows no checkpoint.
+
+        An earlier controller may have asked the job, and knew that it listens to requests.
+        """
+        operation = record_of(job).operation
+        ready = self._requests.readiness(job.uid, operation, interrupts=True, now=now)
+        pod = self._progress.printer(job.uid) if ready is Readiness.NEVER else None
+        return Readiness.ASK if pod is not None and pod.checkpoint_request else ready
+
+    def may_lose(self, job: RunningJob) -> bool:
+        """Return whether a job may stop without a checkpoint."""
+        return self._running.settings_of(job.tracked).preempt == ALWAYS
+
+    def began(self, job: RunningJob, *, now: float) -> float:
+        """Return when the pods of a job were created, in epoch seconds."""
+        created = (pod.created for pod in self._cluster.pods(job.uid))
+        return min(max(created, default=now), now)
+
+    def begin(self, job: RunningJob, operation: StopOperation) -> None:
+        """Begin to wait for the checkpoint of a job."""
+        record = record_of(job)
+        record.operation, record.refused = operation, None
+        self._progress.await_checkpoint(job.uid, awaited=True)
+
+    def is_ready(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether a job has saved its work since it was asked, or no save is expected."""
+        operation = record_of(job).operation
+        if operation is not None and not operation.ready:
+            ready = self.readiness(job, now=now.wall)
+            alone = ready is Readiness.AWAIT and math.isinf(operation.saves_at)
+            operation.ready = ready is Readiness.READY or alone
+        return operation is None or operation.ready
+
+    def is_stale(self, job: RunningJob, operation: StopOperation, *, now: float) -> bool:
+        """Return whether a job has trained on for long since it answered."""
+        return self._requests.is_stale(job.uid, operation, now=now)
+
+    def request(self, job: RunningJob, now: Moment) -> Step | None:
+        """Return the step that asks a job for a checkpoint, if it is to be asked now."""
+        record, operation = record_of(job), record_of(job).operation
+        if operation is None or operation.ready or now.monotonic < record.asks_at:
+            return None
+        asks = self.readiness(job, now=now.wall) is Readiness.ASK
+        return self._requests.request(job.uid, operation) if asks else None
+
+    def stop(
+        self, job: RunningJob, reason: str, message: str, stop: StopState, now: Moment
+    ) -> Suspend:
+        """Return the write that stops a job for a reason."""
+        if (operation := record_of(job).operation) is not None:
+            operation.enter(Phase.WRITING, at=now.monotonic)
+        state = replace(job.tracked.state, reason=reason, message=message, stop=stop)
+        return stopped(job, state, self._cluster.pods(job.uid), now=now.wall)
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write; `final`: why it was refused."""
+        record, operation = record_of(job), record_of(job).operation
+        if operation is None:
+            return
+        if operation.phase is Phase.SAVING:
+            if not complete:
+                operation.requested, record.asks_at = 0, now + LOOK_SECONDS  # ask again
+        elif complete:
+            if operation.proposal.rank is Rank.PREEMPT:
+                self._count(job, operation)
+            record.missed = 0
+            operation.enter(Phase.SETTLING, at=now)
+        elif final:
+            record.refused = Verdict(names.REASON_STOP_REFUSED, final)
+            record.not_before = now + PAUSE_SECONDS
+            self.end(job)
+        else:  # without an answer the write may have arrived; else it is tried again
+            operation.enter(Phase.SAVING, at=now)
+
+    def _count(self, job: RunningJob, operation: StopOperation) -> None:
+        at, last = job.tracked.state.stop.at, self.checkpoints(job).saved
+        lost = max(0.0, at - max(last or 0.0, self.began(job, now=at)))
+        saved = operation.requested or lost <= FRESH_SECONDS
+        self.preempted.asked["late" if operation.late else "answered" if saved else "none"] += 1
+        self.preempted.work += lost
+
+    def end(self, job: RunningJob) -> None:
+        """End the stop of a job, carried out or given up."""
+        self._progress.await_checkpoint(job.uid, awaited=False)
+        record_of(job).operation = None
