@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from e2e.cases.test_cli import kfext
 from e2e.harness import jobs
 from e2e.harness.faults import KillAfter, Match, plan_write, pod_patch, unsuspend_patch
 from e2e.harness.jobs import ended, gated, jobs_path, pinned_to
@@ -65,11 +66,14 @@ def homes(space: Space, job: str, count: int) -> dict[str, str]:
 
 
 @contextmanager
-def runtime(space: Space, edit: Callable[[Object], None]) -> Iterator[str]:
-    """Keep a copy of the runtime, with an edited JobSet; yield its name."""
+def runtime(
+    space: Space, edit: Callable[[Object], None], *, policy: Object | None = None
+) -> Iterator[str]:
+    """Keep a copy of the runtime, with an edited JobSet and another policy; yield its name."""
     root = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
     base = space.kube.get(f"{root}/{trainer.RUNTIME}")
     edit(base["spec"]["template"]["spec"])
+    base["spec"]["mlPolicy"] = policy or base["spec"]["mlPolicy"]
     space.kube.create(root, {**base, "metadata": {"name": space.name}})
     try:
         yield space.name
@@ -84,6 +88,20 @@ def in_order(jobset: Object) -> None:
     del later["template"]["metadata"]["labels"]
     jobset["replicatedJobs"].append(later)
     jobset["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+
+
+MPI = {"mpi": {"mpiImplementation": "OpenMPI", "runLauncherAsNode": False}}
+
+
+def with_launcher(jobset: Object) -> None:
+    """Have a launcher start the training, as in Trainer's runtime for DeepSpeed."""
+    (node,) = jobset["replicatedJobs"]
+    launcher = deepcopy(node) | {
+        "name": "launcher",
+        "dependsOn": [{"name": "node", "status": "Ready"}],
+    }
+    del node["template"]["metadata"]["labels"]
+    jobset["replicatedJobs"].append(launcher)
 
 
 def by_another_scheduler(jobset: Object) -> None:
@@ -202,6 +220,26 @@ def test_replicated_jobs_that_start_in_order_are_all_bound_as_planned(space: Spa
         assert set(homes(space, "one", 3).values()) == {home}
         assert all(pinned_to(pod) == [home] for pod in pods(space, "one"))
         assert space.starts() == 1
+
+
+@pytest.mark.usefixtures("with_trainer")
+def test_a_launcher_of_mpi_leaves_a_drained_node_with_the_nodes_that_it_launches(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="16", memory="64Gi")
+    body = train_job(space, "one", 2)
+    here = body["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
+    here["replicatedJobs"].append(deepcopy(here["replicatedJobs"][0]) | {"name": "launcher"})
+    with runtime(space, with_launcher, policy=MPI) as name:
+        body["spec"]["runtimeRef"]["name"] = name
+        submit(space, body)
+        (before,) = set(homes(space, "one", 3).values())
+        drained = kfext(space, "drain", before, "--force", "--timeout=60")
+        assert drained.returncode == 0, drained.stdout + drained.stderr
+        (after,) = set(homes(space, "one", 3).values())
+    assert after != before
+    assert space.job("one", "TrainJob")["spec"]["suspend"] is False
+    assert kfext(space, "uncordon", before).returncode == 0
 
 
 @pytest.mark.usefixtures("with_trainer")
