@@ -30,7 +30,7 @@ from kfext.sim.worlds import cluster as cluster_world
 from kfext.sim.worlds import spread_over
 from kfext.state.running.operation import Readiness
 from kfext.state.running.registry import POLICIES
-from kfext.state.running.stop.preemptions import Preemptions
+from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.victims import Victim
 
 LOADS = (0.8, 1.0)
@@ -112,7 +112,7 @@ def _kill(cluster: Cluster) -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(patch(f"{room}.search.by_cost", newest))
     stack.enter_context(patch(f"{room}.executor.rests_until", lambda _stop, now: 0.0))
-    ready = patch.object(Preemptions, "saving", lambda _self, _job, now: Readiness.READY)
+    ready = patch.object(JobStops, "saving", lambda _self, _job, now: Readiness.READY)
     stack.enter_context(ready)
     return stack
 
