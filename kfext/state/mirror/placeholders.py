@@ -83,7 +83,8 @@ class Placeholders:
     """The open asks and their placeholders.
 
     `asked`: the open asks by the uid of the job. `pods`: the placeholders by the uid of the job and
-    by name. `limits_of`: returns the limits of a job, for its placeholders.
+    by name. `version` changes with them and with the nodes. `limits_of`: returns the limits of a
+    job, for its placeholders.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Placeholders:
     ) -> None:
         self.asked: dict[str, Asked] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
+        self.version = 0
         self.limits_of: Callable[[TrackedJob], Limits]
         self._ledger = ledger
         self._jobs = jobs
@@ -140,6 +142,7 @@ class Placeholders:
     def observe_node(self, name: str) -> None:
         """Record that a node came, has changed or is gone."""
         self._created = None
+        self.version += 1
         for uid in {pod.placeholder_of for pod in self._known.values() if pod.node_name == name}:
             self._look(uid)
 
@@ -200,6 +203,7 @@ class Placeholders:
 
     def _recount(self, uid: str) -> None:
         """Bring the claims of the placeholders of a job up to date."""
+        self.version += 1
         for pod in self.pods.get(uid, {}).values():
             claim = self._claim_of(pod)
             if claim is None:
@@ -243,11 +247,16 @@ class Placeholders:
         asked = self.asked[uid]
         return asked.to_create <= {pod.name for pod in asked.holding}
 
-    def awaited(self, uid: str) -> Iterator[str]:
-        """Yield the nodes that came since the ask of a job began and could run a member of it."""
+    def awaited(self, uid: str, *, but: Collection[str]) -> Iterator[str]:
+        """Yield the nodes that came since the ask of a job began and could run a member of it.
+
+        `but`: nodes that are left out.
+        """
         asked = self.asked[uid]
         shapes = {(id(m.requests), id(m.constraints)): m for m in asked.missing.values()}
         for name in self.came_since(asked.began):
+            if name in but:
+                continue
             node, row = self._ledger.node(name), self._ledger.row(name)
             if node is None or row is None:
                 continue
@@ -257,21 +266,12 @@ class Placeholders:
                     yield name
                     break
 
-    def with_new_nodes(self) -> list[str]:
-        """Return the jobs, by uid, that a node came for since their ask began."""
-        newest = max((created for created, _ in self._by_age()[:1]), default=-math.inf)
-        return [uid for uid, asked in self.asked.items() if asked.began < newest + 1.0]
-
-    def _by_age(self) -> list[tuple[float, str]]:
-        """Return when each node was created and its name, the newest first."""
+    def came_since(self, began: float) -> Iterator[str]:
+        """Yield the names of the nodes that came since an ask began."""
         if self._created is None:
             nodes = filter(None, self._ledger.nodes)
             self._created = sorted(((node.created, node.name) for node in nodes), reverse=True)
-        return self._created
-
-    def came_since(self, began: float) -> Iterator[str]:
-        """Yield the names of the nodes that came since an ask began."""
-        for created, name in self._by_age():
+        for created, name in self._created:
             if created < math.floor(began):
                 return
             yield name

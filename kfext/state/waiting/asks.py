@@ -40,6 +40,7 @@ class Asks:
         self._cluster = cluster
         self._key_of = key
         self._keys: dict[str, QueueKey] = {}
+        self._first: tuple[int, dict[str, _Turn]] = (-1, {})
         self._placeholders = cluster.claim_tracker.placeholders
         self._placeholders.limits_of = lambda job: limits_of(settings(job), excluded=())
         self._wanting: dict[str, TrackedJob] = {}
@@ -49,6 +50,7 @@ class Asks:
     def begin_tick(self) -> None:
         """Begin a tick: the keys of jobs may have changed."""
         self._keys.clear()
+        self._first = (-1, {})
 
     def view(self, tracked: TrackedJob) -> NodeView:
         """Return what new nodes mean for a job now."""
@@ -101,14 +103,20 @@ class Asks:
         if tracked.forming or not self._placeholders.asked:
             return frozenset()
         turn = self._turn(tracked)
-        came = {
-            name
-            for uid in self._placeholders.with_new_nodes()
-            if self._turn(self._cluster.jobs[uid]) <= turn
-            and not self._placeholders.is_complete(uid)
-            for name in self._placeholders.awaited(uid)
-        }
+        came = {name for name, first in self._first_turns().items() if first <= turn}
         return frozenset(came - {pod.node_name for pod in self._usable(tracked)} if came else ())
+
+    def _first_turns(self) -> Mapping[str, _Turn]:
+        """Return, by new node, the turn of the first incomplete ask that it came for."""
+        version, found = self._first
+        if version != self._placeholders.version:
+            found = {}
+            turns = {uid: self._turn(self._cluster.jobs[uid]) for uid in self._placeholders.asked}
+            for uid in sorted(turns, key=turns.__getitem__):
+                if not self._placeholders.is_complete(uid):
+                    found |= dict.fromkeys(self._placeholders.awaited(uid, but=found), turns[uid])
+            self._first = self._placeholders.version, found
+        return found
 
     def _turn(self, tracked: TrackedJob) -> _Turn:
         rank = _QUEUED if tracked.job.suspend else _MEMBERS if tracked.gated else _OTHERS
