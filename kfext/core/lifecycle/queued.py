@@ -389,6 +389,8 @@ def _keep_waiting(
 def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None, float]:
     """Return after how many seconds a waiting job is released, None for never, and its wait."""
     bound, reason = situation.placement.release_after, verdict.reason
+    if situation.stopped_for_others:
+        return None, situation.in_line  # it was whole, and would be half on plain Kubernetes
     if bound is not None:
         return bound, situation.in_line
     if situation.context.autoscaler and not situation.released_for_nodes and reason in LACKS_NODES:
@@ -406,7 +408,7 @@ def _ask(
     """Return the step of a waiting job about new nodes, or None."""
     if not (situation.context.autoscaler or situation.asks_open):
         return None
-    if requested is None and why.reason != REASON_WAITING_FOR_OPERATOR:
+    if situation.context.held or (requested is None and why.reason != REASON_WAITING_FOR_OPERATOR):
         return closed(situation)
     return queued_ask(
         situation,

@@ -72,8 +72,8 @@ NO_NODES = NodeView()
 class QueueContext:
     """The surroundings of a job in the queue and the cluster.
 
-    `priority`: the priority of the job.
-    `preempts`: whether kube-scheduler would evict pods of lower priority for it.
+    `priority`: the lowest priority of its pods.
+    `preempts`: whether kube-scheduler would evict pods of lower priority for all of them.
     `reservation`: the capacity that is reserved for the job `reserved_for`, if any.
     `awaited`: the names of the jobs that must end before `reserved_for` can start.
     `estimated`: whether the progress of a job, and no deadline, says when the last of them ends.
@@ -81,6 +81,7 @@ class QueueContext:
     `ahead`: whether the job is `reserved_for`, or comes before it in the queue.
     `crowded`: the operator still has to create more pods than this, over all jobs, so no job is
         started; 0 if it is not behind.
+    `draining`: whether a node is drained, so it is back later.
     `autoscaler`: whether the cluster has an autoscaler. `nodes`: the nodes that it may add.
     `held`: the claims of the hold for its start, a rescue or a change; only this job may use them.
     `quota`: the quotas of the namespace.
@@ -101,6 +102,7 @@ class QueueContext:
     reservable_in: float = 0.0
     ahead: bool = False
     crowded: int = 0
+    draining: bool = False
     autoscaler: bool = False
     nodes: NodeView = NO_NODES
     held: tuple[Hashable, ...] = ()
@@ -322,7 +324,12 @@ class Situation:
     @property
     def restricted(self) -> bool:
         """Whether the job may not use some nodes for now, so that it only seems never to fit."""
-        return bool(self.excluded or self.context.nodes.awaited)
+        return bool(self.excluded or self.context.nodes.awaited or self.context.draining)
+
+    @property
+    def stopped_for_others(self) -> bool:
+        """Whether kfext stopped the job for another or a drain, and has not started it since."""
+        return 0.0 < self.state.suspended_at <= self.state.stop.at
 
     @property
     def backs_off(self) -> float:

@@ -1,6 +1,7 @@
 """The priority of a job, and its position in the queue in words."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kfext.core.words import has
 from kfext.model.job import TrainingJob
@@ -26,6 +27,18 @@ def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     if known:
         return max(known, key=lambda found: (found.value, found.name))
     return default_class(classes)
+
+
+def preempting_class(job: TrainingJob, classes: Classes) -> PriorityClass:
+    """Return the class that a job preempts with: the lowest of its pods, as each needs a place.
+
+    It preempts nothing if the class of a pod does not.
+    """
+    default = default_class(classes)
+    named = (group.priority_class for group in job.groups if group.replicas)
+    found = [classes.get(name, default) if name else default for name in named] or [default]
+    lowest = min(found, key=lambda each: (each.value, each.name))
+    return replace(lowest, preempts=all(each.preempts for each in found))
 
 
 def default_class(classes: Classes) -> PriorityClass:

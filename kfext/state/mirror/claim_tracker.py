@@ -49,7 +49,7 @@ class ClaimTracker:
     `autoscaled`: whether jobs may ask an autoscaler for nodes: nothing of that runs otherwise.
     `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
 
-    `class_of` returns the PriorityClass that the pods of a job will have.
+    `class_of` returns the lowest PriorityClass that the pods of a job will have.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `freed` is called when capacity came free.
     `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.

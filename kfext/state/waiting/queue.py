@@ -12,7 +12,7 @@ from kfext.core.lifecycle.situation import NO_NODES, QueueContext
 from kfext.core.placement.gang import Limits
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import QueueKey, queue_key
-from kfext.core.queue.priority import in_line, priority_class
+from kfext.core.queue.priority import in_line, preempting_class, priority_class
 from kfext.core.queue.quota import NO_RAISE
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import Settings
@@ -233,7 +233,7 @@ class Queue:
             return True
         if self.reservations.holds(tracked):
             return True
-        priority = priority_class(tracked.job, self._cluster.classes)
+        priority = preempting_class(tracked.job, self._cluster.classes)
         preempting = priority.value if priority.preempts else None
         return gained.may_help(tracked.job.groups, preempting=preempting)
 
@@ -301,7 +301,7 @@ class Queue:
     def context(self, tracked: TrackedJob, *, now: float) -> QueueContext:
         """Return the state of the queue around a job."""
         job = tracked.job
-        priority = priority_class(job, self._cluster.classes)
+        priority = preempting_class(job, self._cluster.classes)
         holder, kept = self.reservations.holder, self.reservations.kept
         tracker = self._cluster.claim_tracker
         return QueueContext(
@@ -314,6 +314,7 @@ class Queue:
             reservable_in=self.reservations.due_in(tracked, now=now),
             ahead=kept is not None and (holder is None or self.key(tracked) <= self.key(holder)),
             crowded=self._cluster.backlog.crowd,
+            draining=bool(self._cluster.draining),
             autoscaler=self.autoscaler,
             nodes=self.asks.view(tracked) if tracker.autoscaled else NO_NODES,
             held=self._cluster.holds.claims_of(job.uid),
