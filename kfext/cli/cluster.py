@@ -111,7 +111,7 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
 
 
 async def jobs_on(client: Client, node: str) -> list[TrainingJob]:
-    """Return the jobs with a plan of kfext that have live pods on a node.
+    """Return the jobs that kfext has placed or stopped and that have live pods on a node.
 
     Raises UserError if the caller may not see them, ApiError.
     """
@@ -122,7 +122,9 @@ async def jobs_on(client: Client, node: str) -> list[TrainingJob]:
     made = await _rendered(client, await kinds_in(client), "")
     owners |= {item.job_uid for item in made if item.uid in owners}
     jobs = [job for job, _ in await all_jobs(client, namespace="", kind=None)]
-    return [job for job in jobs if job.uid in owners and plan_of(job) and not job.released]
+    return [
+        job for job in jobs if job.uid in owners and (plan_of(job) or job.held) and not job.released
+    ]
 
 
 async def _rendered(client: Client, kinds: Sequence[JobKind], namespace: str) -> list[Rendered]:

@@ -92,11 +92,7 @@ class Drain:
                 ineligible = await self._why_not(client, jobs)
                 shown = {} if dry_run else await _shown(client, jobs)
                 for job in jobs:
-                    line = (
-                        ineligible.get(job.uid)
-                        or shown.get(job.uid)
-                        or "it saves its work and leaves"
-                    )
+                    line = ineligible.get(job.uid) or shown.get(job.uid) or _goes(job)
                     if told.get(job.uid) != line:
                         told[job.uid] = line
                         yield len(jobs), f"{job.title}: {line}"
@@ -120,6 +116,10 @@ class Drain:
             if why := why_not_drained(job, settings, by_force=self._force):
                 found[job.uid] = f"ineligible: {why.message}"
         return found
+
+
+def _goes(job: TrainingJob) -> str:
+    return "its pods are ending" if job.suspend else "it saves its work and leaves"
 
 
 def _remain(number: int) -> str:

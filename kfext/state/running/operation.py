@@ -199,9 +199,11 @@ class StopOperation(SavingOperation):
     `saves_at`: when the job is expected to save its work by itself, in epoch seconds; infinite if
         no save is expected in time.
     `ready`: whether the job has saved its work, or need not. `late`: it did not in time.
+    `took`: the seconds from the request to its answer, or until now.
     """
 
     saves_at: float = math.inf
+    took: float = 0.0
     ready: bool = False
     late: bool = False
 

@@ -137,14 +137,16 @@ def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
     )
 
 
+def is_settled(job: RunningJob) -> bool:
+    """Return whether a job is placed, and nothing about it changes now."""
+    tracked = job.tracked
+    changes = job.in_flight or tracked.busy or tracked.job.suspend
+    return not changes and tracked.phase == PLACED
+
+
 def may_change(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
     """Return whether a job runs, and nothing else about it changes now."""
-    tracked = job.tracked
-    return (
-        not (job.in_flight or tracked.busy or tracked.job.suspend)
-        and tracked.phase == PLACED
-        and all_running(tracked, pods)
-    )
+    return is_settled(job) and all_running(job.tracked, pods)
 
 
 def is_whole(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:

@@ -25,7 +25,7 @@ from kfext.state.running.executor import Steps
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, StopOperation
 from kfext.state.running.proposal import Proposal, Rank, Stop
 from kfext.state.running.room import ScaleRoom
-from kfext.state.running.running_job import RunningJob, all_running, may_change
+from kfext.state.running.running_job import RunningJob, all_running, is_settled, is_whole
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.stopping import JobStops
@@ -76,7 +76,9 @@ class Drains:
         by_force = self._by_force(job)
         if never := why_not_drained(job.tracked.job, settings, by_force=by_force):
             return never
-        if not all_running(job.tracked, self._cluster.pods(job.uid)):
+        pods = self._cluster.pods(job.uid)
+        # A job with a pod that has ended is about to end: it leaves by force alone.
+        if not (all_running(job.tracked, pods) or (by_force and is_whole(job.tracked, pods))):
             return Verdict(names.REASON_ON_DRAINED_NODE, "not all of its pods run")
         unsaved = self._stops.saving(job, now=now) is Readiness.NEVER
         if unsaved and not (by_force or settings.preempt == ALWAYS):
@@ -96,7 +98,7 @@ class Drains:
             Proposal("drain", job.uid, Stop(), f"{node} is drained", rank=Rank.DRAIN)
             for job in self._jobs.values()
             if (node := self.node_of(job.tracked))
-            and may_change(job, self._cluster.pods(job.uid))
+            and is_settled(job)
             and job.tracked.plan is not None
             and now.monotonic >= record_of(job).not_before
             and self.why_ineligible(job, now=now.wall) is None
@@ -123,20 +125,21 @@ class Drains:
     def _steps(self, job: RunningJob, operation: StopOperation, now: Moment) -> Iterator[Step]:
         waited = now.monotonic - operation.since
         if operation.phase is not Phase.SAVING:
-            longest = HOLD_SECONDS if job.tracked.job.suspend else _RETRY_SECONDS
-            goes_on = not job.tracked.job.suspend and not self.node_of(job.tracked)
-            if waited >= longest or goes_on:
-                self._end(job)
+            training = job.tracked.job
+            longest = HOLD_SECONDS if training.suspend else _RETRY_SECONDS
+            goes_on = not training.suspend and not self.node_of(job.tracked)
+            if waited >= longest or goes_on or (training.suspend and not training.in_queue):
+                self.end(job)
             return
         if not self.node_of(job.tracked) or self.why_ineligible(job, now=now.wall) is not None:
-            self._end(job)
+            self.end(job)
             return
         ready, late = self._stops.saving(job, now=now.wall), waited >= ANSWER_SECONDS
         if ready in {Readiness.READY, Readiness.NEVER} or (late and self._by_force(job)):
             yield self._stop(job, operation, now)
         elif ready is Readiness.ASK and late:
             miss(record_of(job), at=now.monotonic)
-            self._end(job)
+            self.end(job)
         elif step := self._stops.request(job, now):
             yield step
 
@@ -152,9 +155,11 @@ class Drains:
         stop = replace(tracked.state.stop, at=now.wall, waiting="", places={})
         return self._stops.stop(job, names.REASON_DRAINED, message, stop, now)
 
-    def _end(self, job: RunningJob) -> None:
+    def end(self, job: RunningJob) -> None:
+        """End the stop of a job, and release the room that is held for it."""
+        drained, hold = self.leaves(job), self._cluster.holds.of(job.uid)
         self._stops.end(job)
-        if (hold := self._cluster.holds.of(job.uid)) and hold.kind is HoldKind.MOVE:
+        if drained and hold is not None and hold.kind is HoldKind.MOVE:
             self._cluster.holds.release(job.uid)
 
     def shown(self, job: RunningJob, *, now: float) -> Verdict | None:

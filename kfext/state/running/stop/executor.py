@@ -1,9 +1,12 @@
 """Stops jobs for waiting jobs: which jobs it follows, which stop, and what each shows."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from kfext.core.eligibility import why_not_stopped
+from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
+from kfext.core.queue.priority import preempting_class
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.state.mirror.cluster import Cluster
@@ -28,8 +31,8 @@ from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
 from kfext.state.running.stop.words import stop_shown
 from kfext.state.waiting.queue import Queue
 
-MOST_LOOKED = 4
-"""The most waiting jobs that one look searches victims for."""
+_FIRST, _MORE = 2, 2
+"""One look searches victims for the first of the waiting jobs, and for others in turn."""
 
 
 class StopExecutor(Executor):
@@ -54,10 +57,12 @@ class StopExecutor(Executor):
         self._progress = progress
         self._rescues = rescues
         self._search = StopSearch(cluster, room)
-        self._turns = RoundRobin(MOST_LOOKED)
+        self._turns = RoundRobin(_MORE)
         self._stops = JobStops(running, cluster, progress)
         parts = running, cluster, self.jobs, self._stops
-        self._preemptions = Preemptions(*parts, search=self._search, more=self._more)
+        self._preemptions = Preemptions(
+            *parts, search=self._search, more=self._more, permits=self._permits
+        )
         self._drains = Drains(*parts, room=room)
 
     @property
@@ -95,7 +100,7 @@ class StopExecutor(Executor):
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
         """End the stop of a job."""
-        self._stops.end(job)
+        self._drains.end(job)
 
     def advance(self, now: Moment) -> Steps:
         """Bring the preemptions and the drains that are under way further."""
@@ -112,7 +117,8 @@ class StopExecutor(Executor):
         free = [job for job in self.jobs.values() if self._may_stop(job, now)]
         acting = [job for job in free if job.mode(PREEMPT) is Mode.ACT]
         shown: list[Proposal] = []
-        for waiting in self._turns.some(self._due(now)) if free else ():
+        due = self._due(free, now)
+        for waiting in [*due[:_FIRST], *self._turns.some(due[_FIRST:])]:
             with self.running.failures.about(waiting):
                 if found := self._found(waiting, acting, now):
                     return [*stops(waiting, found), *shown]
@@ -121,15 +127,33 @@ class StopExecutor(Executor):
                     shown += [stop for stop in stops(waiting, found) if stop.job in observing]
         return shown
 
-    def _due(self, now: Moment) -> list[TrackedJob]:
-        """Return the waiting jobs that others may stop for, in the order of the queue."""
+    def _due(self, free: Sequence[RunningJob], now: Moment) -> list[TrackedJob]:
+        """Return the waiting jobs that some of the `free` may stop for, in order of the queue."""
+        lowest = min((self._queue.priority(job.tracked) for job in free), default=math.inf)
         return [
             tracked
             for tracked in self._queue.queued()
-            if not self._rescues(tracked.job.uid)
+            if self._priority(tracked) > lowest
+            and not self._rescues(tracked.job.uid)
             and not self._preemptions.leaves_alone(tracked.job.uid, at=now.monotonic)
             and may_preempt(tracked, self.running.settings_of(tracked), self._cluster, now=now.wall)
         ]
+
+    def _priority(self, waiting: TrackedJob) -> int:
+        """Return the priority that a waiting job preempts with."""
+        return preempting_class(waiting.job, self._cluster.classes).value
+
+    def _permits(self, waiting: TrackedJob, victims: Sequence[RunningJob]) -> bool:
+        """Return whether victims may still stop for a waiting job: each may have changed since."""
+        waits = waiting.lacks in WAITS_FOR_CAPACITY
+        preempts = preempting_class(waiting.job, self._cluster.classes).preempts
+        return waits and preempts and all(self._may_go_on(job, waiting) for job in victims)
+
+    def _may_go_on(self, victim: RunningJob, waiting: TrackedJob) -> bool:
+        settings = self.running.settings_of(victim.tracked)
+        lower = self._queue.priority(victim.tracked) < self._priority(waiting)
+        acts = victim.mode(PREEMPT) is Mode.ACT
+        return acts and lower and why_not_stopped(victim.tracked.job, settings) is None
 
     def _may_stop(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that it may be stopped."""
@@ -152,6 +176,8 @@ class StopExecutor(Executor):
 
     def _more(self, waiting: TrackedJob, gone: Sequence[str], now: Moment) -> Sequence[Proposal]:
         """Return the stops that a waiting job needs beside the jobs that are gone already."""
+        if not self._permits(waiting, ()):
+            return []
         acting = (job for job in self.jobs.values() if job.mode(PREEMPT) is Mode.ACT)
         free = [job for job in acting if self._may_stop(job, now)]
         found = self._found(waiting, free, now, gone=gone)
@@ -166,7 +192,7 @@ class StopExecutor(Executor):
         gone: Sequence[str] = (),
     ) -> Found | None:
         """Return the jobs that make room for a waiting job, or None."""
-        priority, settings = self._queue.priority(waiting), self.running.settings_of(waiting)
+        priority, settings = self._priority(waiting), self.running.settings_of(waiting)
         below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
         patient = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
         victims = [self._victim(job, of=waiting, now=now.wall) for job in below]

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from kfext import names
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.queue.priority import priority_class
+from kfext.core.queue.priority import preempting_class
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import OFF
 from kfext.model.policy import Mode
+from kfext.model.timestamps import past
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.policy import Condition, Parameter, Policy
@@ -38,6 +39,8 @@ STOPPED = Condition(
 )
 """Whether kfext has stopped a job for others."""
 _DAY = 86_400.0
+NEW_NODES_SECONDS = 120.0
+"""Jobs stop for a job that has asked for new nodes after this time, long enough for most clouds."""
 PREEMPT = Policy(
     name="preempt",
     effect="stops running jobs of lower priority that opted in, once they have saved their work, "
@@ -68,17 +71,17 @@ def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, no
     """Return whether running jobs may stop for a job now; `now` is in epoch seconds.
 
     A job with a hold is about to start: for example, other jobs give workers for it. A job that has
-    asked for new nodes waits for them.
+    asked for new nodes waits NEW_NODES_SECONDS for them.
     """
     job, ask = tracked.job, tracked.state.ask
     if tracked.lacks not in WAITS_FOR_CAPACITY or not tracked.settled:
         return False
-    if ask is not None and ask.is_open:
+    if ask is not None and ask.is_open and now - past(ask.since, now=now) < NEW_NODES_SECONDS:
         return False
     if job.excess or job.shares_gpus or cluster.holds.of(job.uid) is not None:
         return False
     waited = tracked.waits(now) >= PREEMPT.parameter(settings, "wait")
-    return waited and priority_class(job, cluster.classes).preempts
+    return waited and preempting_class(job, cluster.classes).preempts
 
 
 def stops(waiting: TrackedJob, found: Found) -> Iterator[Proposal]:

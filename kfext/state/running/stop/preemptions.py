@@ -15,7 +15,6 @@ from kfext.core.lifecycle.steps import Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Places
-from kfext.model.policy import Mode
 from kfext.model.scale_state import StopState
 from kfext.model.timestamps import past
 from kfext.state.mirror.cluster import Cluster
@@ -23,11 +22,10 @@ from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, miss
 from kfext.state.running.executor import Steps
-from kfext.state.running.operation import ANSWER_SECONDS, Phase, StopOperation
+from kfext.state.running.operation import ANSWER_SECONDS, FRESH_SECONDS, Phase, StopOperation
 from kfext.state.running.proposal import Proposal
 from kfext.state.running.running_job import RunningJob, all_running
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.running.stop.preempt import PREEMPT
 from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.search import StopSearch
 from kfext.state.running.stop.stopping import JobStops
@@ -37,6 +35,7 @@ from kfext.state.running.stop.words import stopped_for
 _MORE_SECONDS = 30.0
 """After this without more victims, stopped jobs go on if the waiting job does not fit after all."""
 More = Callable[[TrackedJob, Sequence[str], Moment], Sequence[Proposal]]
+Permits = Callable[[TrackedJob, Sequence[RunningJob]], bool]
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ class Preemptions:
     """The preemptions that are under way: `open`, by the uid of the waiting job.
 
     `jobs`: the followed jobs. `more` returns the stops that a waiting job needs beside the jobs
-    that are gone already.
+    that are gone already. `permits`: whether jobs may still stop for a waiting job.
     """
 
     def __init__(
@@ -71,6 +70,7 @@ class Preemptions:
         *,
         search: StopSearch,
         more: More,
+        permits: Permits,
     ) -> None:
         self.open: dict[str, Preemption] = {}
         self._running = running
@@ -79,6 +79,7 @@ class Preemptions:
         self._stops = stops
         self._search = search
         self._more = more
+        self._permits = permits
         self._rests: dict[str, float] = {}
 
     def leaves_alone(self, uid: str, *, at: float) -> bool:
@@ -179,8 +180,9 @@ class Preemptions:
         if places is not None and self._cluster.holds.of(waiting.job.uid) is None:
             self._hold(waiting, places, preemption, now=now.wall)
         if not jobs:
-            self._await_start(preemption, waiting, now, fits=places is not None, looks=looks)
-        elif places is None or any(job.mode(PREEMPT) is not Mode.ACT for job in jobs):
+            fits = places is not None and self._permits(waiting, ())
+            self._await_start(preemption, waiting, now, fits=fits, looks=looks)
+        elif places is None or not self._permits(waiting, jobs):
             self._give_up(preemption, now)
         elif self._all_saved(preemption, jobs, now):
             self._hold(waiting, places, preemption, now=now.wall)
@@ -245,16 +247,24 @@ class Preemptions:
 
     def _ask_again(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:
         """Ask jobs once more that have trained on since they answered; return whether any has."""
-        stale = [
-            operation
+        answered = [
+            (job, operation)
             for job in jobs
-            if (operation := record_of(job).operation) is not None and not operation.late
-            if self._stops.is_stale(job, operation, now=now.wall)
+            if (operation := record_of(job).operation)
+            and operation.requested
+            and not operation.late
         ]
+        stale = [pair for pair in answered if self._stops.is_stale(*pair, now=now.wall)]
         if preemption.again or not stale:
             return False
-        for operation in stale:
+        if max(operation.took for _, operation in stale) > FRESH_SECONDS:
+            stale = answered  # the others would be stale then
+        # The slowest is asked first, so that all answer at the same time.
+        slowest = max(operation.took for _, operation in stale)
+        for job, operation in stale:
+            record_of(job).asks_at = now.monotonic + slowest - operation.took
             operation.requested, operation.ready = 0, False
+            operation.outdated = self._stops.checkpoints(job).saved
         preemption.since, preemption.again = now.monotonic, True
         return True
 

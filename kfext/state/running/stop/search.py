@@ -5,21 +5,18 @@ their claims. So free capacity on the wrong nodes never counts.
 """
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kfext.core.elastic import fewest_workers, open_range
 from kfext.core.ledger.claims import pod_key
+from kfext.core.queue.no_fit import shape_of
 from kfext.core.settings.table import Settings
 from kfext.model.plan import Places
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.room import ScaleRoom
 from kfext.state.running.stop.victims import Victim, by_cost, slots
-
-_MOST_IN_VAIN = 8
-"""Searches that are remembered: for a few waiting jobs, among jobs that stop or only observe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,8 @@ class StopSearch:
     def __init__(self, cluster: Cluster, room: ScaleRoom) -> None:
         self._cluster = cluster
         self._room = room
-        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
+        self._in_vain: set[Hashable] = set()
+        self._version = -1
 
     def find(
         self,
@@ -53,8 +51,11 @@ class StopSearch:
         """
         wanted = by_cost(victims, needed=slots(waiting.job, of=waiting.job))
         uids = frozenset(victim.uid for victim in wanted)
+        if self._version != self._room.version:
+            self._in_vain.clear()
+            self._version = self._room.version
         limits = self._room.limits(waiting, now=now)
-        basis = (waiting.job, limits, self._room.version, uids, tuple(gone))
+        basis = (shape_of(waiting.job), limits, uids, tuple(gone))
         if not wanted or basis in self._in_vain:
             return None
 
@@ -70,8 +71,8 @@ class StopSearch:
                 numbers, True, key=lambda number: fits([*kept, *order[:number]]) is not None
             )
 
-        if not 0 < (number := enough(wanted)) <= len(wanted):
-            self._in_vain.append(basis)
+        if fits(wanted) is None or not (number := enough(wanted)):
+            self._in_vain.add(basis)
             return None
         chosen: list[Victim] = []
         rest = sorted(wanted[:number], key=Victim.cost)

@@ -85,11 +85,12 @@ class JobStops:
 
     def is_ready(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job has saved its work since it was asked, or no save is expected."""
-        operation = record_of(job).operation
+        record, operation = record_of(job), record_of(job).operation
         if operation is not None and not operation.ready:
             ready = self.readiness(job, now=now.wall)
             alone = ready is Readiness.AWAIT and math.isinf(operation.saves_at)
             operation.ready = ready is Readiness.READY or alone
+            operation.took = now.monotonic - max(operation.since, record.asks_at)
         return operation is None or operation.ready
 
     def is_stale(self, job: RunningJob, operation: StopOperation, *, now: float) -> bool:
