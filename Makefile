@@ -75,8 +75,8 @@ test-long: $(READY) ## everything, with all cases of real training
 	@$(BIN)/pytest e2e/cases $(BESIDE)
 
 .PHONY: soak
-soak: $(READY) ## random work, node failures and kills, and the books: MINUTES=30 NODES=200 SEED=1
-	@$(BIN)/python -m e2e.soak --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),200) --seed $(or $(SEED),1)
+soak: $(READY) ## random work, node failures and kills, and the books: MINUTES=30 NODES=200 SEED=1 AUTOSCALER=1
+	@$(BIN)/python -m e2e.soak --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),200) --seed $(or $(SEED),1) $(if $(AUTOSCALER),--autoscaler)
 
 bench: $(READY) ## all benchmarks; docs/performance.md names the options of some
 	@$(BIN)/python -m e2e.bench all

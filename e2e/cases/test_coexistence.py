@@ -12,6 +12,7 @@ from e2e.harness.kube import Object
 from e2e.harness.pods import admit_pods, refuse_pods
 from e2e.harness.space import CASE, Space, set_managed
 from e2e.harness.stand_in import standing_in
+from e2e.harness.stopping import autoscaler_seen
 from e2e.testbed import training_operator
 from e2e.testbed.cluster import Testbed
 from kfext.names import (
@@ -440,13 +441,10 @@ def test_after_the_release_an_autoscaler_sees_pods_that_it_can_make_room_for(spa
 @pytest.fixture
 def autoscaled(kfext: Kfext) -> Iterator[None]:
     """The controller sees a cluster-autoscaler, which adds no nodes."""
-    maps = "/api/v1/namespaces/kube-system/configmaps"
-    status = {"metadata": {"name": "cluster-autoscaler-status"}}
-    kfext.kube.create(maps, {"apiVersion": "v1", "kind": "ConfigMap", **status})
-    kfext.stop_controller()  # it looks for autoscalers when it starts
-    kfext.start_controller()
-    yield
-    kfext.kube.delete(f"{maps}/cluster-autoscaler-status")
+    with autoscaler_seen(kfext.kube):
+        kfext.stop_controller()
+        kfext.start_controller()
+        yield
     kfext.stop_controller()
 
 

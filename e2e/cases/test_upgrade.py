@@ -1,6 +1,7 @@
 """Another version comes: jobs of every phase go on, and none is lost between the two."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.pods import HOST, uids
 from e2e.harness.processes import WebhookProcess
 from e2e.harness.space import Space
+from e2e.harness.stopping import autoscaler_seen, remove_placeholders, stopping
 from e2e.harness.under_way import under_way
 from e2e.harness.versions import (
     apply_manifests,
@@ -118,3 +120,33 @@ def test_changes_of_running_jobs_go_on_under_another_version(
         with kfext.restarted():
             jobs.go_on()
             jobs.check_writes()
+
+
+@pytest.fixture(params=["roll back to 0.3", "start this version anew"])
+def later(request: pytest.FixtureRequest, kfext: Kfext, tmp_path: Path) -> Iterator[Path]:
+    """The code of a version that comes after this version."""
+    back = request.param == "roll back to 0.3"
+    yield unpack_0_3(tmp_path) if back else REPOSITORY
+    restore(kfext)
+
+
+def test_jobs_that_0_3_would_not_stop_or_ask_for_go_on_under_it(
+    new_space: Callable[..., Space], kfext: Kfext, later: Path
+) -> None:
+    with ExitStack() as seen:
+        seen.enter_context(autoscaler_seen(kfext.kube))  # before the controller starts
+        replicas = install(kfext, REPOSITORY)
+        with stopping(new_space) as jobs:
+            with kfext.restarted():
+                jobs.reach()
+            if later != REPOSITORY:
+                seen.close()  # beside an autoscaler 0.3 would release the job that asks
+            apply_manifests(kfext, later)
+            replace(kfext, replicas[0])
+            hand_over(kfext)
+            if later != REPOSITORY:
+                remove_placeholders(kfext.kube)
+            replace(kfext, replicas[1])
+            with kfext.restarted():
+                jobs.go_on()
+                jobs.check_writes()

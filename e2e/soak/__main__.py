@@ -1,4 +1,4 @@
-"""Run a soak: `make soak` (MINUTES=30 NODES=200 SEED=1)."""
+"""Run a soak: `make soak` (MINUTES=30 NODES=200 SEED=1 AUTOSCALER=1)."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 import click
 
 from e2e.harness.kfext_process import Kfext
-from e2e.soak.run import Soak, fake_programs
+from e2e.soak.run import Soak, add_autoscaler, fake_programs
 from e2e.testbed import lifecycle
 from e2e.testbed.progress import say
 
@@ -17,14 +17,17 @@ from e2e.testbed.progress import say
 @click.option("--minutes", default=30.0, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @click.option("--nodes", default=200, show_default=True, help="Fake nodes of 8 GPUs.")
-def main(*, minutes: float, seed: int, nodes: int) -> None:
+@click.option("--autoscaler", is_flag=True, help="Run Karpenter, which adds a few nodes.")
+def main(*, minutes: float, seed: int, nodes: int, autoscaler: bool) -> None:
     """Run the soak; exit 1 with what did not hold."""
     name = f"soak-{os.getpid()}"
     with lifecycle.running(name, fast=True) as bed, fake_programs(bed) as programs:
+        if autoscaler:
+            add_autoscaler(bed, nodes=nodes)
         kfext = Kfext(bed)
         kfext.install()
         try:
-            soak = Soak(kfext, programs, seed=seed, nodes=nodes)
+            soak = Soak(kfext, programs, seed=seed, nodes=nodes, autoscaler=autoscaler)
             wrong = soak.run(minutes * 60)
         finally:
             kfext.proxy.stop()

@@ -10,7 +10,14 @@ from typing import Any
 from e2e.harness.jobs import jobs_path, specs
 from e2e.harness.kube import Answer, Kube, Object
 from e2e.soak import manifests
-from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, RUNNING_CHANGES, SUSPENDED
+from e2e.soak.facts import (
+    BY_PERSON,
+    COLOCATION,
+    DRAIN,
+    RESUMED,
+    RUNNING_CHANGES,
+    SUSPENDED,
+)
 from e2e.soak.manifests import BY_HAND, ELASTIC
 from e2e.testbed import fakenodes
 from kfext.model.kinds.registered import KINDS
@@ -215,6 +222,14 @@ class Deeds(Asking):
             self._patch(path, {"spec": {"taints": None}})
         else:
             self._patch(path, {"metadata": {"annotations": {_KWOK: "fake"}}})
+
+    def drain_node(self, name: str, value: str) -> None:
+        """Drain a node as `kubectl kfext drain` does; `value`: of the taint."""
+        taint = {"key": DRAIN, "value": value, "effect": "PreferNoSchedule"}
+        self._patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True, "taints": [taint]}})
+
+    def uncordon(self, name: str) -> None:
+        self._patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None, "taints": None}})
 
 
 def _is_suspended(job: Object) -> bool:

@@ -4,6 +4,7 @@ What pods ask for and nodes offer is counted as Kubernetes counts it, from the r
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -36,6 +37,11 @@ REFUSES = "soak.example.com/refuses"
 WRITE_REFUSED = "WriteRefused"
 RUNNING_CHANGES = {"AwaitsCheckpoint", "Rescaling"}
 """Reasons of the condition Scaled while kfext changes the size of a job."""
+PREEMPT = "kfext.dev/preempt"
+DRAIN, BY_FORCE = "kfext.dev/drain", "force"
+NEW_NODES, PLACEHOLDER_OF = "kfext-nodes", "kfext.dev/placeholder-of"
+POOL = "karpenter.sh/nodepool"
+"""Label of a node that the autoscaler of the soak has added."""
 OVER = {"Succeeded", "Failed"}
 
 
@@ -123,13 +129,18 @@ def _requests(container: _Json) -> Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; `open` says that a pod without tolerations may start there, `ready` its kubelet."""
+    """A node; `open` says that a pod without tolerations may start there, `ready` its kubelet.
+
+    `drained`: the value of the taint of a drain, None without one. `created`: in epoch seconds.
+    """
 
     name: str
     offers: Amounts
     labels: Mapping[str, str]
     open: bool
     ready: bool
+    drained: str | None = None
+    created: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +148,7 @@ class Pod:
     """A pod; `pins` are the nodes that its required affinity names, `ending` is its deletion.
 
     `asks` is what it occupies for kube-scheduler, `has` what its kubelet has granted: less, while
-    it asks for more in place.
+    it asks for more in place. `placeholder_of`: the uid of the job that asks for nodes with it.
     """
 
     uid: str
@@ -153,6 +164,7 @@ class Pod:
     asks: Amounts
     has: Amounts
     selector: Mapping[str, str]
+    placeholder_of: str = ""
 
     @property
     def gated(self) -> bool:
@@ -261,6 +273,12 @@ class Gang:
         """What kfext remembers of the job."""
         return _decoded(self.annotations.get(STATE))
 
+    @property
+    def asked_since(self) -> float:
+        """Since when it asks the autoscaler for nodes, in epoch seconds; infinity: it does not."""
+        ask = self.state.get("ask") if self.handled else None
+        return (ask.get("since") or math.inf) if isinstance(ask, dict) else math.inf
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.kind}/{self.name}"
 
@@ -271,6 +289,7 @@ class Cluster:
 
     `limited`: the namespaces with a ResourceQuota; `refusing`: those where the API server
     refuses something, by what it is. `saved_at`: when all programs last printed a checkpoint.
+    `preempted`: the uids of pods that kube-scheduler preempted, each with the uid of its preemptor.
     """
 
     at: float
@@ -280,13 +299,16 @@ class Cluster:
     limited: frozenset[str] = field(default_factory=frozenset)
     refusing: Mapping[str, str] = field(default_factory=dict)
     saved_at: float = 0.0
+    preempted: tuple[tuple[str, str], ...] = ()
 
     def home(self, pod: Pod) -> str:
         """Return the node on which kfext must leave room for a pod, empty if on none.
 
         A pin that is not of kfext keeps no pod waiting: kube-scheduler carries it out within a
-        moment, or it refuses the pod, for an unknown time.
+        moment, or it refuses the pod, for an unknown time. A placeholder keeps nothing from jobs.
         """
+        if pod.placeholder_of:
+            return ""
         gang = self.gangs.get(pod.owner)
         ours = gang is not None and gang.managed and pod in gang.pods
         return pod.home if ours else pod.node

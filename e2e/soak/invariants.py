@@ -5,12 +5,12 @@ what a soak did and saw, so that a soak of an idle cluster shows.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak import gangs, rooms, scaling
-from e2e.soak.facts import WRITE_REFUSED, Cluster
+from e2e.soak import gangs, rooms, scaling, stops
+from e2e.soak.facts import POOL, WRITE_REFUSED, Cluster
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
 
@@ -154,6 +154,13 @@ def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
         of_gangs(gangs.queued_in_silence, limits.word),
         of_gangs(gangs.misreported, limits.word),
         of_gangs(gangs.suspended_by_nobody, limits.steady),
+        of_gangs(stops.stopped_unasked, 0.0),
+        of_gangs(stops.stopped_without_cause, 0.0),
+        of_gangs(stops.stopped_in_vain, stops.HOLD_SECONDS + limits.slack),
+        of_gangs(stops.broken_for_a_gang, 0.0),
+        of_gangs(stops.planned_onto_drained, 0.0),
+        of_gangs(stops.too_many_placeholders, 0.0),
+        of_gangs(stops.asked_for_nobody, limits.slack),
     )
 
 
@@ -181,6 +188,9 @@ class Tally:
                 for gang in gangs
             ),
             "starts of a job": max(map(len, memory.starts.values()), default=0),
+            "nodes drained": sum(node.drained is not None for node in cluster.nodes.values()),
+            "nodes added": sum(POOL in node.labels for node in cluster.nodes.values()),
+            "placeholders": sum(bool(pod.placeholder_of) for pod in cluster.pods),
         }.items():
             self.most[what] = max(self.most[what], much)
 
@@ -195,6 +205,16 @@ class Tally:
         if memory.sizes.done or self.done["submit"] < _MANY:
             return []
         return [f"[vain] {self.done['submit']} jobs came, and the size of none was ever changed"]
+
+    def unstopped(self, memory: Memory, *, autoscaler: bool) -> Iterator[str]:
+        """Yield what never came of many jobs and drains, and of an autoscaler if there is one."""
+        done = memory.stops.done
+        if self.done["submit"] >= _MANY and not done["preempted"]:
+            yield f"[vain] {self.done['submit']} jobs came, and none was stopped for another"
+        if self.done["drain_node"] >= _IN_VAIN and not done["drained"]:
+            yield f"[vain] {self.done['drain_node']} nodes were drained, and no job left one"
+        if self.done["submit"] >= _MANY and autoscaler and not self.most["nodes added"]:
+            yield "[vain] no job asked the autoscaler for nodes that came"
 
     def in_vain(self, took: Mapping[str, int]) -> list[str]:
         """Return which actions never took effect, by their counts of effects."""
@@ -215,7 +235,8 @@ def report(checker: Checker) -> str:
     lines = [
         f"{checker.looks} looks at {len(checker.rules)} rules",
         f"time to a reason of {len(told)} jobs: " + _percentiles(told),
-        f"jobs that ran and were scaled: {dict(checker.memory.sizes.done)}",
+        f"jobs that ran and were scaled: {dict(checker.memory.sizes.done)}, "
+        f"stopped: {dict(checker.memory.stops.done)}",
     ]
     for rule in checker.rules:
         worst = checker.worst.get(rule.name, 0.0)

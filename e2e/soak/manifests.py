@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.harness.jobs import job, specs
-from e2e.soak.facts import Gang, Replica
+from e2e.soak.facts import PREEMPT, Gang, Replica
 from e2e.soak.train_jobs import train_job
 
 ELASTIC = "kfext.dev/elastic"
@@ -25,7 +25,8 @@ _MASTERS = ("master", "chief")
 _MOST_CHANGES = 64
 Object = dict[str, Any]
 FOREIGN_GATE = "soak.example.com/gate"
-PRIORITIES = {"soak-low": -10, "soak-high": 10}
+PRIORITIES = {"soak-low": -10, "soak-high": 10, "soak-urgent": 100}
+_PREEMPTS = "soak-urgent"
 ZONE = "soak.example.com/zone"
 ZONES = ("a", "b", "c")
 _JOB_NAME = "training.kubeflow.org/job-name"
@@ -38,6 +39,7 @@ _SHAPES: tuple[tuple[int, dict[str, str]], ...] = (
 )
 _FEW = 2
 _SHARE_TRAIN_JOBS = 0.15
+_SHARE_CONSENTING = 0.35
 _SIZES = {1: 4, 2: 4, 3: 2, 4: 6, 6: 3, 8: 6, 10: 1, 12: 2, 20: 1}
 _PART = {"cpu": "2", "memory": "4Gi"}
 _MORE_WORKERS = 3
@@ -236,6 +238,8 @@ def random_job(dice: random.Random, name: str) -> Object:
     annotations = {}
     if (dice.random() < 0.35 and size <= 8) or dice.random() < 0.02:
         annotations["kfext.dev/colocation"] = "required"
+    if dice.random() < _SHARE_CONSENTING:
+        annotations[PREEMPT] = dice.choice(("checkpoint", "always"))
     if dice.random() < _SHARE_TRAIN_JOBS:
         zone = {ZONE: dice.choice(ZONES)}
         return train_job(dice, name, size=size, each=each, annotations=annotations, zone=zone)
@@ -361,11 +365,11 @@ def limit_range(cpu: str, memory: str) -> Object:
 
 
 def priority_class(name: str) -> Object:
-    """Return a PriorityClass; its pods go before others and take no room from them."""
+    """Return a PriorityClass; its pods go before others, and only the urgent take their room."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": name},
         "value": PRIORITIES[name],
-        "preemptionPolicy": "Never",
+        "preemptionPolicy": "PreemptLowerPriority" if name == _PREEMPTS else "Never",
     }

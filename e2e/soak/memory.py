@@ -7,6 +7,7 @@ from typing import Any
 from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Amounts, Cluster, Gang, Pod, larger
 from e2e.soak.manifests import Sizes
 from e2e.soak.reading import pod_of
+from e2e.soak.stops import Stops
 
 Object = dict[str, Any]
 _BY_OTHERS = {
@@ -30,7 +31,8 @@ class Memory:
     `told` is how long each took from first seen held to a reason. `starts` is when each was seen
     to run after it was seen suspended, `since` when it last began to run, `newest` when a pod of it
     was last seen for the first time; `made` is the most that pods of a type asked for. `refused` is
-    when a namespace was last seen to refuse something. `sizes` is what became of their sizes.
+    when a namespace was last seen to refuse something. `sizes` is what became of their sizes,
+    `stops` of jobs that kfext stopped.
     `create_timeout` is for how long no pod must come before a gang gives up. Times come from the
     clusters.
     """
@@ -47,6 +49,7 @@ class Memory:
     made: dict[tuple[str, str], Amounts] = field(default_factory=dict)
     refused: dict[str, float] = field(default_factory=dict)
     sizes: Sizes = field(default_factory=Sizes)
+    stops: Stops = field(default_factory=Stops)
     _known: set[str] = field(default_factory=set)
     _suspended: set[str] = field(default_factory=set)
 
@@ -67,6 +70,7 @@ class Memory:
             self._start_of(gang, cluster.at)
             self.sizes.see(gang, cluster.at, saved_at=cluster.saved_at)
             self._time_to_a_reason(cluster.at, gang)
+        self.stops.see(cluster, refused=self.lately_refused(cluster))
         self._known = {pod.uid for pod in cluster.pods}
 
     def asked(self, gang: Gang, kind: str) -> Amounts:
@@ -89,9 +93,14 @@ class Memory:
 
     def excused(self, gang: Gang, cluster: Cluster) -> bool:
         """Say whether kfext cannot do for a gang what it would, because its writes are refused."""
-        since = cluster.at - self.refused.get(gang.namespace, -_TRIED_AGAIN_SECONDS)
         said = gang.view.get("reason") == WRITE_REFUSED
-        return gang.namespace in cluster.refusing or (said and since < _TRIED_AGAIN_SECONDS)
+        lately = gang.namespace in self.lately_refused(cluster)
+        return gang.namespace in cluster.refusing or (said and lately)
+
+    def lately_refused(self, cluster: Cluster) -> set[str]:
+        """Return the namespaces where kfext may not have tried again what was refused."""
+        since = self.refused.items()
+        return {name for name, at in since if cluster.at - at < _TRIED_AGAIN_SECONDS}
 
     def _pods_of(self, gang: Gang, at: float) -> None:
         if any(pod.uid not in self._known for pod in gang.pods):

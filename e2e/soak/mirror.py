@@ -23,12 +23,14 @@ _PATHS = {
     "views": "/apis/kfext.dev/v1alpha1/trainingplans",
     "quotas": "/api/v1/resourcequotas",
     "namespaces": "/api/v1/namespaces",
+    "preempted": "/api/v1/events?fieldSelector=reason%3DPreempted",
 }
 _READ: dict[str, Callable[[Object], Any]] = {
     "jobsets": owner_of,
     "nodes": reading.node_of,
     "pods": reading.pod_of,
     "TrainJob": as_read,
+    "preempted": reading.preempted,
 }
 _SERVER_SECONDS = 300
 _PAUSE_SECONDS = 1.0
@@ -77,6 +79,7 @@ class Mirror:
             views=seen["views"],
             quotas=seen["quotas"],
             namespaces=seen["namespaces"],
+            preempted=seen["preempted"],
         )
 
     # --- the threads ------------------------------------------------------------------------------
@@ -100,9 +103,10 @@ class Mirror:
 
     def _watch(self, kind: str, version: str) -> str:
         """Follow one watch to its end; return the last version, empty if it must list again."""
-        query = f"?watch=true&resourceVersion={version}&timeoutSeconds={_SERVER_SECONDS}"
+        path = self._server + _PATHS[kind]
+        query = f"watch=true&resourceVersion={version}&timeoutSeconds={_SERVER_SECONDS}"
         answer = self._pool.request(
-            "GET", self._server + _PATHS[kind] + query, preload_content=False
+            "GET", f"{path}{'&' if '?' in path else '?'}{query}", preload_content=False
         )
         try:
             if answer.status != 200:

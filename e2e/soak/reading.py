@@ -2,9 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 
 from e2e.soak.facts import (
+    DRAIN,
+    NEW_NODES,
     OVER,
+    PLACEHOLDER_OF,
     REFUSES,
     Cluster,
     Gang,
@@ -24,9 +28,12 @@ _MANAGED = "kfext.dev/managed"
 
 def node_of(raw: Object) -> Node:
     spec, metadata = raw.get("spec") or {}, raw["metadata"]
+    taints = spec.get("taints") or ()
     shut = spec.get("unschedulable", False) or any(
-        taint["effect"] != "PreferNoSchedule" for taint in spec.get("taints") or ()
+        taint["effect"] != "PreferNoSchedule" for taint in taints
     )
+    drains = (taint.get("value", "") for taint in taints if taint["key"] == DRAIN)
+    created = metadata.get("creationTimestamp")
     status = raw.get("status", {})
     conditions = {
         condition["type"]: condition["status"] for condition in status.get("conditions", ())
@@ -37,6 +44,8 @@ def node_of(raw: Object) -> Node:
         labels=metadata.get("labels") or {},
         open=not shut,
         ready=conditions.get("Ready") == "True",
+        drained=next(drains, None),
+        created=datetime.fromisoformat(created).timestamp() if created else 0.0,
     )
 
 
@@ -61,7 +70,13 @@ def pod_of(raw: Object) -> Pod:
         asks=requests(spec, raw.get("status")),
         has=granted(spec, raw.get("status")),
         selector=spec.get("nodeSelector") or {},
+        placeholder_of=labels.get(PLACEHOLDER_OF, "") if metadata["namespace"] == NEW_NODES else "",
     )
+
+
+def preempted(event: Object) -> tuple[str, str]:
+    """Return the uids of the pod that was preempted and of the pod that it was preempted for."""
+    return event["involvedObject"].get("uid", ""), (event.get("related") or {}).get("uid", "")
 
 
 def gang_of(
@@ -111,6 +126,7 @@ def cluster_of(
     views: Iterable[Object] = (),
     quotas: Iterable[Object] = (),
     namespaces: Iterable[Object] = (),
+    preempted: Iterable[tuple[str, str]] = (),
 ) -> Cluster:
     """Put together what was read, and jobs (each with its kind) and other objects.
 
@@ -140,6 +156,7 @@ def cluster_of(
         gangs=gangs,
         limited=frozenset(quota["metadata"]["namespace"] for quota in quotas),
         refusing={name: known[REFUSES] for name, known in labels.items() if REFUSES in known},
+        preempted=tuple(preempted),
     )
 
 

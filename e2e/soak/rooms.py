@@ -1,5 +1,6 @@
 """What must hold of the room on nodes, and of everything once nothing has happened for a while."""
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,8 @@ from e2e.soak.memory import Memory
 Found = dict[str, str]
 """What is wrong now: a key that stays the same while it lasts, and a sentence about it."""
 
-_ONLY_WAIT = {"NoRoom", "TooBig", "NoEligibleNode"}
+_ONLY_WAIT = {"NoRoom", "TooBig", "NoEligibleNode", "WaitingForNodes", "NoNewNodes"}
+_PREEMPTING = "Preempting"
 _RESERVED = "reserv"
 """A job that must leave room for the head of the queue says so with this word."""
 
@@ -91,18 +93,30 @@ def idle_room(cluster: Cluster, memory: Memory) -> Found:
 
 
 def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
-    """Return what is left on every open node after all that is bound, pinned or planned."""
+    """Return what is left on every open node after all that is bound, pinned or planned.
+
+    Nodes that came since a job asked for nodes are for that job, until it asks no more. A job that
+    others stop for keeps what is free already where it will start, on nodes that are not told.
+    """
+    asked = min((gang.asked_since for gang in cluster.gangs.values()), default=math.inf)
     claims = [(cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over]
     for gang in cluster.gangs.values():
         if not gang.suspended and not (gang.over or gang.ending or gang.released):
             claims += planned(gang)
     on = _by_node(claims)
+    kept = total(
+        times(_asked(gang, kind), size)
+        for gang in cluster.gangs.values()
+        if gang.view.get("reason") == _PREEMPTING
+        for kind, size in gang.sizes.items()
+    )
     return {
         node.name: {
-            name: much - on.get(node.name, {}).get(name, 0) for name, much in node.offers.items()
+            name: much - on.get(node.name, {}).get(name, 0) - kept.get(name, 0)
+            for name, much in node.offers.items()
         }
         for node in cluster.nodes.values()
-        if node.open
+        if node.open and node.created <= asked - 1
     }
 
 
@@ -225,7 +239,8 @@ def _waits_beside_survivors(gang: Gang) -> bool:
     """
     waiting = [pod for pod in gang.live if not pod.node]
     never = {"TooBig", "NoEligibleNode"} if any(pod.pins for pod in waiting) else set()
-    return all(pod.gated for pod in waiting) and gang.view.get("reason") in {"NoRoom", *never}
+    reasons = {"NoRoom", "WaitingForNodes", "NoNewNodes", *never}
+    return all(pod.gated for pod in waiting) and gang.view.get("reason") in reasons
 
 
 def _awaits_job_controller(gang: Gang) -> bool:
@@ -241,10 +256,14 @@ def _is_left_to_scheduler(gang: Gang) -> bool:
 
 
 def unbalanced(cluster: Cluster, reserved: Reserved) -> list[str]:
-    """Return how kfext's claims differ from the checker's: homes of pods, and what plans hold."""
+    """Return how kfext's claims differ from the checker's: homes of pods, and what plans hold.
+
+    Placeholders may have claims beside them.
+    """
     own = sum(bool(cluster.home(pod)) and not pod.over for pod in cluster.pods)
     for gang in cluster.gangs.values():
         if not (gang.suspended or gang.over or gang.ending or gang.released):
             own += len(planned(gang))
-    fits = own <= reserved.claims <= own + reserved.nodes
+    held = sum(bool(pod.node and pod.placeholder_of) for pod in cluster.pods)
+    fits = own <= reserved.claims <= own + reserved.nodes + held
     return [] if fits else [f"kfext has {reserved}, the cluster has {own} pods and replicas"]

@@ -15,6 +15,7 @@ _WEIGHTS = {
     "colocation": 3, "set_workers": 2, "opt": 2, "upset": 4, "lift_gate": 0,
     "thief": 4, "catch_thief": 0,
     "lose_node": 1.5, "add_node": 0, "trouble_node": 3, "heal_node": 0,
+    "drain_node": 1, "uncordon": 0,
     "kill_controller": 1, "pause_controller": 1, "kill_webhook": 0.7, "cut_watches": 1.5,
     "refuse": 2, "refuse_here": 1.2, "admit_here": 0, "limit": 0.8, "unlimit": 0,
     "pin_stranger": 2, "drop_stranger": 0, "pin_gated": 2, "resize": 4,
@@ -32,7 +33,8 @@ class Roster:
     `sizes` are what a TFJob with dynamic workers lets kfext choose from. `ended` have
     succeeded, `suspended` were by a person, `locked` bear a foreign gate. `strangers` are pods
     that a person pinned, `strays` name a job of another namespace; `forged` are
-    jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces.
+    jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces. `drained` are
+    nodes, with the value of the taint.
     """
 
     nodes: list[str]
@@ -43,6 +45,7 @@ class Roster:
     locked: set[str] = field(default_factory=set)
     thieves: list[tuple[str, str]] = field(default_factory=list)
     troubled: dict[str, str] = field(default_factory=dict)
+    drained: dict[str, str] = field(default_factory=dict)
     strangers: list[tuple[str, str]] = field(default_factory=list)
     strays: list[tuple[str, str]] = field(default_factory=list)
     forged: list[tuple[str, str, str]] = field(default_factory=list)
@@ -71,7 +74,7 @@ class Roster:
     @property
     def sound(self) -> list[str]:
         """The nodes that are not in trouble."""
-        return [name for name in self.nodes if name not in self.troubled]
+        return [name for name in self.nodes if name not in {*self.troubled, *self.drained}]
 
     @property
     def unplaced(self) -> list[tuple[str, str, str]]:
@@ -102,6 +105,8 @@ class Roster:
             "catch_thief": len(self.thieves),
             "add_node": 3 * max(0, self._wanted_nodes - len(self.nodes)),
             "heal_node": 2 * len(self.troubled),
+            # A drain takes some minutes: for so long jobs save their work.
+            "uncordon": 0.15 * len(self.drained),
             "admit_here": 0.6 * len(self.refusing),
             "unlimit": 0.4 * len(self.limits),
             "drop_stranger": len(self.strangers) / 8,
@@ -116,7 +121,7 @@ class Roster:
         if not self.elastic:
             weights |= dict.fromkeys(("set_workers", "opt"), 0)
         if len(self.sound) <= self._wanted_nodes * (1 - _SHARE_TROUBLED):
-            weights |= dict.fromkeys(("trouble_node", "lose_node"), 0)
+            weights |= dict.fromkeys(("trouble_node", "lose_node", "drain_node"), 0)
         if self.refusing:
             weights["refuse_here"] = 0
         if len(self.limits) >= _MOST_LIMITS:

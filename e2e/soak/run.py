@@ -28,9 +28,10 @@ from e2e.soak.rooms import Reserved, unbalanced, unsettled
 from e2e.soak.roster import WILD, Roster
 from e2e.soak.scaling import REST_SECONDS
 from e2e.soak.script import NAMESPACES, Action, Script
+from e2e.soak.stops import unused
 from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble, limit_bytes, too_large
-from e2e.testbed import fakenodes, trainer
+from e2e.testbed import fakenodes, karpenter, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
 from kfext.model.kinds.registered import KINDS
@@ -40,11 +41,14 @@ _SAVES_EVERY = 30 * LINES_PER_SECOND
 _QUOTA = {"pods": "24", "requests.nvidia.com/gpu": "16"}
 _RESERVE_AFTER = "30s"
 _SCALE = {"wait": 3, "idle": 1, "rest": REST_SECONDS}
+_PREEMPT = {"wait": 3, "unsaved": 10}
+"""A job that waits for longer asks the autoscaler first, and then no other job stops for it."""
 LIMITS = Limits(bind=5.0, create=8.0)
+_NODES_PER_NEW = 20
 _ACT_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
 _SETTLE_SECONDS = 240.0
-_EMPTY_SECONDS = 120.0
+_EMPTY_SECONDS = 180.0
 _MOST_TOLD = 3
 _TRAIL = 60
 
@@ -57,6 +61,16 @@ def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
         fakenodes.wait_ready(testbed, 1)
         trainer.start(testbed)
         yield log
+
+
+def add_autoscaler(testbed: Testbed, *, nodes: int) -> None:
+    """Run Karpenter, which may add few nodes beside so many; jobs of the first zone ask too.
+
+    It comes before kfext, which looks for an autoscaler when it starts, and then seldom.
+    """
+    karpenter.start(testbed)
+    most, labels = max(2, nodes // _NODES_PER_NEW), {manifests.ZONE: manifests.ZONES[0]}
+    karpenter.add(testbed, karpenter.Pool("soak", most=most, labels=labels))
 
 
 def set_up(kube: Kube, limits: Limits) -> None:
@@ -73,8 +87,11 @@ def set_up(kube: Kube, limits: Limits) -> None:
         "createTimeout": f"{limits.create:.0f}s",
         "reserveAfter": _RESERVE_AFTER,
     }
-    scale = {"mode": "act", "parameters": _SCALE}
-    spec = {"placement": timeouts, "companion": {"scale": scale}}
+    companion = {
+        "scale": {"mode": "act", "parameters": _SCALE},
+        "preempt": {"mode": "act", "parameters": _PREEMPT},
+    }
+    spec = {"placement": timeouts, "companion": companion}
     policy = {"metadata": {"name": "soak"}, "spec": spec}
     path = "/apis/kfext.dev/v1alpha1/trainingpolicies"
     body = {"apiVersion": "kfext.dev/v1alpha1", "kind": "TrainingPolicy", **policy}
@@ -85,13 +102,14 @@ def set_up(kube: Kube, limits: Limits) -> None:
 class Soak:
     """A soak on a testbed with kfext installed; `wrong` is what did not hold.
 
-    `programs`: what all pods print.
+    `programs`: what all pods print. `autoscaler`: whether Karpenter adds nodes.
     """
 
     kfext: Kfext
     programs: GrowingLog
     seed: int
     nodes: int
+    autoscaler: bool = False
     tally: Tally = field(default_factory=Tally)
     wrong: list[str] = field(default_factory=list)
 
@@ -130,6 +148,7 @@ class Soak:
         self.wrong += self.tally.in_vain(self._took)
         self.wrong += self.tally.unscaled(self.checker.memory)
         self.wrong += self.tally.without_train_jobs()
+        self.wrong += self.tally.unstopped(self.checker.memory, autoscaler=self.autoscaler)
         return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
@@ -203,6 +222,8 @@ class Soak:
         self._trouble.end()
         for name, how in self._script.roster.troubled.items():
             self._deeds.heal_node(name, how)
+        for name in self._script.roster.drained:
+            self._deeds.uncordon(name)
         self._deeds.unlock(self._script.roster.jobs)
         self._end_mischief()
         deadline = time.monotonic() + _SETTLE_SECONDS
@@ -212,6 +233,7 @@ class Soak:
             cluster = self._mirror.cluster(self._trouble.worked)
             self._delete_refused(cluster)
             restless = [*unsettled(cluster), *unbalanced(cluster, self._reserved())]
+            restless += unused(cluster)
         self.wrong += [f"[unsettled] {rule}" for rule in restless]
         if restless:
             for space in self._spaces.values():
@@ -243,12 +265,15 @@ class Soak:
                     self._kube.delete(f"{path}/{found['metadata']['name']}")
         deadline = time.monotonic() + _EMPTY_SECONDS
         left, kept = -1, Reserved()
-        while (left or kept != Reserved(0, 0)) and time.monotonic() < deadline:
+        added = [""]
+        while (left or added or kept != Reserved(0, 0)) and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
-            left = len(self._mirror.cluster(0.0).pods)
+            cluster = self._mirror.cluster(0.0)
+            left, added = len(cluster.pods), unused(cluster)
             kept = self._reserved()
         if left or kept != Reserved(0, 0):
             self.wrong.append(f"[leaked] {left} pods and {kept} after all was deleted")
+        self.wrong += [f"[leaked] {node}" for node in added]
 
     @property
     def _took(self) -> Counter[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from e2e.soak import tenants
 from e2e.soak.deeds import HOW
+from e2e.soak.facts import BY_FORCE
 from e2e.soak.manifests import ELASTIC, PINNED, random_job
 from e2e.soak.roster import WILD, Roster
 
@@ -242,6 +243,7 @@ class Script(Mischief):
         name = self.dice.choice(self.roster.nodes)
         self.roster.nodes.remove(name)
         self.roster.troubled.pop(name, None)
+        self.roster.drained.pop(name, None)
         return (name,)
 
     def _add_node(self) -> tuple[Any, ...]:
@@ -253,6 +255,16 @@ class Script(Mischief):
         (how,) = self.dice.choices(("cordon", "taint", "not_ready"), weights=(4, 2, 2))
         self.roster.troubled[name] = how
         return name, how
+
+    def _drain_node(self) -> tuple[Any, ...]:
+        name = self.dice.choice(self.roster.sound)
+        self.roster.drained[name] = self.dice.choice(("", BY_FORCE))
+        return name, self.roster.drained[name]
+
+    def _uncordon(self) -> tuple[Any, ...]:
+        name = self.dice.choice(sorted(self.roster.drained))
+        del self.roster.drained[name]
+        return (name,)
 
     def _heal_node(self) -> tuple[Any, ...]:
         name = self.dice.choice(sorted(self.roster.troubled))

@@ -10,6 +10,7 @@ from e2e.soak.invariants import Checker, Limits, Tally
 from e2e.soak.memory import Memory
 from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pod, view
 from tests.unit.soak.test_scaling import RULES as OF_SIZES
+from tests.unit.soak.test_stops import RULES as OF_STOPS
 
 OURS = (facts.GATE,)
 LONG = 1000.0
@@ -186,7 +187,7 @@ def test_a_broken_rule_is_found_once_it_lasts(rule: str, objects: dict[str, Any]
 
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _ in BROKEN.values()} | {"survivors_alone", "restarted_endlessly"}
-    tested |= OF_SIZES | {"sized_in_silence"}
+    tested |= OF_SIZES | {"sized_in_silence"} | OF_STOPS
     assert tested == {rule.name for rule in Checker(Limits(bind=5, create=5)).rules}
 
 

@@ -17,6 +17,12 @@ JOBS = {
         view("job", "Gated", reason="NoRoom"),
         True,
     ),
+    "a survivor asks for a node beside the others": (
+        job(plan=["n1", "n1"]),
+        GATED,
+        view("job", "Gated", reason="WaitingForNodes"),
+        True,
+    ),
     "a survivor waits beside the others where a person pinned it, and never fits there": (
         job(plan=["n1", "n1"]),
         (pod(0, node="n1"), pod(1, gates=(GATE,), pinned="n2")),

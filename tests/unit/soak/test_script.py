@@ -30,4 +30,4 @@ def test_every_kind_of_action_comes_and_somebody_carries_it_out(seed: int) -> No
     names = {action.name for action in actions(seed)}
     actors = (Deeds, Upsets, Others, Tenants, Trouble)
     assert all(sum(hasattr(actor, name) for actor in actors) == 1 for name in names)
-    assert len(names) == 39
+    assert len(names) == 41

@@ -1,0 +1,165 @@
+"""Jobs that kfext has just stopped, for another job and by a drain, and a job that asks for nodes.
+
+The pods of the stopped jobs are still there. No autoscaler runs: only its mark is in the cluster.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from e2e.harness import nodes
+from e2e.harness.jobs import conditions, suspended, workers
+from e2e.harness.kube import Kube, Object, RefusedError
+from e2e.harness.pods import end_now, end_slowly, succeed
+from e2e.harness.space import Space
+from e2e.harness.wait import until
+from kfext import names
+
+URGENT, YIELDS, LEAVES, ASKS = "urgent", "yields", "leaves", "asks"
+_GPU, _BOTH = ({names.NATIVE_GPU: number, "cpu": "1"} for number in ("1", "2"))
+_NODE = {"cpu": "32", "memory": "64Gi"}
+_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+_PLACEHOLDERS = f"/api/v1/namespaces/{names.NEW_NODES_NAMESPACE}"
+_PATIENCE_SECONDS = 300.0
+
+
+@contextmanager
+def autoscaler_seen(kube: Kube) -> Iterator[None]:
+    """Have a controller that starts in a `with` block see a cluster-autoscaler; it adds no node."""
+    metadata = {"name": "cluster-autoscaler-status"}
+    kube.create(_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    try:
+        yield
+    finally:
+        kube.delete(f"{_MAPS}/cluster-autoscaler-status")
+
+
+@dataclass
+class Stopping:
+    """Each job has a namespace and nodes of its own; the urgent job waits beside the first."""
+
+    preempting: Space
+    draining: Space
+    asking: Space
+    refuge: str = ""
+    """The node where the job goes that leaves another."""
+
+    def reach(self) -> None:
+        """Submit the jobs and wait until each is where it shall be."""
+        self._ask()
+        self._preempt()
+        self._drain()
+
+    def go_on(self) -> None:
+        """Let the pods go and a node come, and see each job arrive."""
+        stopped = self.preempting.pods(ending=True) + self.draining.pods(ending=True)
+        assert len(stopped) == 4, "their pods are still there, and no others"
+        self.let_go()
+        self.preempting.bound(URGENT, 1)
+        assert suspended(self.preempting.job(YIELDS)), "it goes on before the urgent job"
+        self.draining.bound(LEAVES, 2)
+        self.draining.phase(LEAVES, "Placed")
+        assert set(self.draining.homes(LEAVES).values()) == {self.refuge}
+        succeed(self.preempting, f"{URGENT}-master-0")
+        self.preempting.bound(YIELDS, 2)
+        self.preempting.phase(YIELDS, "Placed")
+        self.asking.nodes(1, **_NODE, gpu="4")
+        self.asking.bound(ASKS, 4)
+        self.asking.phase(ASKS, "Placed")
+        until(lambda: not self._placeholders(), what="no placeholder is left")
+        for space, name in ((self.preempting, YIELDS), (self.draining, LEAVES)):
+            assert "Failed" not in conditions(space.job(name))
+
+    def check_writes(self) -> None:
+        """Check that each stopped job was started twice, and the others once."""
+        spaces = (self.preempting, self.draining, self.asking)
+        assert [space.starts() for space in spaces] == [3, 2, 1]
+        assert [set(space.pins().values()) for space in spaces] == [{1, 2}, {2}, {1}]
+
+    def let_go(self) -> None:
+        """Let the pods of the stopped jobs end."""
+        for space in (self.preempting, self.draining):
+            pods = space.pods(ending=True)
+            end_now(space, [pod["metadata"]["name"] for pod in pods])
+
+    def _preempt(self) -> None:
+        """Have a job stopped for an urgent job, without a checkpoint, as it allows."""
+        space = self.preempting
+        # 0.3 would let kube-scheduler preempt the pods that are about to end.
+        placement = {"releaseAfter": "1h", "newNodes": "wait"}
+        preempt = {"mode": "act", "parameters": {"wait": 1}}
+        space.policy(placement=placement, companion={"preempt": preempt})
+        space.nodes(1, **_NODE, gpu="2")
+        _run(space, YIELDS)
+        urgent = {"priorityClassName": space.name}
+        stored = space.submit(workers(URGENT, 1, each=_BOTH, pod=urgent))
+        _await_stop(space, YIELDS, names.REASON_STOPPED)
+        assert _state(space.job(YIELDS))["stop"]["for"] == stored["metadata"]["uid"]
+
+    def _drain(self) -> None:
+        """Have a job leave a drained node for another node."""
+        space = self.draining
+        made = space.nodes(2, **_NODE, gpu="2")
+        (self.refuge,) = set(made) - {home := _run(space, LEAVES)}
+        taint = {"key": names.DRAIN, "effect": "PreferNoSchedule"}
+        space.kube.patch(nodes.path(home), {"spec": {"unschedulable": True, "taints": [taint]}})
+        _await_stop(space, LEAVES, names.REASON_DRAINED)
+
+    def _ask(self) -> None:
+        """Have a job ask for the nodes of all its pods."""
+        space = self.asking
+        space.policy(placement={"releaseAfter": "1h"})  # 0.3 would release it after a minute
+        space.nodes(1, **_NODE, gpu="2")
+        space.submit(workers(ASKS, 4, each=_GPU))
+        space.until(lambda: len(self._placeholders()) == 4, "a placeholder for each pod")
+        assert space.phase(ASKS, "Queued")["reason"] == names.REASON_WAITING_FOR_NODES
+
+    def _placeholders(self) -> list[Object]:
+        return self.asking.kube.items(f"{_PLACEHOLDERS}/pods")
+
+
+def _run(space: Space, name: str) -> str:
+    """Have a job run that may be stopped, with pods that take long to end; return its node."""
+    space.submit(workers(name, 2, each=_GPU, annotations={names.PREEMPT: "always"}))
+    (home,) = set(space.bound(name, 2).values())
+    space.phase(name, "Placed")
+    end_slowly(space, list(space.homes(name)))
+    return home
+
+
+def _await_stop(space: Space, name: str, reason: str) -> None:
+    """Wait until a job is stopped, and all its pods are about to end."""
+
+    def ends() -> bool:
+        told = _state(space.job(name)).get("reason") == reason
+        return told and suspended(space.job(name)) and not space.pods(name)
+
+    space.patiently(ends, seconds=_PATIENCE_SECONDS)
+
+
+def remove_placeholders(kube: Kube) -> None:
+    """Do what docs/install.md has people do after they rolled back to 0.3."""
+    kube.delete(_PLACEHOLDERS)
+    until(lambda: kube.find(_PLACEHOLDERS) is None, what="the namespace of placeholders is gone")
+
+
+def _state(job: Object) -> Object:
+    found: Object = json.loads(job["metadata"]["annotations"].get(names.STATE, "{}"))
+    return found
+
+
+@contextmanager
+def stopping(new_space: Callable[..., Space]) -> Iterator[Stopping]:
+    """Have a class of priority for the time of a `with` block; its pods end afterwards."""
+    made = Stopping(new_space(), new_space(), new_space())
+    kube, name = made.preempting.kube, made.preempting.name
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    kube.create(_CLASSES, {**body, "metadata": {"name": name}})
+    try:
+        yield made
+    finally:
+        with suppress(RefusedError):  # without a finalizer their namespaces can go
+            made.let_go()
+        kube.delete(f"{_CLASSES}/{name}")

@@ -1,0 +1,267 @@
+"""What must hold of jobs that kfext stops for others, of drained nodes, and of asks for nodes.
+
+`Stops` knows which running jobs kfext stopped, and what was the case then. A stop that begins and
+ends between two looks is not seen.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from e2e.soak.facts import (
+    BY_FORCE,
+    BY_PERSON,
+    COLOCATION,
+    FORGED,
+    POOL,
+    PREEMPT,
+    SUSPENDED,
+    Cluster,
+    Gang,
+    Replica,
+)
+from e2e.soak.manifests import HEEDED_SECONDS, PRIORITIES
+
+if TYPE_CHECKING:
+    from e2e.soak.memory import Memory
+
+Found = dict[str, str]
+HOLD_SECONDS = 300.0
+"""For so long kfext keeps the capacity that others stopped for; then it may give up."""
+MOST_PLACEHOLDERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """kfext stopped a job that ran, seen at `at`.
+
+    `unasked`: whether it had not opted in. `drained`: the value of the taint of a drained node that
+    it was on, or None. `waiting`: the uid of the job that it was stopped for, empty for
+    none. `own` and `other`: the priorities of both; `other` is None of an unknown job. `places`:
+    the nodes where the waiting job was to start. `there`: the pods on these nodes. `wished`: what
+    people wanted of the waiting job then.
+    """
+
+    at: float
+    unasked: bool
+    drained: str | None
+    waiting: str
+    own: int
+    other: int | None
+    places: frozenset[str]
+    there: frozenset[str]
+    wished: object
+
+    def __str__(self) -> str:
+        return f"it was stopped at {self.at:.0f} s for {self.waiting or 'no job'}"
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether kfext had no right to it, whomever it was for."""
+        return self.unasked and (self.drained != BY_FORCE or bool(self.waiting))
+
+    @property
+    def has_no_cause(self) -> bool:
+        """Whether no drain and no job of higher priority explains it."""
+        if self.waiting:
+            return self.other is not None and self.other <= self.own
+        return self.drained is None
+
+
+@dataclass
+class Stops:
+    """What was seen of stops, drains and preempted pods; `done` counts the stops by their cause.
+
+    `made`: all stops of a job, by uid. `pending`: the last, if the waiting job has not started and
+    nothing but kfext explains that. `onto_drained`: replicas that kfext planned onto a node that
+    was drained. `broken`: pods of gangs that kube-scheduler preempted for a gang of kfext.
+    """
+
+    made: dict[str, list[Stop]] = field(default_factory=lambda: defaultdict(list))
+    pending: dict[str, Stop] = field(default_factory=dict)
+    onto_drained: Found = field(default_factory=dict)
+    broken: Found = field(default_factory=dict)
+    done: Counter[str] = field(default_factory=Counter)
+    _ran: dict[str, Gang] = field(default_factory=dict)
+    _drained_since: dict[str, float] = field(default_factory=dict)
+    _drained_lately: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _plans: dict[str, dict[Replica, str]] = field(default_factory=dict)
+    _suspect: dict[tuple[str, str], str] = field(default_factory=dict)
+    _ours: dict[str, str] = field(default_factory=dict)
+
+    def see(self, cluster: Cluster, *, refused: Collection[str]) -> None:
+        """Register the cluster as it stands; `refused`: namespaces that refused writes lately."""
+        drained = {n.name: n.drained for n in cluster.nodes.values() if n.drained is not None}
+        self._drained_lately |= {name: (cluster.at, value) for name, value in drained.items()}
+        since = self._drained_since
+        self._drained_since = {name: since.get(name, cluster.at) for name in drained}
+        # A node may have been uncordoned just before: its news and news of jobs come by themselves.
+        suspect, self._suspect = self._suspect.items(), {}
+        self.onto_drained |= {uid: told for (uid, node), told in suspect if node in drained}
+        for gang in cluster.gangs.values():
+            self._see_stop(gang, cluster)
+            self._see_plan(gang, cluster)
+        self._see_preempted(cluster)
+        self._ran = {gang.uid: gang for gang in cluster.gangs.values() if _runs_whole(gang)}
+        self.pending = {
+            uid: stop
+            for uid, stop in self.pending.items()
+            if _is_in_vain(uid, stop, cluster, excused={*refused, *cluster.limited})
+        }
+
+    def _see_stop(self, gang: Gang, cluster: Cluster) -> None:
+        """Register a stop; people suspend jobs too, and PyTorchJobs start anew at another size."""
+        before = self._ran.get(gang.uid)
+        others = gang.annotations.get(BY_PERSON) == SUSPENDED or FORGED in gang.annotations
+        if before is None or not (gang.suspended and gang.held) or others or gang.over:
+            return
+        if dict(gang.sizes) != dict(before.sizes):
+            return
+        told = gang.state.get("stop") or {}
+        waiting = str(told.get("for", ""))
+        other = cluster.gangs.get(waiting)
+        places = frozenset(told.get("nodes", ()))
+        lately = (self._drained_lately.get(pod.node, (-math.inf, "")) for pod in before.pods)
+        values = [value for at, value in lately if cluster.at - at <= HEEDED_SECONDS]
+        stop = Stop(
+            cluster.at,
+            unasked=gang.annotations.get(PREEMPT, "off") == "off",
+            drained=max(values, default=None),
+            waiting=waiting,
+            own=priority(gang),
+            other=priority(other) if other else None,
+            places=places,
+            there=frozenset(pod.uid for pod in cluster.pods if pod.node in places),
+            wished=_wished(other) if other else None,
+        )
+        self.made[gang.uid].append(stop)
+        self.done["preempted" if waiting else "drained" if values else "unexplained"] += 1
+        if waiting:
+            self.pending[gang.uid] = stop
+
+    def _see_plan(self, gang: Gang, cluster: Cluster) -> None:
+        """Register the replicas that a plan puts elsewhere than before; not where they are."""
+        plan = gang.plan if gang.handled and not gang.suspended else {}
+        before, self._plans[gang.uid] = self._plans.get(gang.uid, {}), plan
+        there = {(pod.replica, pod.node) for pod in gang.pods}
+        for replica, node in plan.items() - before.items() - there:
+            lasts = cluster.at - self._drained_since.get(node, cluster.at)
+            if lasts > HEEDED_SECONDS:
+                told = f"{gang}: {replica} was planned onto {node}, drained for {lasts:.0f} s"
+                self._suspect[gang.uid, node] = told
+
+    def _see_preempted(self, cluster: Cluster) -> None:
+        """Register the pods that kfext pinned, and pods that were preempted for such a pod."""
+        for gang in cluster.gangs.values():
+            if gang.handled and not gang.escaped:
+                plan = gang.plan
+                own = (pod for pod in gang.live if pod.pins == {plan.get(pod.replica)})
+                self._ours |= {pod.uid: str(gang) for pod in own if not pod.gates}
+        for victim, other in cluster.preempted:
+            if {victim, other} <= self._ours.keys():
+                jobs = self._ours[victim], self._ours[other]
+                self.broken[victim] = "a pod of {} was preempted for {}".format(*jobs)
+
+
+def priority(gang: Gang) -> int:
+    """Return the priority of a job: the highest that its pods will have."""
+    specs = (spec for kind, spec in gang.templates.items() if gang.sizes.get(kind))
+    named = {str(spec.get("priorityClassName")) for spec in specs} & PRIORITIES.keys()
+    return max((PRIORITIES[name] for name in named), default=0)
+
+
+def _runs_whole(gang: Gang) -> bool:
+    bound = sum(bool(pod.node) and not pod.over for pod in gang.live)
+    return gang.handled and not (gang.suspended or gang.escaped) and bound == gang.size
+
+
+def _wished(gang: Gang) -> object:
+    keys = (COLOCATION, BY_PERSON, "kfext.dev/elastic")
+    return dict(gang.sizes), [gang.annotations.get(key) for key in keys]
+
+
+def _is_in_vain(uid: str, stop: Stop, cluster: Cluster, *, excused: Collection[str]) -> bool:
+    """Say whether a job is stopped for a job that does not start, though all is as it was.
+
+    Nodes that go or close, and pods of no gang that come to them, may take the room. `excused`:
+    namespaces in which kfext may be kept from starting jobs.
+    """
+    gang, waiting = cluster.gangs.get(uid), cluster.gangs.get(stop.waiting)
+    if gang is None or waiting is None:
+        return False
+    stopped = gang.handled and gang.suspended and gang.held
+    waits = waiting.handled and waiting.suspended and waiting.held
+    if not (stopped and waits) or waiting.namespace in excused or _wished(waiting) != stop.wished:
+        return False
+    if not stop.places <= {node.name for node in cluster.nodes.values() if node.open}:
+        return False
+    return not any(
+        pod.node in stop.places and pod.uid not in stop.there
+        for pod in cluster.pods
+        if not (pod.owner in cluster.gangs and cluster.gangs[pod.owner].handled)
+    )
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+def stopped_unasked(cluster: Cluster, memory: "Memory") -> Found:
+    """No job that did not opt in is stopped, but off a node that is drained by force."""
+    wrong = _stops(cluster, memory)
+    return {gang.uid: f"{gang} did not opt in, {stop}" for gang, stop in wrong if stop.is_wrong}
+
+
+def stopped_without_cause(cluster: Cluster, memory: "Memory") -> Found:
+    """No job is stopped for a job of equal or lower priority, or for nothing."""
+    wrong = _stops(cluster, memory)
+    return {gang.uid: f"{gang}: {stop}" for gang, stop in wrong if stop.has_no_cause}
+
+
+def stopped_in_vain(cluster: Cluster, memory: "Memory") -> Found:
+    """A job that was stopped for another, and that other job: one of them starts in the end."""
+    return {
+        uid: f"{cluster.gangs[uid]} was stopped for {cluster.gangs[stop.waiting]}, and both wait"
+        for uid, stop in memory.stops.pending.items()
+    }
+
+
+def broken_for_a_gang(_: Cluster, memory: "Memory") -> Found:
+    """kube-scheduler preempts no member of a gang for a gang of kfext."""
+    return memory.stops.broken
+
+
+def planned_onto_drained(_: Cluster, memory: "Memory") -> Found:
+    """kfext plans no pod onto a node that is drained."""
+    return memory.stops.onto_drained
+
+
+def too_many_placeholders(cluster: Cluster, _: "Memory") -> Found:
+    """kfext asks for at most so many pods at once."""
+    number = sum(bool(pod.placeholder_of) and not pod.ending for pod in cluster.pods)
+    return {"all": f"{number} placeholders"} if number > MOST_PLACEHOLDERS else {}
+
+
+def asked_for_nobody(cluster: Cluster, _: "Memory") -> Found:
+    """No placeholder is left of a job that is gone, has ended or that a person suspended."""
+    found = {}
+    for pod in cluster.pods:
+        gang = cluster.gangs.get(pod.placeholder_of)
+        asks = gang is not None and gang.handled and (gang.held or not gang.suspended)
+        if pod.placeholder_of and not asks and not pod.ending:
+            found[pod.uid] = f"placeholder {pod.name} is left of {gang or pod.placeholder_of}"
+    return found
+
+
+def unused(cluster: Cluster) -> list[str]:
+    """Return the nodes that the autoscaler has added and that no pod runs on."""
+    used = {pod.node for pod in cluster.pods if not pod.over}
+    added = (node.name for node in cluster.nodes.values() if POOL in node.labels)
+    return [f"{name} was added, and no pod is on it" for name in added if name not in used]
+
+
+def _stops(cluster: Cluster, memory: "Memory") -> Iterator[tuple[Gang, Stop]]:
+    for uid, stops in memory.stops.made.items():
+        if gang := cluster.gangs.get(uid):
+            yield from ((gang, stop) for stop in stops)
