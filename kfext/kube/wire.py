@@ -26,12 +26,7 @@ from kfext.model.quota import LimitRange, parse_quota
 from kfext.model.rendered import Rendered, parse_rendered
 from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.tolerant import mapping, text
-from kfext.model.volume import (
-    Volume,
-    parse_storage_class,
-    parse_volume,
-    parse_volume_claim,
-)
+from kfext.model.volume import Volume, parse_storage_class, parse_volume, parse_volume_claim
 
 T = TypeVar("T")
 

@@ -23,13 +23,7 @@ from kfext.core.lifecycle.capacity import (
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import place_on_network, released_by
-from kfext.core.lifecycle.new_nodes import (
-    LACKS_NODES,
-    closed,
-    queued_ask,
-    unheld,
-    without_ask,
-)
+from kfext.core.lifecycle.new_nodes import LACKS_NODES, closed, queued_ask, unheld, without_ask
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait

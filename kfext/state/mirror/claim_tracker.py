@@ -7,13 +7,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import (
-    card_key,
-    plan_claims,
-    plan_key,
-    pod_claim,
-    pod_key,
-)
+from kfext.core.ledger.claims import card_key, plan_claims, plan_key, pod_claim, pod_key
 from kfext.core.ledger.fit import UNBOUND_SECONDS, could_run, may_be_bound
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Limits, limits_of

@@ -8,11 +8,7 @@ from typing import Any
 from kfext.core.elastic import scales, with_workers
 from kfext.core.lifecycle.capacity import NEVER_FITS
 from kfext.core.lifecycle.situation import forming, queued_since
-from kfext.core.lifecycle.steps import (
-    Step,
-    Wait,
-    plan_after,
-)
+from kfext.core.lifecycle.steps import Step, Wait, plan_after
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import NEVER, OFF, Resize
 from kfext.model.backoff import exponential_backoff
@@ -25,14 +21,7 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.names import (
-    MOVED,
-    QUEUED,
-    REASON_WRITE_REFUSED,
-    RESIZED,
-    SCALED,
-    STOPPED,
-)
+from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, STOPPED
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
