@@ -126,6 +126,6 @@ def jobs(kind: JobKind, namespace: str = "", name: str = "") -> str:
     return _InNamespaces(kind.plural, kind.group, kind.version)(namespace, name)
 
 
-def rendered(resource: Resource, namespace: str = "") -> str:
-    """Return the path of what an operator renders of jobs."""
-    return _InNamespaces(resource.plural, resource.group, resource.version)(namespace)
+def rendered(resource: Resource, namespace: str = "", name: str = "") -> str:
+    """Return the path of what an operator renders of jobs, or renders jobs from."""
+    return _InNamespaces(resource.plural, resource.group, resource.version)(namespace, name)
