@@ -237,7 +237,7 @@ class SizeMonitor:
             if grew:
                 size.unplaced = 0
             size.whole_at = at
-            self._progress.followed(job.uid).restart_rate(now.wall)
+            self._progress.followed(job.uid).course.restart_rate(now.wall)
             if starts_anew(job.tracked.job):
                 job.restart.at = at
             size.enter(Phase.MEASURING, at=at)
@@ -338,7 +338,8 @@ class SizeMonitor:
         reported = self._progress.reported(job.uid)
         if reported is None or not all_running(job.tracked, pods):
             return
-        record_of(job).measure(reported.progress, self._progress.followed(job.uid).restarts)
+        restarts = self._progress.followed(job.uid).course.restarts
+        record_of(job).measure(reported.progress, restarts)
         record_start(job, self._progress, pods)
         lately = now.monotonic - record_of(job).whole_at <= WATCHED_SECONDS
         if lately:
@@ -350,7 +351,7 @@ class SizeMonitor:
             return  # the first step may have come before this controller looked
         changed_at = job.tracked.state.scale.changed_at
         whole = now.wall - (now.monotonic - record_of(job).whole_at)
-        resumed = self._progress.followed(job.uid).resumed(since=changed_at, after=whole)
+        resumed = self._progress.followed(job.uid).course.resumed(since=changed_at, after=whole)
         if resumed is not None:
             job.restart.pause = resumed - changed_at
 
