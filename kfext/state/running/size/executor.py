@@ -47,7 +47,7 @@ class SizeExecutor(Executor):
         super().__init__(running)
         self._cluster, self._queue = cluster, queue
         self._progress = progress
-        self._rescaling = rescaling = Rescaling(running, cluster, queue, progress, search)
+        self._rescaling = rescaling = Rescaling(running, cluster, progress, search)
         self._scale = ScaleProposals(running, cluster, queue, self.jobs, rescaling, search=search)
         self._monitor = SizeMonitor(running, cluster, progress, rescaling)
 

@@ -33,7 +33,6 @@ from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import HORIZON
 from kfext.state.running.size.scale_search import ScaleSearch
-from kfext.state.waiting.queue import Queue
 
 SizeStep = tuple[RunningJob, Step]
 """A job and the step to write for a change of its size."""
@@ -74,13 +73,11 @@ class Rescaling:
         self,
         running: RunningJobs,
         cluster: Cluster,
-        queue: Queue,
         progress: JobsProgress,
         search: ScaleSearch,
     ) -> None:
         self._running = running
         self._cluster = cluster
-        self._queue = queue
         self._progress = progress
         self._search = search
         self._room = search.room
