@@ -73,86 +73,66 @@ class Metrics:
     def __init__(self, *, of_jobs: bool = True) -> None:
         self._of_jobs = of_jobs
         registry = self.registry = CollectorRegistry()
-        self.ticks = Histogram(
+        histogram = partial(Histogram, registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.ticks = histogram(
             "kfext_tick_seconds",
             "Time of one turn of the loop in which jobs were decided on",
             buckets=_TICK_SECONDS,
-            registry=registry,
         )
-        self.decisions = Counter(
-            "kfext_decisions_total", "Decisions on the next step of a job", registry=registry
+        self.decisions = counter("kfext_decisions_total", "Decisions on the next step of a job")
+        self.steps = counter(
+            "kfext_steps_total", "Steps carried out, by kind and outcome", ("step", "outcome")
         )
-        self.steps = Counter(
-            "kfext_steps_total",
-            "Steps carried out, by kind and outcome",
-            ("step", "outcome"),
-            registry=registry,
-        )
-        self.plans = Counter(
+        self.plans = counter(
             "kfext_plans_total",
             "Plans written, by cause: Planned is the first, all others are re-plans",
             ("cause",),
-            registry=registry,
         )
-        self.gangs = Counter(
+        self.gangs = counter(
             "kfext_gangs_total",
             "Gangs started born pinned or gated, and why; gangs born pinned and not bound in time",
             ("how", "why"),
-            registry=registry,
         )
-        self.asks = Counter(
+        self.asks = counter(
             "kfext_node_asks_total",
             "Asks for new nodes that began (WaitingForNodes) or got too few (NoNewNodes)",
             ("reason",),
-            registry=registry,
         )
-        self.placeholders = Gauge(
+        self.placeholders = gauge(
             "kfext_placeholders",
             "Placeholders of asks for new nodes, with a node or without",
             ("bound",),
-            registry=registry,
         )
-        self.pins = Counter("kfext_pins_total", "Pods pinned and ungated", registry=registry)
-        self.phases = Histogram(
+        self.pins = counter("kfext_pins_total", "Pods pinned and ungated")
+        self.phases = histogram(
             "kfext_phase_seconds",
             "Time that jobs spent in a phase before the next",
             ("phase",),
             buckets=_PHASE_SECONDS,
-            registry=registry,
         )
-        self.requests = Counter(
+        self.requests = counter(
             "kfext_api_requests_total",
             "Requests to the API server; patches of pods by pins are the writes per pod",
             ("verb", "resource", "status"),
-            registry=registry,
         )
-        self.jobs = Gauge(
-            "kfext_jobs", "Jobs that kfext handles, by phase", ("phase",), registry=registry
+        self.jobs = gauge("kfext_jobs", "Jobs that kfext handles, by phase", ("phase",))
+        self.waiting = gauge(
+            "kfext_waiting_jobs", "Jobs that kfext holds or gates; a standby reports it too"
         )
-        self.waiting = Gauge(
-            "kfext_waiting_jobs",
-            "Jobs that kfext holds or gates; a standby reports it too",
-            registry=registry,
-        )
-        self.claims = Gauge("kfext_ledger_claims", "Claims on the ledger", registry=registry)
-        self.nodes = Gauge("kfext_ledger_nodes", "Nodes on the ledger", registry=registry)
-        self.reserved = Gauge(
-            "kfext_reserved_nodes", "Nodes reserved for the head of the queue", registry=registry
-        )
-        self.outstanding = Gauge(
+        self.claims = gauge("kfext_ledger_claims", "Claims on the ledger")
+        self.nodes = gauge("kfext_ledger_nodes", "Nodes on the ledger")
+        self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the head of the queue")
+        self.outstanding = gauge(
             "kfext_outstanding_pods",
             "Pods that the operator still has to create for jobs that were started",
-            registry=registry,
         )
-        self.silence = Gauge(
+        self.silence = gauge(
             "kfext_watch_silence_seconds",
             "Time since the API server last sent anything on a watch",
             ("resource",),
-            registry=registry,
         )
-        self.leading = Gauge(
-            "kfext_leading", "1 while this process holds the Lease", registry=registry
-        )
+        self.leading = gauge("kfext_leading", "1 while this process holds the Lease")
         registry.register(ERRORS)
 
     def count(self, step: Step, *, being_created: bool = False) -> None:
