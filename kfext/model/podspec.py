@@ -104,6 +104,13 @@ def container_named(spec: Mapping[str, Any], name: str) -> tuple[int, Mapping[st
     return next((found for found in listed if found[1].get("name") == name), None)
 
 
+def with_container(spec: Mapping[str, Any], position: int, **fields: Any) -> dict[str, Any]:
+    """Return a pod spec with other values of some fields of a container, at a position."""
+    containers = list(sequence(spec.get("containers")))
+    containers[position] = {**mapping(containers[position]), **fields}
+    return {**spec, "containers": containers}
+
+
 def local_volume(spec: Mapping[str, Any], *, container: str) -> str:
     """Return the directory of the node or the pod that a container may write to, in words.
 
