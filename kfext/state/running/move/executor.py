@@ -25,11 +25,9 @@ from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MoveState
 from kfext.model.timestamps import past, written_time
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import (
     PAUSE_SECONDS,
     CheckpointRequests,
@@ -52,7 +50,6 @@ from kfext.state.running.restarts import record_start, stopped, usual_restart
 from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.waiting.queue import Queue
 
 MOST_LOOKED = 16
 """The most jobs that one look searches room for."""
@@ -68,20 +65,10 @@ class MoveExecutor(Executor):
     change: ClassVar[type[Change]] = Move
     condition: ClassVar[Condition] = MIGRATED
 
-    def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        queue: Queue,
-        progress: JobsProgress,
-        room: ScaleRoom,
-    ) -> None:
+    def __init__(self, running: RunningJobs, room: ScaleRoom) -> None:
         super().__init__(running)
-        self._cluster = cluster
-        self._queue = queue
-        self._progress = progress
         self._room = room
-        self._requests = CheckpointRequests(progress)
+        self._requests = CheckpointRequests(running.progress)
         self._turns = RoundRobin(MOST_LOOKED)
         self._began = -math.inf
 

@@ -23,9 +23,7 @@ from kfext.model.pod import Pod
 from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import lengthened
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import RESTORES, Cause, Proposal, Workers
@@ -72,16 +70,9 @@ class SizeMonitor:
     `rescaling` begins the operations that take growth back.
     """
 
-    def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        progress: JobsProgress,
-        rescaling: Rescaling,
-    ) -> None:
+    def __init__(self, running: RunningJobs, rescaling: Rescaling) -> None:
         self._running = running
-        self._cluster = cluster
-        self._progress = progress
+        self._cluster, self._progress = running.cluster, running.progress
         self._rescaling = rescaling
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
