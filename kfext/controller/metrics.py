@@ -165,18 +165,18 @@ class Metrics:
             )
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
-        self.registry.register(_QueueCollector(queue))
-        self.registry.register(_PreemptionCollector(planner))
+        self.registry.register(Scraped(partial(_of_queue, queue)))
+        self.registry.register(Scraped(partial(_of_preemptions, planner)))
 
     def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
         """Read the state of the watches, by resource, at each scrape."""
         for resource, informer in informers.items():
             self.silence.labels(resource=resource).set_function(informer.last_event_age)
-        self.registry.register(_WatchCollector(informers))
+        self.registry.register(Scraped(partial(_of_watches, informers)))
 
     def follow_events(self, dropped: Callable[[], int]) -> None:
         """Read how many events did not reach the cluster at each scrape."""
-        self.registry.register(_DroppedEvents(dropped))
+        self.registry.register(Scraped(partial(_of_events, dropped)))
 
     def follow_jobs(self, reports: Callable[[], Iterable[Report]]) -> None:
         """Read the progress of the jobs at each scrape, if jobs have series of their own."""
@@ -198,88 +198,76 @@ _WATCHED = {
 """Counter of an informer -> what it counts."""
 
 
-class _WatchCollector(Collector):
-    """The counters of the informers, which do not depend on Prometheus."""
+class Scraped(Collector):
+    """Metrics that `collect` makes at each scrape."""
 
-    def __init__(self, informers: Mapping[str, Informer[Any]]) -> None:
-        self._informers = informers
-
-    def collect(self) -> Iterable[Metric]:
-        objects = GaugeMetricFamily(
-            "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
-        )
-        for resource, informer in self._informers.items():
-            objects.add_metric((resource,), len(informer.store))
-        yield objects
-        for name, text in _WATCHED.items():
-            counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
-            for resource, informer in self._informers.items():
-                counter.add_metric((resource,), getattr(informer.metrics, name))
-            yield counter
-
-
-class _DroppedEvents(Collector):
-    """The number of events that were not written, because of errors or a full queue."""
-
-    def __init__(self, dropped: Callable[[], int]) -> None:
-        self._dropped = dropped
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
 
     def collect(self) -> Iterable[Metric]:
-        yield CounterMetricFamily(
-            "kfext_events_dropped",
-            "Events on objects that did not reach the cluster",
-            value=self._dropped(),
-        )
+        """Return the metrics of this moment."""
+        return self._collect()
 
 
-class _QueueCollector(Collector):
-    """Length and age of the queue by priority class, since the classes come and go."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        length = GaugeMetricFamily(
-            "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
-        )
-        age = GaugeMetricFamily(
-            "kfext_queue_oldest_seconds",
-            "Age of the oldest job that waits, by priority class",
-            labels=("priority_class",),
-        )
-        waiting: dict[str, list[float]] = {}
-        for tracked in self._queue.queued():
-            name = self._queue.class_of(tracked.job) or "none"
-            label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
-            waiting.setdefault(label, []).append(tracked.job.created)
-        for name, created in waiting.items():
-            length.add_metric((name,), len(created))
-            age.add_metric((name,), time.time() - min(created))
-        return (length, age)
+def _of_watches(informers: Mapping[str, Informer[Any]]) -> Iterator[Metric]:
+    """Yield the counters of the informers, which do not depend on Prometheus."""
+    objects = GaugeMetricFamily(
+        "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
+    )
+    for resource, informer in informers.items():
+        objects.add_metric((resource,), len(informer.store))
+    yield objects
+    for name, text in _WATCHED.items():
+        counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
+        for resource, informer in informers.items():
+            counter.add_metric((resource,), getattr(informer.metrics, name))
+        yield counter
 
 
-class _PreemptionCollector(Collector):
-    """The jobs that were stopped for jobs of higher priority, and the work that they do again."""
+def _of_events(dropped: Callable[[], int]) -> Iterator[Metric]:
+    """Yield the number of events that were not written, because of errors or a full queue."""
+    what = "Events on objects that did not reach the cluster"
+    yield CounterMetricFamily("kfext_events_dropped", what, value=dropped())
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
 
-    def collect(self) -> Iterable[CounterMetricFamily]:
-        preempted = self._planner.companion.preempted
-        jobs = CounterMetricFamily(
-            "kfext_preemptions",
-            "Jobs stopped for a job of higher priority: answered a request for a checkpoint or "
-            "saved by themselves, late, or none could be asked",
-            labels=("asked",),
-        )
-        for asked in ("answered", "late", "none"):
-            jobs.add_metric((asked,), preempted.asked[asked])
-        work = CounterMetricFamily(
-            "kfext_preempted_work_seconds",
-            "Training since the last checkpoint of these jobs, which they do again",
-            value=preempted.work,
-        )
-        return (jobs, work)
+def _of_queue(queue: Queue) -> Iterator[Metric]:
+    """Yield length and age of the queue by priority class, since the classes come and go."""
+    length = GaugeMetricFamily(
+        "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
+    )
+    age = GaugeMetricFamily(
+        "kfext_queue_oldest_seconds",
+        "Age of the oldest job that waits, by priority class",
+        labels=("priority_class",),
+    )
+    waiting: dict[str, list[float]] = {}
+    for tracked in queue.queued():
+        name = queue.class_of(tracked.job) or "none"
+        label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
+        waiting.setdefault(label, []).append(tracked.job.created)
+    for name, created in waiting.items():
+        length.add_metric((name,), len(created))
+        age.add_metric((name,), time.time() - min(created))
+    yield from (length, age)
+
+
+def _of_preemptions(planner: Planner) -> Iterator[Metric]:
+    """Yield the jobs stopped for jobs of higher priority, and the work that they do again."""
+    preempted = planner.companion.preempted
+    jobs = CounterMetricFamily(
+        "kfext_preemptions",
+        "Jobs stopped for a job of higher priority: answered a request for a checkpoint or "
+        "saved by themselves, late, or none could be asked",
+        labels=("asked",),
+    )
+    for asked in ("answered", "late", "none"):
+        jobs.add_metric((asked,), preempted.asked[asked])
+    yield jobs
+    yield CounterMetricFamily(
+        "kfext_preempted_work_seconds",
+        "Training since the last checkpoint of these jobs, which they do again",
+        value=preempted.work,
+    )
 
 
 _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
