@@ -190,7 +190,6 @@ class Followed:
             cpu=self._cores,
             known=self._known(),
             unmeasured=self._unmeasured,
-            diverged_since=self.course.diverged_since,
         )
 
     def _known(self) -> Verdict | None:
