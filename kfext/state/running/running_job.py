@@ -98,13 +98,8 @@ class RunningJob:
         return {**state.cpu.disabled, **scale}
 
     @property
-    def in_flight(self) -> bool:
-        """Whether an operation is under way: one, or two if one of them gives back CPU."""
-        return bool(self.operations)
-
-    @property
     def operations(self) -> list[Operation]:
-        """The operations that are under way."""
+        """The operations that are under way: at most one, or two if one of them gives back CPU."""
         found = (record.operation for record in self.records.values())
         return [operation for operation in found if operation is not None]
 
@@ -141,7 +136,7 @@ def may_change(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
     """Return whether a job runs, and nothing else about it changes now."""
     tracked = job.tracked
     return (
-        not (job.in_flight or tracked.busy or tracked.job.suspend)
+        not (job.operations or tracked.busy or tracked.job.suspend)
         and tracked.phase == PLACED
         and all_running(tracked, pods)
     )

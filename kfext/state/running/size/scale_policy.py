@@ -245,10 +245,8 @@ class ScaleProposals:
         """
         if record_of(self._running.record(tracked)).phase not in _SETTLED:
             return False
-        return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
-
-    def _any_rescaled(self) -> bool:
-        return any(record_of(job).operation is not None for job in self._jobs.values())
+        rescaled = any(record_of(job).operation is not None for job in self._jobs.values())
+        return tracked.settled and not (tracked.job.suspend and rescaled)
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
