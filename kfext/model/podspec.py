@@ -42,6 +42,11 @@ def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS
     return {**add((total, parse_resources(spec.get("overhead")))), "pods": 1}
 
 
+def node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the node affinity of a pod spec: its terms by REQUIRED and PREFERRED."""
+    return mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+
+
 def pod_limits(spec: Mapping[str, Any]) -> Resources:
     """Return the limits of a pod: its pod-level limits, else the limits of its containers.
 

@@ -31,6 +31,7 @@ from kfext.names import (
     PLAN,
     PLAN_GENERATION,
     PORT_BASE,
+    PREFERRED,
     REASON_RELEASED_BY_USER,
     RELEASED,
     STATE,
@@ -42,7 +43,6 @@ MOST_PREFERRED = 16
 """The most nodes that a template prefers by name: each pod has a term for each of them, and
 kube-scheduler checks each term on every node. A job on more nodes prefers no node."""
 _WEIGHT = 100
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def unsuspend_patch(
@@ -313,7 +313,7 @@ def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
 
 def _preferring_planned_nodes(affinity: Raw, plan: Plan | None) -> Changes:
     """Return the affinity with a preference for the planned nodes, without earlier such terms."""
-    current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
+    current = sequence(mapping(affinity.get("nodeAffinity")).get(PREFERRED))
     terms = [term for term in current if not _is_preference(mapping(term))]
     nodes = plan.nodes if plan else ()
     for node in nodes if len(nodes) <= MOST_PREFERRED else ():
@@ -321,7 +321,7 @@ def _preferring_planned_nodes(affinity: Raw, plan: Plan | None) -> Changes:
         terms.append({"weight": _WEIGHT, "preference": {"matchFields": [name]}})
     if terms == list(current):
         return {}
-    return {"nodeAffinity": {_PREFERRED: terms}}
+    return {"nodeAffinity": {PREFERRED: terms}}
 
 
 def _is_preference(term: Raw) -> bool:
@@ -346,6 +346,6 @@ def _preferring_one_node(affinity: Raw, job_name: str) -> Changes:
             "labelSelector": {"matchLabels": {JOB_NAME: job_name}},
         },
     }
-    current = sequence(mapping(affinity.get("podAffinity")).get(_PREFERRED))
+    current = sequence(mapping(affinity.get("podAffinity")).get(PREFERRED))
     terms = [*current, *([] if term in current else [term])]
-    return {**_preferring_planned_nodes(affinity, None), "podAffinity": {_PREFERRED: terms}}
+    return {**_preferring_planned_nodes(affinity, None), "podAffinity": {PREFERRED: terms}}
