@@ -218,7 +218,8 @@ class TrackedJob:
             if self.phase is not None:
                 ended = (self.phase, at - self._phase_since)
             self._phase_since = at
-        self.phase, self.verdict, self.lacks = step.phase, step.verdict, _lacks(step)
+        self.phase, self.verdict = step.phase, step.verdict
+        self.lacks = step.lacks or (step.verdict.reason if step.verdict else "")
         self.unclaimed = step.verdict is not None and step.verdict.reason == REASON_WRITE_REFUSED
         return ended
 
@@ -255,10 +256,6 @@ class TrackedJob:
         )
         self.not_before = at + pause
         return pause
-
-
-def _lacks(step: Wait) -> str:
-    return step.lacks or (step.verdict.reason if step.verdict else "")
 
 
 def _on(settings: Settings, *policies: str) -> bool:
