@@ -1,6 +1,6 @@
 """The controller's metrics for Prometheus, and `guard`, which counts errors of kfext.
 
-Only the series of `JobCollector` have the names of jobs; an administrator can switch them off.
+Only the series of `job_series` have the names of jobs; an administrator can switch them off.
 """
 
 import time
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from heapq import nlargest
+from operator import attrgetter
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
@@ -29,6 +29,7 @@ from kfext.core.progress.reported import Reported
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
 from kfext.names import PHASES
+from kfext.runtime import Scraped, filled
 from kfext.state.planner.planner import Planner
 from kfext.state.waiting.queue import Queue
 
@@ -181,7 +182,7 @@ class Metrics:
     def follow_jobs(self, reports: Callable[[], Iterable[Report]]) -> None:
         """Read the progress of the jobs at each scrape, if jobs have series of their own."""
         if self._of_jobs:
-            self.registry.register(JobCollector(reports))
+            self.registry.register(Scraped(partial(job_series, reports)))
 
     def count_request(self, verb: str, resource: str, status: int) -> None:
         """Count one request; for kube.client.Client."""
@@ -198,30 +199,16 @@ _WATCHED = {
 """Counter of an informer -> what it counts."""
 
 
-class Scraped(Collector):
-    """Metrics that `collect` makes at each scrape."""
-
-    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        self._collect = collect
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the metrics of this moment."""
-        return self._collect()
-
-
 def _of_watches(informers: Mapping[str, Informer[Any]]) -> Iterator[Metric]:
     """Yield the counters of the informers, which do not depend on Prometheus."""
     objects = GaugeMetricFamily(
         "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
     )
-    for resource, informer in informers.items():
-        objects.add_metric((resource,), len(informer.store))
-    yield objects
+    yield filled(objects, (((name,), len(each.store)) for name, each in informers.items()))
     for name, text in _WATCHED.items():
         counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
-        for resource, informer in informers.items():
-            counter.add_metric((resource,), getattr(informer.metrics, name))
-        yield counter
+        count = attrgetter(name)
+        yield filled(counter, (((of,), count(each.metrics)) for of, each in informers.items()))
 
 
 def _of_events(dropped: Callable[[], int]) -> Iterator[Metric]:
@@ -245,10 +232,9 @@ def _of_queue(queue: Queue) -> Iterator[Metric]:
         name = queue.class_of(tracked.job) or "none"
         label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
         waiting.setdefault(label, []).append(tracked.job.created)
-    for name, created in waiting.items():
-        length.add_metric((name,), len(created))
-        age.add_metric((name,), time.time() - min(created))
-    yield from (length, age)
+    now = time.time()
+    yield filled(length, (((name,), len(created)) for name, created in waiting.items()))
+    yield filled(age, (((name,), now - min(created)) for name, created in waiting.items()))
 
 
 def _of_preemptions(planner: Planner) -> Iterator[Metric]:
@@ -260,9 +246,8 @@ def _of_preemptions(planner: Planner) -> Iterator[Metric]:
         "saved by themselves, late, or none could be asked",
         labels=("asked",),
     )
-    for asked in ("answered", "late", "none"):
-        jobs.add_metric((asked,), preempted.asked[asked])
-    yield jobs
+    asked = ("answered", "late", "none")
+    yield filled(jobs, (((how,), preempted.asked[how]) for how in asked))
     yield CounterMetricFamily(
         "kfext_preempted_work_seconds",
         "Training since the last checkpoint of these jobs, which they do again",
@@ -295,26 +280,19 @@ _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
 }
 
 
-class JobCollector(Collector):
-    """The progress of the jobs in `reports`: the only series with the names of jobs.
+def job_series(reports: Callable[[], Iterable[Report]]) -> Iterator[Metric]:
+    """Yield the progress of the jobs: the only series with the names of jobs.
 
     Each job has one series of each kind, and only the newest jobs have series, so that their number
     is bounded. No label has text from a log, such as the name of a metric.
     """
-
-    def __init__(self, reports: Callable[[], Iterable[Report]]) -> None:
-        self._reports = reports
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield one family for each part of the progress."""
-        newest = nlargest(MOST_JOBS, self._reports(), key=_age_order)
-        for name, (text, value_of) in _SERIES.items():
-            family = GaugeMetricFamily(name, text, labels=LABELS)
-            for job, report in newest:
-                value = value_of(report)
-                if value is not None:
-                    family.add_metric((job.namespace, job.name, job.kind.name), value)
-            yield family
+    newest = [
+        ((job.namespace, job.name, job.kind.name), report)
+        for job, report in nlargest(MOST_JOBS, reports(), key=_age_order)
+    ]
+    for name, (text, value_of) in _SERIES.items():
+        family = GaugeMetricFamily(name, text, labels=LABELS)
+        yield filled(family, ((labels, value_of(report)) for labels, report in newest))
 
 
 def _age_order(report: Report) -> tuple[float, str]:
