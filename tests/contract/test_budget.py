@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINES = {"kfext": 52_700, "tests": 75_300, "e2e": 44_100}
+LINES = {"kfext": 52_220, "tests": 75_300, "e2e": 44_100}
 """Of Python, by folder."""
 TERMS = 64
 """Rows of the glossary."""
