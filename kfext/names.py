@@ -194,6 +194,9 @@ DEFAULT_SCHEDULER = "default-scheduler"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 NATIVE_GPU = "nvidia.com/gpu"
 HOSTNAME = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+"""Whether kube-scheduler must fulfil a term of an affinity, or only tries to."""
 
 # --- phases of a TrainingPlan -------------------------------------------------------------------
 

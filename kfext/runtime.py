@@ -1,18 +1,44 @@
-"""What every service starts with: log format, signals, and probes and metrics over HTTP."""
+"""What every service starts with: log format, signals, metrics, and probes over HTTP."""
 
 import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from structlog.typing import Processor
+
+Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
 Check = Callable[[], str | None]
 """Returns what is wrong, or None."""
+Series = tuple[tuple[str, ...], float | None]
+"""The values of the labels, and the value; None: unknown, so that there is no such series."""
+
+
+class Scraped(Collector):
+    """Metrics that `collect` makes at each scrape."""
+
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of this moment."""
+        return self._collect()
+
+
+def filled(family: Family, series: Iterable[Series]) -> Family:
+    """Return a family of metrics with its series."""
+    for labels, value in series:
+        if value is not None:
+            family.add_metric(labels, value)
+    return family
 
 
 def configure_logs(level: str = "info") -> None:

@@ -238,7 +238,7 @@ def test_a_launcher_of_mpi_leaves_a_drained_node_with_the_nodes_that_it_launches
         assert drained.returncode == 0, drained.stdout + drained.stderr
         (after,) = set(homes(space, "one", 3).values())
     assert after != before
-    assert space.job("one", "TrainJob")["spec"]["suspend"] is False
+    assert space.kube.get(path(space, "one"))["spec"]["suspend"] is False
     assert kfext(space, "uncordon", before).returncode == 0
 
 

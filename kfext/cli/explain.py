@@ -28,6 +28,7 @@ from kfext.model.job import TrainingJob, annotations_of, planned_uid, template_o
 from kfext.model.job_state import state_of
 from kfext.model.plan import Plan, plan_of
 from kfext.model.pod import Pod
+from kfext.model.podspec import node_affinity
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, text
@@ -382,10 +383,10 @@ def _amounts(cpu: PodCpu) -> str:
 
 def _preferred(template: Mapping[str, Any]) -> list[str]:
     """Return the nodes that a template prefers by name, which only kfext writes."""
-    affinity = mapping(mapping(mapping(template.get("spec")).get("affinity")).get("nodeAffinity"))
+    preferred = node_affinity(mapping(template.get("spec"))).get(names.PREFERRED)
     return [
         text(value)
-        for term in sequence(affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        for term in sequence(preferred)
         for field in sequence(mapping(mapping(term).get("preference")).get("matchFields"))
         for value in sequence(mapping(field).get("values"))
     ]

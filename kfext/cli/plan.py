@@ -171,15 +171,9 @@ async def _source(client: Client, document: Any, *, home: str) -> Sources:
     source, namespace = _source_of(document), _namespace_of(document, home=home)
     if source is None:
         return {}
-    path = paths.resource_path(
-        source.resource.plural,
-        group=source.resource.group,
-        version=source.resource.version,
-        namespace=namespace if source.namespaced else "",
-        name=source.name,
-    )
+    key = _, scope, name = _key(source, namespace)
     with suppress(NotFound, Forbidden):
-        return {_key(source, namespace): await client.get(path)}
+        return {key: await client.get(paths.rendered(source.resource, scope, name))}
     return {}
 
 

@@ -10,13 +10,7 @@ from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
-from kfext.names import (
-    FINISHED,
-    PHASE_RELEASED,
-    PLACED,
-    QUEUED,
-    REASON_HANDS_OFF,
-)
+from kfext.names import FINISHED, PHASE_RELEASED, PLACED, QUEUED, REASON_HANDS_OFF
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.running.policy import ConditionStatus

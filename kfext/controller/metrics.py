@@ -1,6 +1,6 @@
 """The controller's metrics for Prometheus, and `guard`, which counts errors of kfext.
 
-Only the series of `JobCollector` have the names of jobs; an administrator can switch them off.
+Only the series of `job_series` have the names of jobs; an administrator can switch them off.
 """
 
 import time
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from heapq import nlargest
+from operator import attrgetter
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
@@ -29,6 +29,7 @@ from kfext.core.progress.reported import Reported
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
 from kfext.names import PHASES
+from kfext.runtime import Scraped, filled
 from kfext.state.planner.planner import Planner
 from kfext.state.waiting.queue import Queue
 
@@ -73,86 +74,66 @@ class Metrics:
     def __init__(self, *, of_jobs: bool = True) -> None:
         self._of_jobs = of_jobs
         registry = self.registry = CollectorRegistry()
-        self.ticks = Histogram(
+        histogram = partial(Histogram, registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.ticks = histogram(
             "kfext_tick_seconds",
             "Time of one turn of the loop in which jobs were decided on",
             buckets=_TICK_SECONDS,
-            registry=registry,
         )
-        self.decisions = Counter(
-            "kfext_decisions_total", "Decisions on the next step of a job", registry=registry
+        self.decisions = counter("kfext_decisions_total", "Decisions on the next step of a job")
+        self.steps = counter(
+            "kfext_steps_total", "Steps carried out, by kind and outcome", ("step", "outcome")
         )
-        self.steps = Counter(
-            "kfext_steps_total",
-            "Steps carried out, by kind and outcome",
-            ("step", "outcome"),
-            registry=registry,
-        )
-        self.plans = Counter(
+        self.plans = counter(
             "kfext_plans_total",
             "Plans written, by cause: Planned is the first, all others are re-plans",
             ("cause",),
-            registry=registry,
         )
-        self.gangs = Counter(
+        self.gangs = counter(
             "kfext_gangs_total",
             "Gangs started born pinned or gated, and why; gangs born pinned and not bound in time",
             ("how", "why"),
-            registry=registry,
         )
-        self.asks = Counter(
+        self.asks = counter(
             "kfext_node_asks_total",
             "Asks for new nodes that began (WaitingForNodes) or got too few (NoNewNodes)",
             ("reason",),
-            registry=registry,
         )
-        self.placeholders = Gauge(
+        self.placeholders = gauge(
             "kfext_placeholders",
             "Placeholders of asks for new nodes, with a node or without",
             ("bound",),
-            registry=registry,
         )
-        self.pins = Counter("kfext_pins_total", "Pods pinned and ungated", registry=registry)
-        self.phases = Histogram(
+        self.pins = counter("kfext_pins_total", "Pods pinned and ungated")
+        self.phases = histogram(
             "kfext_phase_seconds",
             "Time that jobs spent in a phase before the next",
             ("phase",),
             buckets=_PHASE_SECONDS,
-            registry=registry,
         )
-        self.requests = Counter(
+        self.requests = counter(
             "kfext_api_requests_total",
             "Requests to the API server; patches of pods by pins are the writes per pod",
             ("verb", "resource", "status"),
-            registry=registry,
         )
-        self.jobs = Gauge(
-            "kfext_jobs", "Jobs that kfext handles, by phase", ("phase",), registry=registry
+        self.jobs = gauge("kfext_jobs", "Jobs that kfext handles, by phase", ("phase",))
+        self.waiting = gauge(
+            "kfext_waiting_jobs", "Jobs that kfext holds or gates; a standby reports it too"
         )
-        self.waiting = Gauge(
-            "kfext_waiting_jobs",
-            "Jobs that kfext holds or gates; a standby reports it too",
-            registry=registry,
-        )
-        self.claims = Gauge("kfext_ledger_claims", "Claims on the ledger", registry=registry)
-        self.nodes = Gauge("kfext_ledger_nodes", "Nodes on the ledger", registry=registry)
-        self.reserved = Gauge(
-            "kfext_reserved_nodes", "Nodes reserved for the head of the queue", registry=registry
-        )
-        self.outstanding = Gauge(
+        self.claims = gauge("kfext_ledger_claims", "Claims on the ledger")
+        self.nodes = gauge("kfext_ledger_nodes", "Nodes on the ledger")
+        self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the head of the queue")
+        self.outstanding = gauge(
             "kfext_outstanding_pods",
             "Pods that the operator still has to create for jobs that were started",
-            registry=registry,
         )
-        self.silence = Gauge(
+        self.silence = gauge(
             "kfext_watch_silence_seconds",
             "Time since the API server last sent anything on a watch",
             ("resource",),
-            registry=registry,
         )
-        self.leading = Gauge(
-            "kfext_leading", "1 while this process holds the Lease", registry=registry
-        )
+        self.leading = gauge("kfext_leading", "1 while this process holds the Lease")
         registry.register(ERRORS)
 
     def count(self, step: Step, *, being_created: bool = False) -> None:
@@ -185,23 +166,23 @@ class Metrics:
             )
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
-        self.registry.register(_QueueCollector(queue))
-        self.registry.register(_PreemptionCollector(planner))
+        self.registry.register(Scraped(partial(_of_queue, queue)))
+        self.registry.register(Scraped(partial(_of_preemptions, planner)))
 
     def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
         """Read the state of the watches, by resource, at each scrape."""
         for resource, informer in informers.items():
             self.silence.labels(resource=resource).set_function(informer.last_event_age)
-        self.registry.register(_WatchCollector(informers))
+        self.registry.register(Scraped(partial(_of_watches, informers)))
 
     def follow_events(self, dropped: Callable[[], int]) -> None:
         """Read how many events did not reach the cluster at each scrape."""
-        self.registry.register(_DroppedEvents(dropped))
+        self.registry.register(Scraped(partial(_of_events, dropped)))
 
     def follow_jobs(self, reports: Callable[[], Iterable[Report]]) -> None:
         """Read the progress of the jobs at each scrape, if jobs have series of their own."""
         if self._of_jobs:
-            self.registry.register(JobCollector(reports))
+            self.registry.register(Scraped(partial(job_series, reports)))
 
     def count_request(self, verb: str, resource: str, status: int) -> None:
         """Count one request; for kube.client.Client."""
@@ -218,88 +199,60 @@ _WATCHED = {
 """Counter of an informer -> what it counts."""
 
 
-class _WatchCollector(Collector):
-    """The counters of the informers, which do not depend on Prometheus."""
-
-    def __init__(self, informers: Mapping[str, Informer[Any]]) -> None:
-        self._informers = informers
-
-    def collect(self) -> Iterable[Metric]:
-        objects = GaugeMetricFamily(
-            "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
-        )
-        for resource, informer in self._informers.items():
-            objects.add_metric((resource,), len(informer.store))
-        yield objects
-        for name, text in _WATCHED.items():
-            counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
-            for resource, informer in self._informers.items():
-                counter.add_metric((resource,), getattr(informer.metrics, name))
-            yield counter
+def _of_watches(informers: Mapping[str, Informer[Any]]) -> Iterator[Metric]:
+    """Yield the counters of the informers, which do not depend on Prometheus."""
+    objects = GaugeMetricFamily(
+        "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
+    )
+    yield filled(objects, (((name,), len(each.store)) for name, each in informers.items()))
+    for name, text in _WATCHED.items():
+        counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
+        count = attrgetter(name)
+        yield filled(counter, (((of,), count(each.metrics)) for of, each in informers.items()))
 
 
-class _DroppedEvents(Collector):
-    """The number of events that were not written, because of errors or a full queue."""
-
-    def __init__(self, dropped: Callable[[], int]) -> None:
-        self._dropped = dropped
-
-    def collect(self) -> Iterable[Metric]:
-        yield CounterMetricFamily(
-            "kfext_events_dropped",
-            "Events on objects that did not reach the cluster",
-            value=self._dropped(),
-        )
+def _of_events(dropped: Callable[[], int]) -> Iterator[Metric]:
+    """Yield the number of events that were not written, because of errors or a full queue."""
+    what = "Events on objects that did not reach the cluster"
+    yield CounterMetricFamily("kfext_events_dropped", what, value=dropped())
 
 
-class _QueueCollector(Collector):
-    """Length and age of the queue by priority class, since the classes come and go."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        length = GaugeMetricFamily(
-            "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
-        )
-        age = GaugeMetricFamily(
-            "kfext_queue_oldest_seconds",
-            "Age of the oldest job that waits, by priority class",
-            labels=("priority_class",),
-        )
-        waiting: dict[str, list[float]] = {}
-        for tracked in self._queue.queued():
-            name = self._queue.class_of(tracked.job) or "none"
-            label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
-            waiting.setdefault(label, []).append(tracked.job.created)
-        for name, created in waiting.items():
-            length.add_metric((name,), len(created))
-            age.add_metric((name,), time.time() - min(created))
-        return (length, age)
+def _of_queue(queue: Queue) -> Iterator[Metric]:
+    """Yield length and age of the queue by priority class, since the classes come and go."""
+    length = GaugeMetricFamily(
+        "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
+    )
+    age = GaugeMetricFamily(
+        "kfext_queue_oldest_seconds",
+        "Age of the oldest job that waits, by priority class",
+        labels=("priority_class",),
+    )
+    waiting: dict[str, list[float]] = {}
+    for tracked in queue.queued():
+        name = queue.class_of(tracked.job) or "none"
+        label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
+        waiting.setdefault(label, []).append(tracked.job.created)
+    now = time.time()
+    yield filled(length, (((name,), len(created)) for name, created in waiting.items()))
+    yield filled(age, (((name,), now - min(created)) for name, created in waiting.items()))
 
 
-class _PreemptionCollector(Collector):
-    """The jobs that were stopped for jobs of higher priority, and the work that they do again."""
-
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
-
-    def collect(self) -> Iterable[CounterMetricFamily]:
-        preempted = self._planner.companion.preempted
-        jobs = CounterMetricFamily(
-            "kfext_preemptions",
-            "Jobs stopped for a job of higher priority: answered a request for a checkpoint or "
-            "saved by themselves, late, or none could be asked",
-            labels=("asked",),
-        )
-        for asked in ("answered", "late", "none"):
-            jobs.add_metric((asked,), preempted.asked[asked])
-        work = CounterMetricFamily(
-            "kfext_preempted_work_seconds",
-            "Training since the last checkpoint of these jobs, which they do again",
-            value=preempted.work,
-        )
-        return (jobs, work)
+def _of_preemptions(planner: Planner) -> Iterator[Metric]:
+    """Yield the jobs stopped for jobs of higher priority, and the work that they do again."""
+    preempted = planner.companion.preempted
+    jobs = CounterMetricFamily(
+        "kfext_preemptions",
+        "Jobs stopped for a job of higher priority: answered a request for a checkpoint or "
+        "saved by themselves, late, or none could be asked",
+        labels=("asked",),
+    )
+    asked = ("answered", "late", "none")
+    yield filled(jobs, (((how,), preempted.asked[how]) for how in asked))
+    yield CounterMetricFamily(
+        "kfext_preempted_work_seconds",
+        "Training since the last checkpoint of these jobs, which they do again",
+        value=preempted.work,
+    )
 
 
 _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
@@ -327,26 +280,19 @@ _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
 }
 
 
-class JobCollector(Collector):
-    """The progress of the jobs in `reports`: the only series with the names of jobs.
+def job_series(reports: Callable[[], Iterable[Report]]) -> Iterator[Metric]:
+    """Yield the progress of the jobs: the only series with the names of jobs.
 
     Each job has one series of each kind, and only the newest jobs have series, so that their number
     is bounded. No label has text from a log, such as the name of a metric.
     """
-
-    def __init__(self, reports: Callable[[], Iterable[Report]]) -> None:
-        self._reports = reports
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield one family for each part of the progress."""
-        newest = nlargest(MOST_JOBS, self._reports(), key=_age_order)
-        for name, (text, value_of) in _SERIES.items():
-            family = GaugeMetricFamily(name, text, labels=LABELS)
-            for job, report in newest:
-                value = value_of(report)
-                if value is not None:
-                    family.add_metric((job.namespace, job.name, job.kind.name), value)
-            yield family
+    newest = [
+        ((job.namespace, job.name, job.kind.name), report)
+        for job, report in nlargest(MOST_JOBS, reports(), key=_age_order)
+    ]
+    for name, (text, value_of) in _SERIES.items():
+        family = GaugeMetricFamily(name, text, labels=LABELS)
+        yield filled(family, ((labels, value_of(report)) for labels, report in newest))
 
 
 def _age_order(report: Report) -> tuple[float, str]:

@@ -12,11 +12,7 @@ import structlog
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics, guard
 from kfext.controller.step_executor import StepExecutor
-from kfext.core.lifecycle.steps import (
-    Resize,
-    Step,
-    log_fields,
-)
+from kfext.core.lifecycle.steps import Resize, Step, log_fields
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment

@@ -40,6 +40,7 @@ from kfext.names import (
     NEW_NODES_NAMESPACE,
     REASON_CREATE_TIMEOUT,
     REASON_HOST_NETWORK,
+    REQUIRED,
     RESERVATION_TEMPLATE,
 )
 from kfext.state.mirror.cards import Reserve, Unreserve
@@ -51,7 +52,6 @@ _IN_FLIGHT = 64
 """The most requests under way at once, over all jobs."""
 _EVENTS = 50
 """The most events of the operator that are read: users may write such events too."""
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class StepExecutor:
@@ -249,7 +249,7 @@ def _reservation(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:
         },
         "spec": {
             **spec,
-            "affinity": {"nodeAffinity": {_REQUIRED: terms}},
+            "affinity": {"nodeAffinity": {REQUIRED: terms}},
             "tolerations": [*sequence(spec.get("tolerations")), *tolerations],
         },
     }

@@ -245,10 +245,7 @@ async def forget_deleted(
     Raises ApiError, and then forgets nothing. The known jobs are recorded before the request, so
     that a job created meanwhile stays.
     """
-    jobs, policies = (
-        set(planner.cluster.jobs),
-        {policy.name for policy in planner.settings.policies()},
-    )
+    jobs, policies = set(planner.cluster.jobs), set(planner.settings.policies)
     present: set[str] = set()
     for kind in kinds:
         present |= await client.uids(paths.jobs(kind))

@@ -15,31 +15,6 @@ from kfext.model.kinds.job_kind import JobKind, Resource
 from kfext.names import API_GROUP, API_VERSION
 
 
-def resource_path(
-    plural: str,
-    *,
-    group: str = "",
-    version: str = "v1",
-    namespace: str = "",
-    name: str = "",
-    subresource: str = "",
-) -> str:
-    """Return the path of a collection, an object or a subresource; group "" is the core API.
-
-    Raises ValueError for a subresource without a name, and UserError for a name made of dots only,
-    which a URL library would resolve to another path.
-    """
-    if subresource and not name:
-        raise ValueError(f"subresource {subresource!r} of {plural} needs a name")
-    parts = ["apis", group, version] if group else ["api", version]
-    if namespace:
-        parts += ["namespaces", namespace]
-    parts += [part for part in (plural, name, *subresource.split("/")) if part]
-    if any(part.strip(".") == "" for part in parts):
-        raise UserError(f"{'/'.join(parts)}: a name must not be made of dots only")
-    return "/" + "/".join(_escaped(part) for part in parts)
-
-
 @lru_cache(maxsize=4096)
 def _escaped(part: str) -> str:
     return quote(part, safe="")
@@ -56,36 +31,46 @@ def resource_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
+    """A resource by its plural; group "" is the core API."""
+
     plural: str
     group: str = ""
     version: str = "v1"
 
     def path(self, namespace: str, name: str, subresource: str) -> str:
-        return resource_path(
-            self.plural,
-            group=self.group,
-            version=self.version,
-            namespace=namespace,
-            name=name,
-            subresource=subresource,
-        )
+        """Return the path of a collection, an object or a subresource.
+
+        Raises ValueError for a subresource without a name, and UserError for a name made of dots
+        only, which a URL library would resolve to another path.
+        """
+        if subresource and not name:
+            raise ValueError(f"subresource {subresource!r} of {self.plural} needs a name")
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, *subresource.split("/")) if part]
+        if any(part.strip(".") == "" for part in parts):
+            raise UserError(f"{'/'.join(parts)}: a name must not be made of dots only")
+        return "/" + "/".join(_escaped(part) for part in parts)
 
 
-class _InNamespaces(_Resource):
+class InNamespaces(_Resource):
     """A namespaced resource."""
 
     __slots__ = ()
 
     def __call__(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of the collection, an object or a subresource."""
         return self.path(namespace, name, subresource)
 
 
-class _OfCluster(_Resource):
+class OfCluster(_Resource):
     """A resource that is not namespaced."""
 
     __slots__ = ()
 
     def __call__(self, name: str = "", subresource: str = "") -> str:
+        """Return the path of the collection, an object or a subresource."""
         return self.path("", name, subresource)
 
 
@@ -93,39 +78,39 @@ _ADMISSION = "admissionregistration.k8s.io"
 _METRICS = ("metrics.k8s.io", "v1beta1")
 _KFEXT = (API_GROUP, API_VERSION)
 
-namespaces = _OfCluster("namespaces")
-nodes = _OfCluster("nodes")
-volumes = _OfCluster("persistentvolumes")
-priority_classes = _OfCluster("priorityclasses", "scheduling.k8s.io")
-storage_classes = _OfCluster("storageclasses", "storage.k8s.io")
-node_metrics = _OfCluster("nodes", *_METRICS)
-policies = _OfCluster("trainingpolicies", *_KFEXT)
-shared_gpus = _OfCluster("sharedgpus", *_KFEXT)
-admission_policies = _OfCluster("validatingadmissionpolicies", _ADMISSION)
-admission_policy_bindings = _OfCluster("validatingadmissionpolicybindings", _ADMISSION)
-mutating_webhooks = _OfCluster("mutatingwebhookconfigurations", _ADMISSION)
-token_reviews = _OfCluster("tokenreviews", "authentication.k8s.io")
-access_reviews = _OfCluster("selfsubjectaccessreviews", "authorization.k8s.io")
+namespaces = OfCluster("namespaces")
+nodes = OfCluster("nodes")
+volumes = OfCluster("persistentvolumes")
+priority_classes = OfCluster("priorityclasses", "scheduling.k8s.io")
+storage_classes = OfCluster("storageclasses", "storage.k8s.io")
+node_metrics = OfCluster("nodes", *_METRICS)
+policies = OfCluster("trainingpolicies", *_KFEXT)
+shared_gpus = OfCluster("sharedgpus", *_KFEXT)
+admission_policies = OfCluster("validatingadmissionpolicies", _ADMISSION)
+admission_policy_bindings = OfCluster("validatingadmissionpolicybindings", _ADMISSION)
+mutating_webhooks = OfCluster("mutatingwebhookconfigurations", _ADMISSION)
+token_reviews = OfCluster("tokenreviews", "authentication.k8s.io")
+access_reviews = OfCluster("selfsubjectaccessreviews", "authorization.k8s.io")
 
-pods = _InNamespaces("pods")
-pod_templates = _InNamespaces("podtemplates")
-config_maps = _InNamespaces("configmaps")
-secrets = _InNamespaces("secrets")
-limit_ranges = _InNamespaces("limitranges")
-resource_quotas = _InNamespaces("resourcequotas")
-volume_claims = _InNamespaces("persistentvolumeclaims")
-network_policies = _InNamespaces("networkpolicies", "networking.k8s.io")
-leases = _InNamespaces("leases", "coordination.k8s.io")
-events = _InNamespaces("events", "events.k8s.io")
-pod_metrics = _InNamespaces("pods", *_METRICS)
-plans = _InNamespaces("trainingplans", *_KFEXT)
+pods = InNamespaces("pods")
+pod_templates = InNamespaces("podtemplates")
+config_maps = InNamespaces("configmaps")
+secrets = InNamespaces("secrets")
+limit_ranges = InNamespaces("limitranges")
+resource_quotas = InNamespaces("resourcequotas")
+volume_claims = InNamespaces("persistentvolumeclaims")
+network_policies = InNamespaces("networkpolicies", "networking.k8s.io")
+leases = InNamespaces("leases", "coordination.k8s.io")
+events = InNamespaces("events", "events.k8s.io")
+pod_metrics = InNamespaces("pods", *_METRICS)
+plans = InNamespaces("trainingplans", *_KFEXT)
 
 
 def jobs(kind: JobKind, namespace: str = "", name: str = "") -> str:
     """Return the path of training jobs of a kind."""
-    return _InNamespaces(kind.plural, kind.group, kind.version)(namespace, name)
+    return InNamespaces(kind.plural, kind.group, kind.version)(namespace, name)
 
 
-def rendered(resource: Resource, namespace: str = "") -> str:
-    """Return the path of what an operator renders of jobs."""
-    return _InNamespaces(resource.plural, resource.group, resource.version)(namespace)
+def rendered(resource: Resource, namespace: str = "", name: str = "") -> str:
+    """Return the path of what an operator renders of jobs, or renders jobs from."""
+    return InNamespaces(resource.plural, resource.group, resource.version)(namespace, name)

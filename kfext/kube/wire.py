@@ -7,7 +7,7 @@ decoding fails only for text that is not a JSON object.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -15,10 +15,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kfext.model.bounds import MOST_RENDERED, beyond
-from kfext.model.constraints import Constraints, Term
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
-from kfext.model.node import Node, Taint, parse_node
+from kfext.model.node import Node, parse_node
 from kfext.model.pod import Pod, PodDemand, controller_of, parse_demand, parse_pod
 from kfext.model.priority import parse_priority_class
 from kfext.model.quantity import Resources
@@ -26,12 +25,7 @@ from kfext.model.quota import LimitRange, parse_quota
 from kfext.model.rendered import Rendered, parse_rendered
 from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.tolerant import mapping, text
-from kfext.model.volume import (
-    Volume,
-    parse_storage_class,
-    parse_volume,
-    parse_volume_claim,
-)
+from kfext.model.volume import Volume, parse_storage_class, parse_volume, parse_volume_claim
 
 T = TypeVar("T")
 
@@ -249,7 +243,7 @@ def _asks(key: bytes) -> PodDemand:
     spec, status, trainer = msgspec.json.decode(key)
     demand = parse_demand(spec, status, trainer=trainer)
     return replace(
-        demand, requests=_resources(demand.requests), constraints=_constraints(demand.constraints)
+        demand, requests=_resources(demand.requests), constraints=_known(demand.constraints)
     )
 
 
@@ -298,7 +292,7 @@ def decode_limit_range(raw: bytes) -> LimitRange:
 def decode_volume(raw: bytes) -> Volume:
     """Return a volume; equal volumes share their terms. Raises msgspec.DecodeError."""
     volume = parse_volume(mapping(msgspec.json.decode(raw)))
-    return replace(volume, terms=_terms(volume.terms))
+    return replace(volume, terms=_known(volume.terms))
 
 
 def decode_node(raw: bytes) -> Node:
@@ -312,7 +306,7 @@ def decode_node(raw: bytes) -> Node:
         node,
         allocatable=_resources(node.allocatable),
         labels={sys.intern(key): sys.intern(value) for key, value in node.labels.items()},
-        taints=_taints(node.taints),
+        taints=_known(node.taints),
     )
 
 
@@ -332,16 +326,7 @@ def _resources_of(items: tuple[tuple[str, int], ...]) -> Resources:
     return {sys.intern(name): number for name, number in items}
 
 
-@lru_cache(maxsize=_SHARED)
-def _constraints(constraints: Constraints) -> Constraints:
-    return constraints
-
-
-@lru_cache(maxsize=_SHARED)
-def _terms(terms: tuple[Term, ...] | None) -> tuple[Term, ...] | None:
-    return terms
-
-
-@lru_cache(maxsize=_SHARED)
-def _taints(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    return taints
+@lru_cache(maxsize=3 * _SHARED)
+def _known(value: Hashable) -> Any:
+    """Return the equal constraints, terms or taints that were seen first."""
+    return value

@@ -10,7 +10,7 @@ from typing import Any
 from kfext.model.podspec import containers_of, is_best_effort, pod_limits, pod_requests
 from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.names import NATIVE_GPU
+from kfext.names import NATIVE_GPU, PREFERRED, REQUIRED
 
 EPHEMERAL_STORAGE = "ephemeral-storage"
 REQUESTS, LIMITS, _COUNT = "requests.", "limits.", "count/"
@@ -113,10 +113,9 @@ def _unstated(spec: Mapping[str, Any]) -> set[str]:
 
 def _crosses_namespaces(affinity: Mapping[str, Any]) -> bool:
     for side in map(mapping, (affinity.get("podAffinity"), affinity.get("podAntiAffinity"))):
-        required = sequence(side.get("requiredDuringSchedulingIgnoredDuringExecution"))
-        preferred = sequence(side.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        preferred = sequence(side.get(PREFERRED))
         weighted = (mapping(term).get("podAffinityTerm") for term in preferred)
-        for term in map(mapping, (*required, *weighted)):
+        for term in map(mapping, (*sequence(side.get(REQUIRED)), *weighted)):
             if term.get("namespaces") or term.get("namespaceSelector") is not None:
                 return True
     return False

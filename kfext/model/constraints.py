@@ -10,10 +10,10 @@ from typing import Any, Self
 from kfext.model.bounds import LONGEST_NAME, MOST_PORTS
 from kfext.model.gang_terms import Exclusive, GangTerm, affinity, anti_affinity
 from kfext.model.pod_bounds import pod_excess
-from kfext.model.podspec import lasting_containers_of
+from kfext.model.podspec import lasting_containers_of, node_affinity
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.unmodelled import unmodelled
-from kfext.names import HOSTNAME
+from kfext.names import HOSTNAME, REQUIRED
 
 NAME_FIELD = "metadata.name"
 _LONGEST_PROTOCOL = 8
@@ -148,13 +148,10 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
     """Return the constraints of a pod spec, without the parts that cannot be understood."""
     if excess := pod_excess(spec):
         return Constraints(host_ports=_host_ports(spec)[:MOST_PORTS], excess=excess)
-    required = mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
     selector = mapping(spec.get("nodeSelector"))
     return Constraints(
         node_selector=tuple(sorted((str(key), text(value)) for key, value in selector.items())),
-        terms=parse_terms(required),
+        terms=parse_terms(node_affinity(spec).get(REQUIRED)),
         tolerations=tuple(
             Toleration(
                 key=text(item.get("key")),

@@ -11,11 +11,10 @@ from typing import Any, Self
 
 from kfext.model.bounds import LONGEST_NAME, MOST_REPLICA_TYPES
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
+from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE, REQUIRED
 
 AFFINITY = "required podAffinity"
 ANTI_AFFINITY = "required podAntiAffinity"
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _FIELDS = {"labelSelector", "topologyKey"}
 
 
@@ -59,7 +58,7 @@ def anti_affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
 
 
 def _required(of_pods: object) -> tuple[GangTerm, ...] | None:
-    found = {_term(mapping(term)) for term in sequence(mapping(of_pods).get(_REQUIRED))}
+    found = {_term(mapping(term)) for term in sequence(mapping(of_pods).get(REQUIRED))}
     if len(found) > MOST_REPLICA_TYPES:
         return None
     terms = [term for term in found if term is not None]

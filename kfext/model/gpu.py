@@ -19,7 +19,7 @@ from typing import Any
 from kfext.errors import QuantityError
 from kfext.model.podspec import containers_of, limits_of, requests_of
 from kfext.model.quantity import Resources, parse_quantity
-from kfext.model.tolerant import mapping, sequence
+from kfext.model.tolerant import json_object, mapping, sequence
 from kfext.names import DOMAIN, NATIVE_GPU
 
 Place = tuple[str, int]
@@ -181,12 +181,7 @@ def encode_terms(share: GpuShare) -> str:
 @lru_cache(maxsize=_MOST_TERMS)
 def decode_terms(written: str) -> GpuShare | None:
     """Return the terms in the annotation GPU_TERMS, or None without valid terms; never raises."""
-    if len(written) > _LONGEST_TERMS:
-        return None
-    try:
-        return decode_share(json.loads(written))
-    except (ValueError, RecursionError):
-        return None
+    return decode_share(json_object(written)) if len(written) <= _LONGEST_TERMS else None
 
 
 def encode_parts(share: GpuShare, slots: Mapping[int, int]) -> str:

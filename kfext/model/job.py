@@ -13,14 +13,7 @@ from kfext.model.quantity import Resources, add, times
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import controller_in, mapping, member, strings, text
-from kfext.names import (
-    COLOCATION,
-    GPU_SHARE,
-    HELD,
-    KUEUE_QUEUE,
-    PLACES,
-    RELEASED,
-)
+from kfext.names import COLOCATION, GPU_SHARE, HELD, KUEUE_QUEUE, PLACES, RELEASED
 
 _GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$|[0-9]+")
 """The suffix of a generateName (apimachinery, util/rand), and numbers."""

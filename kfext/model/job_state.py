@@ -26,7 +26,7 @@ from kfext.model.scale_state import (
     decode_stop,
 )
 from kfext.model.timestamps import left
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import json_object, mapping, sequence, strings, text
 from kfext.names import STATE
 
 LIMIT = 4096
@@ -206,18 +206,9 @@ class JobState:
 
 def state_of(job: TrainingJob) -> JobState:
     """Return the state on a job, or an empty state if it is absent, damaged or another job's."""
-    raw = _read(job.annotations.get(STATE))
+    written = job.annotations.get(STATE, "")
+    raw = json_object(written) if len(written) <= LIMIT else {}
     return _parsed(raw) if job.uid and raw.get("uid") == job.uid else JobState()
-
-
-def _read(written: str | None) -> Mapping[str, Any]:
-    """Return the JSON object in an annotation, or an empty object if it is damaged or too long."""
-    if written is None or len(written) > LIMIT:
-        return {}
-    try:
-        return mapping(json.loads(written))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _parsed(raw: Mapping[str, Any]) -> JobState:

@@ -68,10 +68,6 @@ def _duration(default: str, *, effect: str) -> Any:
     return _row(default, _seconds, schema=schema, effect=effect)
 
 
-def _seconds_or_auto(value: object) -> float | None:
-    return None if value == AUTO else _seconds(value)
-
-
 def _flag(value: object) -> bool:
     if value is True or value == "true":
         return True
@@ -162,7 +158,7 @@ class Placement:
     )
     release_after: float | None = _row(
         AUTO,
-        _seconds_or_auto,
+        lambda value: None if value == AUTO else _seconds(value),
         schema={**_DURATION, "pattern": "^(auto|([0-9]+[smh])+)$"},
         effect="how long a job with `colocation: preferred` waits before it is released to plain "
         "Kubernetes; `auto` releases only a job that [waiting does not "

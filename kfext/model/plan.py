@@ -5,14 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
 
 from kfext.model.bounds import LONGEST_SETTING, MOST_ANNOTATION_BYTES, MOST_PODS
 from kfext.model.gpu import MOST_SLOTS, GpuShare, decode_share, encode_share
 from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
 from kfext.model.pod import ReplicaKey
-from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.tolerant import json_object, mapping, sequence, text
 from kfext.names import GPU_SHARE, PLAN
 
 Assignment = Mapping[ReplicaKey, str]
@@ -74,6 +73,7 @@ class Plan:
         `nodes`, or -1 without a node. `slots` has the same with the numbers of slots, and `late`
         has 0 for each late replica.
         """
+        shares = {type_: encode_share(share) for type_, share in sorted(self.shares.items())}
         return json.dumps(
             {
                 "uid": self.job_uid,
@@ -83,7 +83,7 @@ class Plan:
                 **encode_places(self.assignment),
                 **({"late": _by_type(dict.fromkeys(self.late, 0))} if self.late else {}),
                 **({"slots": _by_type(self.slots)} if self.slots else {}),
-                **({"shares": _written(self.shares)} if self.shares else {}),
+                **({"shares": shares} if shares else {}),
             },
             separators=(",", ":"),
         )
@@ -102,10 +102,7 @@ def place_in(written: str, replica: ReplicaKey, *, job_uid: str) -> str | None:
     """
     if len(written) > LONGEST_SETTING:
         return None
-    try:
-        raw = mapping(json.loads(written))
-    except (ValueError, RecursionError):
-        return None
+    raw = json_object(written)
     return decode_places(raw).get(replica) if job_uid and raw.get("uid") == job_uid else None
 
 
@@ -132,10 +129,6 @@ def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
         kind: [found.get(index, -1) for index in range(max(found) + 1)]
         for kind, found in sorted(of_types.items())
     }
-
-
-def _written(shares: Mapping[str, GpuShare]) -> dict[str, dict[str, Any]]:
-    return {kind: encode_share(share) for kind, share in sorted(shares.items())}
 
 
 def plan_of(job: TrainingJob) -> Plan | None:
@@ -165,10 +158,7 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     """
     if not written or len(written) > MOST_ANNOTATION_BYTES:
         return None
-    try:
-        raw = mapping(json.loads(written))
-    except (ValueError, RecursionError):
-        return None
+    raw = json_object(written)
     generation = raw.get("generation")
     if not job_uid or raw.get("uid") != job_uid or type(generation) is not int:
         return None

@@ -228,7 +228,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         annotated=bool(annotations),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
-        placeholder_of=_placeholder_of(namespace, labels),
+        placeholder_of=labels.get(PLACEHOLDER_OF, "") if namespace == NEW_NODES_NAMESPACE else "",
         share=decode_terms(annotations[GPU_TERMS]) if GPU_TERMS in annotations else None,
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
@@ -287,10 +287,6 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
 @lru_cache(maxsize=_SHARED)
 def _replica_key(type_: str, index: int) -> ReplicaKey:
     return ReplicaKey(type=type_, index=index)
-
-
-def _placeholder_of(namespace: str, labels: Mapping[str, str]) -> str:
-    return labels.get(PLACEHOLDER_OF, "") if namespace == NEW_NODES_NAMESPACE else ""
 
 
 def _request(written: str) -> int:

@@ -16,12 +16,11 @@ from kfext.model.bounds import (
     own,
     parts,
 )
-from kfext.model.podspec import containers_of
+from kfext.model.podspec import containers_of, node_affinity
 from kfext.model.quantity import ON_EVERY_NODE
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.names import GATE
+from kfext.names import GATE, REQUIRED
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _LISTS = ("containers", "initContainers", "volumes")
 _READ = (
     *("affinity", "nodeSelector", "overhead", "resourceClaims", "resources", "tolerations"),
@@ -111,8 +110,7 @@ def _resource_names(spec: Mapping[str, Any]) -> int:
 
 
 def _terms(spec: Mapping[str, Any]) -> int:
-    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
-    terms = sequence(mapping(affinity.get(_REQUIRED)).get("nodeSelectorTerms"))
+    terms = sequence(mapping(node_affinity(spec).get(REQUIRED)).get("nodeSelectorTerms"))
     spreads = sequence(spec.get("topologySpreadConstraints"))
     return len(spreads) + sum(1 + sum(_requirements(mapping(term))) for term in terms)
 

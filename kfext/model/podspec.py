@@ -42,6 +42,11 @@ def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS
     return {**add((total, parse_resources(spec.get("overhead")))), "pods": 1}
 
 
+def node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the node affinity of a pod spec: its terms by REQUIRED and PREFERRED."""
+    return mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
+
+
 def pod_limits(spec: Mapping[str, Any]) -> Resources:
     """Return the limits of a pod: its pod-level limits, else the limits of its containers.
 
@@ -102,6 +107,13 @@ def container_named(spec: Mapping[str, Any], name: str) -> tuple[int, Mapping[st
     """Return the container of that name with its position in the list; None without one."""
     listed = enumerate(_listed(spec, "containers"))
     return next((found for found in listed if found[1].get("name") == name), None)
+
+
+def with_container(spec: Mapping[str, Any], position: int, **fields: Any) -> dict[str, Any]:
+    """Return a pod spec with other values of some fields of a container, at a position."""
+    containers = list(sequence(spec.get("containers")))
+    containers[position] = {**mapping(containers[position]), **fields}
+    return {**spec, "containers": containers}
 
 
 def local_volume(spec: Mapping[str, Any], *, container: str) -> str:

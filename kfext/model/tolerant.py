@@ -1,5 +1,6 @@
 """Read fields of objects that others wrote: never raise, and use what is valid."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,14 @@ from typing import Any
 def mapping(value: object) -> Mapping[str, Any]:
     """Return `value` if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
+
+
+def json_object(written: str) -> Mapping[str, Any]:
+    """Return the JSON object in a text, else an empty one."""
+    try:
+        return mapping(json.loads(written))
+    except (ValueError, RecursionError):
+        return {}
 
 
 def member(value: object, path: Sequence[str]) -> object:

@@ -13,13 +13,7 @@ from kfp import dsl
 
 from kfext.core.settings.table import TABLE, parse_setting
 from kfext.names import DOMAIN
-from kfext.pipelines.launcher import (
-    FUNCTIONS,
-    as_written,
-    pytorchjob_of,
-    run_job,
-    trainjob_of,
-)
+from kfext.pipelines.launcher import FUNCTIONS, as_written, pytorchjob_of, run_job, trainjob_of
 
 if not hasattr(dsl, "TaskConfigField"):
     raise ImportError("kfext.pipelines needs a newer kfp: pip install 'kfp[kubernetes]>=2.15'")

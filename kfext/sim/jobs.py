@@ -137,11 +137,15 @@ class JobSpec:
         return self.workers + self.servers + self.leaders
 
     @property
+    def training(self) -> float:
+        """The seconds that it trains at the size that it asks for."""
+        return self.steps * self.pace.seconds(self.workers + self.leaders)
+
+    @property
     def alone(self) -> float:
         """The seconds that it takes at the size that it asks for if it never waits."""
         meets = 0.0 if self.style is Style.SERVERS else self.meets
-        training = self.steps * self.pace.seconds(self.workers + self.leaders)
-        return self.starts + meets + training
+        return self.starts + meets + self.training
 
     @property
     def trains_from(self) -> int:

@@ -205,14 +205,10 @@ def spread_over(
     per_node: int = _PER_NODE,
 ) -> World:
     """Return the jobs with times of arrival such that they are `load` of the slots' work."""
-    held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
+    held = sum((spec.training + _START_SECONDS) * spec.pods for spec in specs)
     times = sorted(random.uniform(0, held / (nodes * per_node * load)) for _ in specs)
     sizes = {f"node-{number}": NodeSize(1000 * per_node) for number in range(nodes)}
     return World(sizes, tuple(map(arriving, specs, times)))
-
-
-def _seconds(spec: JobSpec) -> float:
-    return spec.steps * spec.pace.seconds(spec.workers + spec.leaders)
 
 
 def arriving(spec: JobSpec, at: float) -> JobSpec:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINES = {"kfext": 52_700, "tests": 75_600, "e2e": 44_850}
+LINES = {"kfext": 52_400, "tests": 75_800, "e2e": 44_900}
 """Of Python, by folder."""
 TERMS = 64
 """Rows of the glossary."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kfext.controller.metrics import LABELS, JobCollector
+from kfext.controller.metrics import LABELS, job_series
 from kfext.controller.metrics import Metrics as ControllerMetrics
 from kfext.names import PHASES
 from kfext.webhook import app as webhook
@@ -77,7 +77,7 @@ def test_held_jobs_without_a_leader_raise_an_alarm() -> None:
 
 def test_the_page_on_progress_has_every_series_of_a_job() -> None:
     in_table = {only(row["series"]) for row in table("docs/progress.md", "series")}
-    assert in_table == {family.name for family in JobCollector(list).collect()}
+    assert in_table == {family.name for family in job_series(list)}
 
 
 def test_the_monitor_keeps_the_namespace_of_a_job_and_no_label_is_one_of_prometheus() -> None:

@@ -32,7 +32,6 @@ ELSEWHERE: dict[str, str] = {
     "state/running/stop/victims": "unit/sim/test_preempt drives it in a model cluster",
     "state/running/stop/words": "unit/sim/test_preempt reads what it shows",
     "state/running/restarts": "size/test_scale_search reads the starts of a model cluster",
-    "state/running/move/words": "unit/sim/test_moves reads what it shows",
     "state/waiting/queue": "unit/controller/test_queue drives it through the planner",
     "state/waiting/quotas": "unit/controller/test_queue drives it through the planner",
     "state/running/size/rescaling": "test_scale_policy and unit/scaling/test_faults drive it",

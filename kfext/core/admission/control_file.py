@@ -13,7 +13,7 @@ from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.table import settings_of_pod
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod_bounds import pod_excess
-from kfext.model.podspec import container_named
+from kfext.model.podspec import container_named, with_container
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 DIRECTORY = "/etc/kfext"
@@ -32,7 +32,8 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
     A pod that already uses the directory or the volume's name gets no file.
     """
     trainer = container_named(spec, kind.container)
-    if trainer is None or not _opted_in(strings(metadata.get("annotations"))):
+    settings = settings_of_pod(strings(metadata.get("annotations")))
+    if trainer is None or not settings.asks_to_save:
         return spec, []
     index, container = trainer
     volumes, mounts = spec.get("volumes"), container.get("volumeMounts")
@@ -48,20 +49,14 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
     others = sequence(volumes)
     if any(mapping(other).get("name") == _VOLUME for other in others):
         return spec, []
-    containers = list(spec["containers"])
-    containers[index] = {**container, "volumeMounts": [*sequence(mounts), mount]}
-    changed = {**spec, "volumes": [*others, volume], "containers": containers}
+    mounted = with_container(spec, index, volumeMounts=[*sequence(mounts), mount])
+    changed = {**mounted, "volumes": [*others, volume]}
     if pod_excess(changed):
         return spec, []
     return changed, [
         appended(volumes, volume, "spec", "volumes"),
         appended(mounts, mount, "spec", "containers", str(index), "volumeMounts"),
     ]
-
-
-def _opted_in(annotations: Mapping[str, str]) -> bool:
-    """Return whether kfext may need a checkpoint of the job."""
-    return settings_of_pod(annotations).asks_to_save
 
 
 def _is_list(value: object) -> bool:

@@ -27,7 +27,7 @@ from kfext.model.gpu import asks_for_gpu, part_of, resource_of, why_no_part
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod import replica_of
-from kfext.model.podspec import containers_of, pod_requests
+from kfext.model.podspec import containers_of, pod_requests, with_container
 from kfext.model.tolerant import mapping, sequence, strings
 from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
@@ -115,19 +115,16 @@ def _operations(spec: Raw, changed: Raw) -> Iterator[Operation]:
 
 def _swapped(spec: Raw, position: int, *, units: int, slot: int) -> Raw:
     """Return the spec with a container that requests units of a slot instead of a GPU."""
-    containers = list(sequence(spec["containers"]))
-    container = containers[position]
-    resources = {**mapping(container.get("resources"))}
+    resources = {**mapping(spec["containers"][position].get("resources"))}
     for kind in ("limits", "requests"):
         stated = mapping(resources.get(kind))
         if NATIVE_GPU in stated:
             others = {name: amount for name, amount in stated.items() if name != NATIVE_GPU}
             resources[kind] = {**others, resource_of(slot): str(units)}
-    containers[position] = {**container, "resources": resources}
     tolerations = list(sequence(spec.get("tolerations")))
     if _TOLERATION not in tolerations:
         tolerations.append(_TOLERATION)
-    return {**spec, "containers": containers, "tolerations": tolerations}
+    return {**with_container(spec, position, resources=resources), "tolerations": tolerations}
 
 
 def _priority(annotations: Mapping[str, str]) -> str:
@@ -144,10 +141,10 @@ def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
     if values and isinstance(values[-1], str):
         path = ":".join(filter(None, (HOOK, values[-1])))
         changed = [*_with_path(env, path), _variable(PRIORITY, priority)]
-        return _with(spec, position, env=changed)
+        return with_container(spec, position, env=changed)
     if command := sequence(container.get("command")):
         shell = [f"{HOOK}/{BUSYBOX}", "sh", "-c", _AHEAD]
-        return _with(
+        return with_container(
             spec, position, command=[*shell, *command], env=[*env, _variable(PRIORITY, priority)]
         )
     changed = [*_with_path(env, HOOK), _variable(PRIORITY, priority), _variable(RECORDED, _FILE)]
@@ -155,7 +152,7 @@ def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
     volume = {"name": _VOLUME, "emptyDir": {"sizeLimit": "1Mi"}}
     mounts = [*sequence(container.get("volumeMounts")), mount]
     return {
-        **_with(spec, position, env=changed, volumeMounts=mounts),
+        **with_container(spec, position, env=changed, volumeMounts=mounts),
         "volumes": [*sequence(spec.get("volumes")), volume],
         "initContainers": [*sequence(spec.get("initContainers")), _recording(container, mount)],
     }
@@ -179,12 +176,6 @@ def _recording(container: Raw, mount: Raw) -> Raw:
     script = f'printf %s "${_PYTHONPATH}" > {_FILE}'
     command = [f"{HOOK}/{BUSYBOX}", "sh", "-c", script]
     return {"name": _INIT, **copied, "command": command, "volumeMounts": [mount]}
-
-
-def _with(spec: Raw, position: int, **fields: Any) -> dict[str, Any]:
-    containers = list(sequence(spec.get("containers")))
-    containers[position] = {**mapping(containers[position]), **fields}
-    return {**spec, "containers": containers}
 
 
 def _variable(name: str, value: str) -> dict[str, str]:

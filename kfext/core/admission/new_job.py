@@ -21,7 +21,6 @@ from kfext.core.settings.table import TO_PODS, Settings
 from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.kinds.job_kind import EVERY_TYPE
 from kfext.model.networking import istio_sidecar
-from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping
 from kfext.model.verdict import Verdict
 
@@ -52,21 +51,12 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
         return UNMANAGED
     settings = settings_of(job, context.namespace, context.policies)
     if settings.errors:
-        refusal = "; ".join(str(error) for error in settings.errors)
-        return ReviewResult(
-            warnings=settings.warnings,
-            refusal=refusal,
-            verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
-        )
+        invalid = "; ".join(map(str, settings.errors))
+        return _refused(settings, names.REASON_SETTINGS_INVALID, invalid)
     verdict = hold_of(job, settings=settings, context=context)
     unshared = settings.shares_gpus and why_not_shared(job, settings=settings, verdict=verdict)
     if unshared:
-        refusal = f"{names.GPU_SHARE}: {unshared}"
-        return ReviewResult(
-            warnings=settings.warnings,
-            refusal=refusal,
-            verdicts=(Verdict(names.REASON_SHARE_REFUSED, refusal),),
-        )
+        return _refused(settings, names.REASON_SHARE_REFUSED, f"{names.GPU_SHARE}: {unshared}")
     made, why_fixed = _made_elastic(job, body, settings=settings, context=context, verdict=verdict)
     if made is not None:
         job, body = made.job, made.body
@@ -74,7 +64,8 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
         ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
     except Unpatchable as error:
         # The API server will refuse such an object, with a better message.
-        return ReviewResult(warnings=settings.warnings, verdicts=(_malformed(error),))
+        malformed = Verdict(names.REASON_HANDS_OFF, f"the object is malformed: {error}")
+        return ReviewResult(warnings=settings.warnings, verdicts=(malformed,))
     return ReviewResult(
         ops=(*(made.operations if made else ()), *ops),
         warnings=(
@@ -114,8 +105,8 @@ def _made_elastic(
     return (made, "") if now.reason == verdict.reason else (None, now.message)
 
 
-def _malformed(error: Unpatchable) -> Verdict:
-    return Verdict(names.REASON_HANDS_OFF, f"the object is malformed: {error}")
+def _refused(settings: Settings, reason: str, why: str) -> ReviewResult:
+    return ReviewResult(warnings=settings.warnings, refusal=why, verdicts=(Verdict(reason, why),))
 
 
 def _changes(
@@ -128,7 +119,9 @@ def _changes(
     spec: Changes = {}
     if hold or (job.held and job.suspend and not job.started_by and job.run_by_operator):
         spec |= job.kind.suspend(hold)
-    templates = {group.key: _metadata(job, body, group) for group in job.groups}
+    templates = {
+        group.key: mapping(template_of(job, body, group).get("metadata")) for group in job.groups
+    }
     if job.kind.rendered:  # later, and from what is written now
         templates = {EVERY_TYPE: {"annotations": job.template_settings}}
     edits = {
@@ -169,7 +162,3 @@ def _template(
         changes["annotations"][names.ISTIO_INJECT] = "false"
         changes["labels"] = {names.ISTIO_INJECT: "false"}
     return changes
-
-
-def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
-    return mapping(template_of(job, body, group).get("metadata"))

@@ -21,7 +21,7 @@ from kfext.model.kinds.job_kind import JobKind
 from kfext.model.plan import place_in
 from kfext.model.pod import controller_of, replica_of
 from kfext.model.pod_bounds import pod_excess
-from kfext.model.podspec import container_named
+from kfext.model.podspec import container_named, with_container
 from kfext.model.tolerant import mapping, strings, text
 from kfext.model.unmodelled import unmodelled
 from kfext.model.verdict import Verdict
@@ -158,13 +158,9 @@ def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any
         return spec, []
     number, container = trainer
     env = container.get("env")
-    if env is not None and (not isinstance(env, list) or _is_set(env)):
+    if not isinstance(env, list | None):
+        return spec, []
+    if any(mapping(variable).get("name") == _UNBUFFERED["name"] for variable in env or ()):
         return spec, []
     operation = appended(env, _UNBUFFERED, "spec", "containers", str(number), "env")
-    containers = list(spec["containers"])
-    containers[number] = {**container, "env": [*(env or []), _UNBUFFERED]}
-    return {**spec, "containers": containers}, [operation]
-
-
-def _is_set(env: list[Any]) -> bool:
-    return any(mapping(variable).get("name") == _UNBUFFERED["name"] for variable in env)
+    return with_container(spec, number, env=[*(env or []), _UNBUFFERED]), [operation]

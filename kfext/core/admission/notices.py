@@ -8,12 +8,7 @@ from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import ReviewContext
 from kfext.core.elastic import why_left_alone
-from kfext.core.eligibility import (
-    not_placed,
-    why_no_host_network,
-    why_not_moved,
-    why_not_stopped,
-)
+from kfext.core.eligibility import not_placed, why_no_host_network, why_not_moved, why_not_stopped
 from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import max_anti_affine

@@ -18,7 +18,7 @@ from kfext.core.settings.table import settings_of_pod
 from kfext.core.settings.values import PUSH
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod_bounds import pod_excess
-from kfext.model.podspec import container_named
+from kfext.model.podspec import container_named, with_container
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 HOST, PORT = f"{names.PROGRESS_SERVICE}.{names.NAMESPACE}.svc", 443
@@ -105,9 +105,7 @@ def posting(
     }
     of_container["livenessProbe"] = _PROBE
     of_spec = {"volumes": [*sequence(spec.get("volumes")), *volumes]}
-    containers = list(spec["containers"])
-    containers[index] = {**container, **of_container}
-    changed = {**spec, **of_spec, "containers": containers}
+    changed = {**with_container(spec, index, **of_container), **of_spec}
     if pod_excess(changed):
         return spec, []
     at = pointer("spec", "containers", str(index))

@@ -7,7 +7,7 @@ kubelet's checks count. Each node is judged once for each kind of pod (`Eligibil
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
@@ -182,14 +182,18 @@ _MOST_KINDS = 256
 
 
 @dataclass(slots=True)
-class _Judged:
-    """The rows for one kind of pod: the eligible rows, and what excludes the others."""
+class Judged:
+    """The rows for one kind of pod: the eligible rows, and what excludes the others.
+
+    `counts`: how many nodes each obstacle excludes; only the first of each node counts.
+    """
 
     mask: Mask
     obstacles: list[Obstacle | None]
     counts: Counter[Obstacle]
 
     def set(self, row: int, *, exists: bool, obstacle: Obstacle | None) -> None:
+        """Judge a row again."""
         known = self.obstacles[row]
         if known is not None:
             self.counts[known] -= 1
@@ -208,19 +212,10 @@ class Eligibility:
     """
 
     def __init__(self) -> None:
-        self._judged: dict[Constraints, _Judged] = {}
+        self._judged: dict[Constraints, Judged] = {}
 
-    def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Mask:
-        """Return which rows are eligible, `width` long; rows beyond the nodes are not."""
-        return self._of(constraints, nodes, width=width).mask
-
-    def obstacles(
-        self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int
-    ) -> Mapping[Obstacle, int]:
-        """Return how many nodes each obstacle excludes; only the first of each node counts."""
-        return self._of(constraints, nodes, width=width).counts
-
-    def _of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> _Judged:
+    def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Judged:
+        """Return how the rows are judged, `width` long; rows beyond the nodes are not eligible."""
         key = constraints
         if constraints.host_ports or constraints.gang_terms:
             key = replace(constraints, host_ports=(), apart=(), together=())
@@ -235,7 +230,7 @@ class Eligibility:
                 for node, obstacle in zip(nodes, found, strict=True)
             ]
             counts = Counter(obstacle for obstacle in found if obstacle is not None)
-            judged = _Judged(mask, [*found, *[None] * (width - len(found))], counts)
+            judged = Judged(mask, [*found, *[None] * (width - len(found))], counts)
             self._judged[key] = judged
         return judged
 

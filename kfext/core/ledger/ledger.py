@@ -246,7 +246,7 @@ class Ledger:
 
     def eligible(self, constraints: Constraints) -> Mask:
         """Return which rows are eligible for a pod, free capacity aside. The mask is read-only."""
-        mask = self._eligible.of(constraints, self.nodes, width=self._columns.width)
+        mask = self._eligible.of(constraints, self.nodes, width=self._columns.width).mask
         possible: Mask = mask[: len(self.nodes)]
         if constraints.apart:
             possible = possible & self._topology.alone(HOSTNAME, self.nodes)
@@ -256,7 +256,7 @@ class Ledger:
 
     def excluded(self, constraints: Constraints) -> Mapping[Obstacle, int]:
         """Return how many nodes each obstacle excludes; only the first of each node counts."""
-        return self._eligible.obstacles(constraints, self.nodes, width=self._columns.width)
+        return self._eligible.of(constraints, self.nodes, width=self._columns.width).counts
 
     def with_any_taken(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()

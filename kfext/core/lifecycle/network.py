@@ -26,11 +26,7 @@ from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.tolerant import index_in
 from kfext.model.verdict import Verdict
-from kfext.names import (
-    REASON_HOST_NETWORK,
-    REASON_NETWORK_POLICIES_BYPASSED,
-    REASON_POD_NETWORK,
-)
+from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK
 
 MOST_NETWORK_POLICIES = 100
 """The most network policies of a namespace that are read: only a message depends on them, and a

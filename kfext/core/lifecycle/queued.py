@@ -23,13 +23,7 @@ from kfext.core.lifecycle.capacity import (
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import place_on_network, released_by
-from kfext.core.lifecycle.new_nodes import (
-    LACKS_NODES,
-    closed,
-    queued_ask,
-    unheld,
-    without_ask,
-)
+from kfext.core.lifecycle.new_nodes import LACKS_NODES, closed, queued_ask, unheld, without_ask
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
@@ -360,30 +354,25 @@ def _keep_waiting(
         verdict = replace(verdict, message=f"{message} after {OVER_OTHERS_SECONDS:g} s")
     bound, waited = _release_after(situation, verdict)
     rest = math.inf if bound is None or situation.never_released else bound - waited
+    again = _look_again(situation, refusal)
     if rest > 0 and (asked := _ask(situation, verdict, ledger, requested=requested)):
-        return _sooner(asked, min(rest, _look_again(situation, refusal) or math.inf))
+        return _sooner(asked, min(rest, again or math.inf))
     message = verdict.message
     if situation.released_for_nodes and verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}:
         message = f"{message}; an autoscaler may add nodes"
         if situation.placement.new_nodes is NewNodes.ASK:
             message += ", and kfext cannot ask it: the component new-nodes is not installed"
+    if rest <= 0:
+        message = f"no place within {bound:g} s: {message}"
+        return released_by(situation, Verdict(verdict.reason, message))
     if situation.never_released:
-        message = (
-            with_last_attempt(situation.state, message, now=situation.now)
-            if situation.shares_gpus
-            else message
-        )
+        if situation.shares_gpus:
+            message = with_last_attempt(situation.state, message, now=situation.now)
         message = f"{message}; {situation.why_never_released}, so it is never released"
-        return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, refusal))
-    if bound is None:
-        return Wait(QUEUED, verdict, again=_look_again(situation, refusal))
-    if waited < bound:
+    elif bound is not None:
         message = f"{message}; if this lasts, it is released to plain Kubernetes after {bound:g} s"
-        remaining = bound - waited
-        again = min(remaining, _look_again(situation, refusal) or remaining)
-        return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
-    message = f"no place within {bound:g} s: {message}"
-    return released_by(situation, Verdict(verdict.reason, message))
+        again = min(rest, again or rest)
+    return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
 
 
 def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None, float]:

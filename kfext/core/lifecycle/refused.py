@@ -6,7 +6,6 @@ but rarely.
 """
 
 from collections.abc import Collection, Iterator
-from typing import assert_never
 
 from kfext.core.lifecycle.network import released_by
 from kfext.core.lifecycle.patience import suspend
@@ -15,18 +14,11 @@ from kfext.core.lifecycle.steps import (
     STEP_DESCRIPTIONS,
     DeleteUnbound,
     ForgetPlan,
-    Pin,
+    OfRunningJob,
     Release,
-    Replan,
-    RequestCheckpoint,
-    Rescale,
-    Resize,
-    RestartWorkers,
     SaveState,
     Step,
-    Suspend,
     Ungate,
-    Unsuspend,
     Wait,
 )
 from kfext.model.job import TrainingJob
@@ -84,27 +76,12 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
         return
-    match step:
-        case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
-            return  # the job runs on as it is
-        case ForgetPlan():
-            return  # another client has suspended the job, and resumes it
-        case SaveState():
-            if not gated:
-                return  # nothing is held up
-        case (
-            Wait()
-            | Unsuspend()
-            | Replan()
-            | Pin()
-            | Suspend()
-            | DeleteUnbound()
-            | Release()
-            | Ungate()
-        ):
-            pass
-        case _:
-            assert_never(step)
+    if isinstance(step, OfRunningJob):
+        return  # the job runs on as it is
+    if isinstance(step, ForgetPlan):
+        return  # another client has suspended the job, and resumes it
+    if isinstance(step, SaveState) and not gated:
+        return  # nothing is held up
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()
         yield released_by(situation, late) if job.suspend else Release(stuck, late)

@@ -39,15 +39,7 @@ from kfext.core.lifecycle.spare import (
     training_on,
     without_succeeded,
 )
-from kfext.core.lifecycle.steps import (
-    DeleteUnbound,
-    Pin,
-    Release,
-    Replan,
-    SaveState,
-    Step,
-    Wait,
-)
+from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Release, Replan, SaveState, Step, Wait
 from kfext.core.observed import observed, unexpected
 from kfext.core.placement.gang import due_pods, members_of, present
 from kfext.core.placement.place import place, still_fits

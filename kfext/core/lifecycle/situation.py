@@ -17,14 +17,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.network_policy import NetworkPolicy
 from kfext.model.parameters import NewNodes, Placement
-from kfext.model.plan import (
-    LARGEST_GENERATION,
-    NO_SLOTS,
-    Assignment,
-    Plan,
-    Slots,
-    shares_gpus,
-)
+from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots, shares_gpus
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.shared_gpu import CardSharer, SharedGpu

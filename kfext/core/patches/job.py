@@ -31,6 +31,7 @@ from kfext.names import (
     PLAN,
     PLAN_GENERATION,
     PORT_BASE,
+    PREFERRED,
     REASON_RELEASED_BY_USER,
     RELEASED,
     STATE,
@@ -42,7 +43,6 @@ MOST_PREFERRED = 16
 """The most nodes that a template prefers by name: each pod has a term for each of them, and
 kube-scheduler checks each term on every node. A job on more nodes prefers no node."""
 _WEIGHT = 100
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def unsuspend_patch(
@@ -103,10 +103,8 @@ def unsuspend_patch(
 
 def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
     """Replace the plan of a job with pods that wait behind the gate."""
-    changes: Changes = {"metadata": {"annotations": {PLAN: plan.encode()}}}
-    if job.being_created:
-        changes["spec"] = _on_templates(raw, job, _without_places(job))
-    return [*_tests(raw, job), *operations(raw, changes)]
+    templates = _without_places(job) if job.being_created else {}
+    return _patch(raw, job, {PLAN: plan.encode()}, templates)
 
 
 def rescale_patch(
@@ -114,11 +112,7 @@ def rescale_patch(
 ) -> list[Operation]:
     """Give a running job another number of workers, with its new plan and state."""
     written = {PLAN: plan.encode(), STATE: state.encode(job_uid=job.uid)}
-    changes: Changes = {
-        "metadata": {"annotations": written},
-        "spec": _on_templates(raw, job, _resized({}, job, workers=workers)),
-    }
-    return [*_tests(raw, job), *operations(raw, changes)]
+    return _patch(raw, job, written, _resized({}, job, workers=workers))
 
 
 def suspend_patch(
@@ -134,27 +128,15 @@ def suspend_patch(
         state = replace(state, requested=0, assigned=0)
     if (size := requested if workers is None else workers) != workers_of(job):
         templates = _resized(templates, job, workers=size)
-    spec: Changes = {**job.kind.suspend(True), **_on_templates(raw, job, templates)}
-    changes: Changes = {
-        "metadata": {
-            "annotations": {
-                HELD: job.annotations.get(HELD, "true"),
-                PLAN: None,
-                STATE: state.encode(job_uid=job.uid),
-            }
-        },
-        "spec": spec,
-    }
-    return [*_tests(raw, job), *operations(raw, changes)]
+    held = {HELD: job.annotations.get(HELD, "true")}
+    annotations = {**held, PLAN: None, STATE: state.encode(job_uid=job.uid)}
+    return _patch(raw, job, annotations, templates, spec=job.kind.suspend(True))
 
 
 def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
     """Forget the plan of a job that another client has suspended, and leave the resume to it."""
-    changes: Changes = {
-        "metadata": {"annotations": {PLAN: None, STATE: state.encode(job_uid=job.uid)}},
-        "spec": _on_templates(raw, job, _without_plan(job)),
-    }
-    return [*_tests(raw, job), *operations(raw, changes)]
+    annotations = {PLAN: None, STATE: state.encode(job_uid=job.uid)}
+    return _patch(raw, job, annotations, _without_plan(job))
 
 
 def save_state_patch(
@@ -167,14 +149,11 @@ def save_state_patch(
     """
     written = state.encode(job_uid=job.uid)
     annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
-    changes: Changes = {"metadata": {"annotations": annotations}}
     templates = _without_places(job) if job.being_created else {}
     templates = templates if workers is None else _resized(templates, job, workers=workers)
     if job.unmarked:
         templates = {group.key: {"template": {}} for group in job.groups}
-    if templates:
-        changes["spec"] = _on_templates(raw, job, templates)
-    return [*_tests(raw, job), *operations(raw, changes)]
+    return _patch(raw, job, annotations, templates)
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
@@ -194,7 +173,7 @@ def user_release_patch(raw: Raw, job: TrainingJob) -> list[Operation]:
 def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> list[Operation]:
     annotations: Changes = {RELEASED: reason, PLAN: None, **recorded}
     if job.started_by:
-        return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
+        return _patch(raw, job, annotations, {})
     templates = _templates(
         raw,
         job,
@@ -205,10 +184,22 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
         templates = _resized(templates, job, workers=workers)
     # Pods of rendered templates wait at the gate only once a start has marked the templates.
     started = not job.kind.rendered or PLAN_GENERATION in job.template_settings
-    spec = _on_templates(raw, job, templates) if started else {}
-    if job.held:
-        spec |= job.kind.suspend(False)
-    changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
+    spec = job.kind.suspend(False) if job.held else None
+    return _patch(raw, job, {**annotations, HELD: None}, templates if started else {}, spec=spec)
+
+
+def _patch(
+    raw: Raw,
+    job: TrainingJob,
+    annotations: Changes,
+    templates: Changes,
+    *,
+    spec: Changes | None = None,
+) -> list[Operation]:
+    """Return the patch of the annotations of a job, its templates, and the rest of its spec."""
+    changes: Changes = {"metadata": {"annotations": annotations}}
+    if wanted := {**(spec or {}), **_on_templates(raw, job, templates)}:
+        changes["spec"] = wanted
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
@@ -313,7 +304,7 @@ def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
 
 def _preferring_planned_nodes(affinity: Raw, plan: Plan | None) -> Changes:
     """Return the affinity with a preference for the planned nodes, without earlier such terms."""
-    current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
+    current = sequence(mapping(affinity.get("nodeAffinity")).get(PREFERRED))
     terms = [term for term in current if not _is_preference(mapping(term))]
     nodes = plan.nodes if plan else ()
     for node in nodes if len(nodes) <= MOST_PREFERRED else ():
@@ -321,7 +312,7 @@ def _preferring_planned_nodes(affinity: Raw, plan: Plan | None) -> Changes:
         terms.append({"weight": _WEIGHT, "preference": {"matchFields": [name]}})
     if terms == list(current):
         return {}
-    return {"nodeAffinity": {_PREFERRED: terms}}
+    return {"nodeAffinity": {PREFERRED: terms}}
 
 
 def _is_preference(term: Raw) -> bool:
@@ -346,6 +337,6 @@ def _preferring_one_node(affinity: Raw, job_name: str) -> Changes:
             "labelSelector": {"matchLabels": {JOB_NAME: job_name}},
         },
     }
-    current = sequence(mapping(affinity.get("podAffinity")).get(_PREFERRED))
+    current = sequence(mapping(affinity.get("podAffinity")).get(PREFERRED))
     terms = [*current, *([] if term in current else [term])]
-    return {**_preferring_planned_nodes(affinity, None), "podAffinity": {_PREFERRED: terms}}
+    return {**_preferring_planned_nodes(affinity, None), "podAffinity": {PREFERRED: terms}}

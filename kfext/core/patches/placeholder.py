@@ -12,12 +12,10 @@ from kfext.core.placement.gang import Limits, Member
 from kfext.model.constraints import Constraints, Requirement, Term
 from kfext.model.quantity import CPU, ON_EVERY_NODE, PODS, Resources
 from kfext.model.tolerant import mapping, sequence
-from kfext.names import HOSTNAME, NEW_NODES_NAMESPACE, PLACEHOLDER_OF
+from kfext.names import HOSTNAME, NEW_NODES_NAMESPACE, PLACEHOLDER_OF, PREFERRED, REQUIRED
 
 MOST_NODE_TERMS = 64
 """The most terms of such an affinity: each volume of a pod may multiply them."""
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def placeholder(
@@ -70,12 +68,12 @@ def _near(job_uid: str, constraints: Constraints, limits: Limits) -> dict[str, A
     on_one_node = {**own, "topologyKey": HOSTNAME}
     found: dict[str, Any] = {}
     if constraints.exclusive:  # ports of the node too
-        found["podAntiAffinity"] = {_REQUIRED: [on_one_node]}
+        found["podAntiAffinity"] = {REQUIRED: [on_one_node]}
     if limits.max_nodes == 1 or constraints.together:
-        found["podAffinity"] = {_REQUIRED: [on_one_node]}
+        found["podAffinity"] = {REQUIRED: [on_one_node]}
     elif limits.topology_keys:
         term = {**own, "topologyKey": limits.topology_keys[0]}
-        found["podAffinity"] = {_PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
+        found["podAffinity"] = {PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
     return found
 
 
@@ -97,7 +95,7 @@ def _on_nodes(constraints: Constraints) -> dict[str, Any]:
         return {}
     joined = [list(_parts(terms)) for terms in product(*lists)]
     terms = [{key: value for part in parts for key, value in part} for parts in joined]
-    return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
 
 
 def _parts(terms: Iterable[Term]) -> Iterator[list[tuple[str, list[dict[str, Any]]]]]:

@@ -14,13 +14,12 @@ from kfext.model.gpu import GpuShare, encode_terms
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.model.tolerant import mapping, sequence
-from kfext.names import CHECKPOINT_REQUEST, GATE, GPU_TERMS
+from kfext.names import CHECKPOINT_REQUEST, GATE, GPU_TERMS, REQUIRED
 
 Body = dict[str, Any]
 """A strategic merge patch."""
 
 _NODE_AFFINITY = "/spec/affinity/nodeAffinity"
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _ANNOTATIONS = pointer("metadata", "annotations")
 
 
@@ -95,19 +94,19 @@ def pinned(affinity: object, node: str) -> list[Operation]:
     here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
     affinity = mapping(affinity)
     node_affinity = mapping(affinity.get("nodeAffinity"))
-    required = mapping(node_affinity.get(_REQUIRED))
+    required = mapping(node_affinity.get(REQUIRED))
     terms = sequence(required.get("nodeSelectorTerms"))
     if not terms:
         wanted = {"nodeSelectorTerms": [{"matchFields": [here]}]}
         if not affinity:
-            value = {"nodeAffinity": {_REQUIRED: wanted}}
+            value = {"nodeAffinity": {REQUIRED: wanted}}
             return [{"op": "add", "path": "/spec/affinity", "value": value}]
         if not node_affinity:
-            return [{"op": "add", "path": _NODE_AFFINITY, "value": {_REQUIRED: wanted}}]
-        return [{"op": "add", "path": f"{_NODE_AFFINITY}/{_REQUIRED}", "value": wanted}]
+            return [{"op": "add", "path": _NODE_AFFINITY, "value": {REQUIRED: wanted}}]
+        return [{"op": "add", "path": f"{_NODE_AFFINITY}/{REQUIRED}", "value": wanted}]
     operations: list[Operation] = []
     for number, term in enumerate(map(mapping, terms)):
-        path = f"{_NODE_AFFINITY}/{_REQUIRED}/nodeSelectorTerms/{number}/matchFields"
+        path = f"{_NODE_AFFINITY}/{REQUIRED}/nodeSelectorTerms/{number}/matchFields"
         if sequence(term.get("matchFields")):
             operations.append({"op": "add", "path": f"{path}/-", "value": here})
         elif sequence(term.get("matchExpressions")):  # an empty term must stay empty

@@ -5,7 +5,7 @@
 bound.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import accumulate
@@ -183,15 +183,11 @@ def decreasing(gang: Gang, pool: Pool, *, ranking: Ranking) -> list[Rows]:
                 gang,
                 pool.only(turn),
                 limit=len(gang.members),
-                order=sorted(range(len(sizes)), key=_descending(sizes)),
+                order=sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True),
             )
             if placed is not None:
                 found.append(turn[placed])
     return found
-
-
-def _descending(sizes: Sequence[float]) -> Callable[[int], float]:
-    return lambda number: -float(sizes[number])
 
 
 _STEPS = 5000
@@ -232,7 +228,7 @@ def searched(
     if not len(turn):
         return None
     shares = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
-    order = sorted(range(len(shares)), key=lambda number: -shares[number])
+    order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
     search = _Search(gang, pool.only(turn), order, most_steps=bound.left)
     found = any(
         search.finds(size)

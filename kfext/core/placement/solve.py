@@ -19,13 +19,7 @@ from kfext.core.ledger.columns import LARGEST, Amounts, Domains
 from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang, Member, gang_of
-from kfext.core.placement.nodeset import (
-    SPREAD,
-    divide,
-    fewest_nodes,
-    side_by_side,
-    surroundings,
-)
+from kfext.core.placement.nodeset import SPREAD, divide, fewest_nodes, side_by_side, surroundings
 from kfext.core.placement.pool import Bound, fill, pool
 from kfext.core.placement.score import Counts, Ranking, Rows, Weights, cost
 from kfext.core.words import cpus

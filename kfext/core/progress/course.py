@@ -262,7 +262,8 @@ class Course:
             return
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
-        if self._prefers(name) and not (self.metric and self._steps.checking):
+        shows_more = not self.metric or self._order(name) < self._order(self.metric)
+        if shows_more and not (self.metric and self._steps.checking):
             self._follow(name)
         if self.metric not in values:
             # An evaluation counts steps of its own.
@@ -325,10 +326,6 @@ class Course:
             self.diverged_since = None
         if step is not None and timely:
             self._record_pace(at, step.number)
-
-    def _prefers(self, name: str) -> bool:
-        """Return whether a measure shows the training better than the followed measure."""
-        return not self.metric or self._order(name) < self._order(self.metric)
 
     def _order(self, name: str) -> tuple[bool, tuple[int, int]]:
         """Return the order of a measure; a seldom measure comes last, except a reward."""

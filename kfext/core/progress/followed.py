@@ -106,10 +106,6 @@ class Followed:
             self.silent = now.monotonic - self._silent_from
         return found
 
-    def restart_rate(self, at: float) -> None:
-        """Count the rate from a time on: the job has another size since then."""
-        self.course.restart_rate(at)
-
     def take_posts(
         self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
     ) -> None:
@@ -185,15 +181,6 @@ class Followed:
         """What the log has shown of checkpoints."""
         return self._checkpoints.seen
 
-    @property
-    def restarts(self) -> int:
-        """How often the steps went back, as after a restart from a checkpoint."""
-        return self.course.restarts
-
-    def resumed(self, *, since: float, after: float) -> float | None:
-        """Return when steps went on after the longest silence; see Course."""
-        return self.course.resumed(since=since, after=after)
-
     def reported(self) -> Reported:
         """Return the progress to show."""
         return Reported(
@@ -203,7 +190,6 @@ class Followed:
             cpu=self._cores,
             known=self._known(),
             unmeasured=self._unmeasured,
-            diverged_since=self.course.diverged_since,
         )
 
     def _known(self) -> Verdict | None:

@@ -82,8 +82,6 @@ class Reported:
     `cpu`: the cores that its pods use together; None: unknown.
     `known`: whether the progress is known, and why not; None: too early to say.
     `unmeasured`: why the CPU use is unknown although it could be known; None: it is known.
-    `diverged_since`: since when no value of the metric is a number; None: the last value is one, or
-        the log was not read since the start of the controller.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -92,7 +90,6 @@ class Reported:
     cpu: float | None = None
     known: Verdict | None = None
     unmeasured: Verdict | None = None
-    diverged_since: float | None = field(default=None, compare=False)
 
     def after(self, old: "Reported") -> "Reported":
         """Return this progress; if it has no numbers, with the numbers that were shown before it.

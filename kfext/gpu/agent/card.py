@@ -167,7 +167,7 @@ class SharedCard:
             for sharer in giving:
                 sharer.give_way(self._pages(), sharer.processes.values())
             if self._neighbours is not None:
-                self._neighbours.restart()
+                self._neighbours.meter.restart()
         bells = [sharer.bell.rung for sharer in giving][:MOST_DESCRIPTORS]
         if changed or bells != self._ringing:
             self._ringing = bells
@@ -194,7 +194,7 @@ class SharedCard:
             self._neighbours = Neighbours(budget=budget, now=now, longest_micro_step=self._longest)
         now_read = reading(self._highs, now)
         if now_read is not None:
-            self._neighbours.note(now_read)
+            self._neighbours.meter.note(now_read)
         rulings = self._neighbours.rule(
             {name: sharer.seen() for name, sharer in lows.items()}, now=now
         )

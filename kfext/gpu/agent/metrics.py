@@ -1,13 +1,13 @@
 """The agent's metrics for Prometheus, read from the state of the cards at each scrape."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from kfext.gpu.agent.report import SharerReport, SlotReport
 from kfext.gpu.device.inventory import Card
+from kfext.runtime import Scraped, filled
 
 LABELS = ("slot", "namespace", "pod_name")
 """Prometheus itself adds a label `pod`."""
@@ -68,118 +68,94 @@ def registry(
     `reports`: what is known of each slot; `cards`: the cards of the node.
     """
     made = CollectorRegistry()
-    made.register(_CardCollector(reports, cards))
+    made.register(Scraped(lambda: _families(list(reports()), list(cards()))))
     return made
 
 
-class _CardCollector(Collector):
-    """Reads the reports at each scrape: sharers come and go."""
-
-    def __init__(
-        self, reports: Callable[[], Iterable[SlotReport]], cards: Callable[[], Iterable[Card]]
-    ) -> None:
-        self._reports = reports
-        self._cards = cards
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the families of the cards, of the slots and of their sharers."""
-        slots, cards = list(self._reports()), list(self._cards())
-        yield from _of_cards(cards)
-        yield from _of_slots(slots)
-        yield _of_memory(slots, cards)
-        sharers = [(_labels(slot, sharer), sharer) for slot in slots for sharer in slot.sharers]
-        for name, (text, value_of) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=LABELS)
-            for labels, sharer in sharers:
-                value = value_of(sharer)
-                if value is not None:
-                    gauge.add_metric(labels, value)
-            yield gauge
-        lows = [(labels, sharer) for labels, sharer in sharers if not sharer.high]
-        for name, (text, value_of) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=LABELS)
-            for labels, sharer in lows:
-                counter.add_metric(labels, value_of(sharer))
-            yield counter
-        preemptions = CounterMetricFamily(
-            "kfext_gpu_preemptions",
-            "Times that a pod of low priority was held back for losses, or is to leave the card",
-            labels=(*LABELS, "kind"),
-        )
-        for labels, sharer in lows:
-            preemptions.add_metric((*labels, "shut"), sharer.times_shut)
-            preemptions.add_metric((*labels, "evict"), sharer.times_evicted)
-        yield preemptions
+def _families(slots: Sequence[SlotReport], cards: Sequence[Card]) -> Iterator[Metric]:
+    """Yield the families of the cards, of the slots and of their sharers, which come and go."""
+    yield from _of_cards(cards)
+    yield from _of_slots(slots)
+    sizes = {card.uuid: card.memory * _MIB for card in cards}
+    sharers = [(_labels(slot, sharer), sharer) for slot in slots for sharer in slot.sharers]
+    limit = GaugeMetricFamily(
+        "kfext_gpu_memory_limit_bytes",
+        "Memory of the card that a pod was promised; nothing enforces it",
+        labels=LABELS,
+    )
+    promised = (
+        (_labels(slot, sharer), _promised(sharer, sizes.get(slot.card or "")))
+        for slot in slots
+        for sharer in slot.sharers
+    )
+    yield filled(limit, promised)
+    for name, (text, value_of) in _GAUGES.items():
+        gauge = GaugeMetricFamily(name, text, labels=LABELS)
+        yield filled(gauge, ((at, value_of(sharer)) for at, sharer in sharers))
+    lows = [(at, sharer) for at, sharer in sharers if not sharer.high]
+    for name, (text, count_of) in _COUNTERS.items():
+        counter = CounterMetricFamily(name, text, labels=LABELS)
+        yield filled(counter, ((at, count_of(sharer)) for at, sharer in lows))
+    preemptions = CounterMetricFamily(
+        "kfext_gpu_preemptions",
+        "Times that a pod of low priority was held back for losses, or is to leave the card",
+        labels=(*LABELS, "kind"),
+    )
+    for at, sharer in lows:
+        preemptions.add_metric((*at, "shut"), sharer.times_shut)
+        preemptions.add_metric((*at, "evict"), sharer.times_evicted)
+    yield preemptions
 
 
 def _labels(slot: SlotReport, sharer: SharerReport) -> tuple[str, str, str]:
     return str(slot.slot), sharer.namespace, sharer.pod
 
 
-def _of_cards(cards: Iterable[Card]) -> Iterable[Metric]:
+def _of_cards(cards: Sequence[Card]) -> Iterator[Metric]:
     used = GaugeMetricFamily(
         "kfext_gpu_card_utilisation_ratio",
         "The part of the last moments in which a card worked, by its driver",
         labels=("uuid",),
     )
+    yield filled(used, (((card.uuid,), card.utilisation) for card in cards))
     power = GaugeMetricFamily(
         "kfext_gpu_card_power_watts", "What a card draws, by its driver", labels=("uuid",)
     )
+    yield filled(power, (((card.uuid,), card.power) for card in cards))
     errors = CounterMetricFamily(
         "kfext_gpu_xid_errors",
         "Errors of a card that the driver reported since the agent started, by Xid",
         labels=("uuid", "xid"),
     )
-    for card in cards:
-        if card.utilisation is not None:
-            used.add_metric((card.uuid,), card.utilisation)
-        if card.power is not None:
-            power.add_metric((card.uuid,), card.power)
-        for xid, times in card.errors.items():
-            errors.add_metric((card.uuid, str(xid)), times)
-    return used, power, errors
+    found = ((card.uuid, xid, times) for card in cards for xid, times in card.errors.items())
+    yield filled(errors, (((uuid, str(xid)), times) for uuid, xid, times in found))
 
 
-def _of_memory(slots: Iterable[SlotReport], cards: Iterable[Card]) -> Metric:
-    limit = GaugeMetricFamily(
-        "kfext_gpu_memory_limit_bytes",
-        "Memory of the card that a pod was promised; nothing enforces it",
-        labels=LABELS,
-    )
-    sizes = {card.uuid: card.memory * _MIB for card in cards}
-    for slot in slots:
-        size = sizes.get(slot.card or "")
-        for sharer in slot.sharers:
-            if sharer.promised is not None:
-                limit.add_metric(_labels(slot, sharer), sharer.promised)
-            elif size is not None:
-                limit.add_metric(_labels(slot, sharer), sharer.share * size)
-    return limit
+def _promised(sharer: SharerReport, size: int | None) -> float | None:
+    """Return the memory that a sharer was promised, of a card with so many bytes, if known."""
+    if sharer.promised is not None:
+        return sharer.promised
+    return None if size is None else sharer.share * size
 
 
-def _of_slots(slots: Iterable[SlotReport]) -> Iterable[Metric]:
+def _of_slots(slots: Sequence[SlotReport]) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "kfext_gpu_slot_info", "1 for each card that is reserved", labels=("slot", "uuid")
     )
+    reserved = ((str(slot.slot), slot.card) for slot in slots if slot.card is not None)
+    yield filled(info, ((labels, 1) for labels in reserved))
     loss = GaugeMetricFamily(
         "kfext_gpu_high_loss_ratio",
         "The part of its speed that the pod of high priority loses by sharing",
         labels=("slot",),
     )
+    yield filled(loss, (((str(slot.slot),), slot.loss) for slot in slots))
     harvest = GaugeMetricFamily(
         "kfext_gpu_harvest_efficiency",
         "The part of the time left by the pod of high priority in which pods of low priority work",
         labels=("slot",),
     )
-    for slot in slots:
-        if slot.card is not None:
-            info.add_metric((str(slot.slot), slot.card), 1)
-        if slot.loss is not None:
-            loss.add_metric((str(slot.slot),), slot.loss)
-        efficiency = _efficiency(slot)
-        if efficiency is not None:
-            harvest.add_metric((str(slot.slot),), efficiency)
-    return info, loss, harvest
+    yield filled(harvest, (((str(slot.slot),), _efficiency(slot)) for slot in slots))
 
 
 def _efficiency(slot: SlotReport) -> float | None:

@@ -131,7 +131,7 @@ class AgentConnection:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
                     self._agent = agent
                     agent.connect(self._path)
-                    self._greet(agent)
+                    send(agent, {}, [self._own.descriptor])
                     while received := receive(agent):
                         self._take(*received)
                         tries = 0
@@ -139,9 +139,6 @@ class AgentConnection:
                 pass  # the agent is away, or is being replaced
             self._pause(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
-
-    def _greet(self, agent: socket.socket) -> None:
-        send(agent, {}, [self._own.descriptor])
 
 
 _PAUSE_SECONDS = 30.0

@@ -53,14 +53,10 @@ def _on_keras(keras: ModuleType) -> None:
         _REPORTER.report(CALLBACK_LIST)
 
     def connect() -> Beacon:
-        return _connect_beacon(_unknown)
+        # 0: unknown, since Keras does not expose the memory of its backend.
+        return _connect_beacon(lambda: 0)
 
     _register(KerasHook(keras, _KILL_SWITCH, connect, report_callback_list))
-
-
-def _unknown() -> int:
-    """Return 0 (unknown): Keras does not expose the memory of its backend."""
-    return 0
 
 
 def _on_tensorflow(tensorflow: ModuleType) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kfext.gpu.rules.loss import LossMeter
-from kfext.gpu.rules.measures import WINDOW, Reading, Recent
+from kfext.gpu.rules.measures import WINDOW, Recent
 from kfext.gpu.rules.strikes import PATIENCE, Strikes
 from kfext.model.shared_gpu import EVICTED_AFTER
 
@@ -134,14 +134,6 @@ class Neighbours:
         self._strikes = Strikes(now)
         self._pairs: dict[str, Pair] = {}
         self._shut: set[str] = set()
-
-    def note(self, reading: Reading) -> None:
-        """Record how far the high-priority job is."""
-        self.meter.note(reading)
-
-    def restart(self) -> None:
-        """Restart the measurement, because the processes of the high-priority job have changed."""
-        self.meter.restart()
 
     def remove(self, name: str) -> None:
         """Forget a low-priority job: another job may come under its name."""

@@ -15,7 +15,7 @@ from kfext.model.kinds.job_kind import (
     value_in,
     with_value,
 )
-from kfext.model.tolerant import index_in, mapping, sequence, text
+from kfext.model.tolerant import index_in, json_object, mapping, sequence, text
 
 if TYPE_CHECKING:
     from kfext.model.job import TrainingJob
@@ -105,10 +105,7 @@ class TFConfig:
     """
 
     def __init__(self, written: str) -> None:
-        try:
-            self._config = mapping(json.loads(written))
-        except (ValueError, RecursionError):
-            self._config = {}
+        self._config = json_object(written)
         self._cluster = mapping(self._config.get("cluster"))
         self._servers = len(sequence(self._cluster.get("ps")))
 

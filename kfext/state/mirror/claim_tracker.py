@@ -7,13 +7,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import (
-    card_key,
-    plan_claims,
-    plan_key,
-    pod_claim,
-    pod_key,
-)
+from kfext.core.ledger.claims import card_key, plan_claims, plan_key, pod_claim, pod_key
 from kfext.core.ledger.fit import UNBOUND_SECONDS, could_run, may_be_bound
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Limits, limits_of
@@ -93,6 +87,11 @@ class ClaimTracker:
         """Return the pods that are pinned to a node and not bound yet."""
         return self._pins.all()
 
+    def owner(self, pod: Pod) -> TrackedJob | None:
+        """Return the job that a pod names, if it is known and in the namespace of the pod."""
+        tracked = self._jobs.get(pod.owner_uid)
+        return tracked if tracked and tracked.job.namespace == pod.namespace else None
+
     def observe_pod(self, uid: str, pod: Pod | None) -> None:
         """Record the present version of a pod, or None when it is gone."""
         self.autoscaled |= pod is not None and bool(pod.placeholder_of)
@@ -113,8 +112,7 @@ class ClaimTracker:
         if reserves or uid in self.cards.reserving or uid in self.cards.parts:
             self.cards.observe_pod(uid, pod)
         if pod is not None and pod.share:
-            owner = self._jobs.get(pod.owner_uid)
-            tracked = owner if owner and owner.job.namespace == pod.namespace else None
+            tracked = self.owner(pod)
             claimed = self.holds.plan(pod.owner_uid) if tracked else {}
             self._keep_parts([pod], of=tracked, claimed=claimed)
 
@@ -150,10 +148,8 @@ class ClaimTracker:
         self._tell_gains()
 
     def _pod_claim(self, pod: Pod) -> Claim | None:
-        tracked = self._jobs.get(pod.owner_uid)
-        if tracked is None or tracked.job.namespace != pod.namespace:
-            return pod_claim(pod)
-        return pod_claim(pod, tracked.state.cpu)
+        tracked = self.owner(pod)
+        return pod_claim(pod, tracked.state.cpu) if tracked else pod_claim(pod)
 
     def _tell_gains(self) -> None:
         if self.ledger.gains != self._gains:
@@ -162,8 +158,8 @@ class ClaimTracker:
 
     def _is_planned(self, pod: Pod) -> bool:
         """Return whether a pod is pinned where the plan of its job has its replica."""
-        tracked = self._jobs.get(pod.owner_uid)
-        if tracked is None or tracked.job.namespace != pod.namespace or pod.replica is None:
+        tracked = self.owner(pod)
+        if tracked is None or pod.replica is None:
             return False
         plan = tracked.assumed or tracked.plan
         if plan is None or plan.assignment.get(pod.replica) != pod.pinned_to:

@@ -277,12 +277,13 @@ class Cluster:
             self._members.remove(pod)
         else:
             self._members.put(pod)
-        if prior and prior.phase == "Succeeded" and not prior.deleting and (gone or pod.deleting):
-            self._record_succeeded(pod)
+        tracked = self.claim_tracker.owner(pod)
+        succeeded = prior and prior.phase == "Succeeded" and not prior.deleting
+        if succeeded and (gone or pod.deleting) and tracked is not None and pod.replica:
+            tracked.succeeded.add(pod.replica)  # the gang does not need the next pod
         if prior is not None and not gone and place_of(prior) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
-        tracked = self.jobs.get(pod.owner_uid)
-        if tracked is not None and tracked.job.namespace == pod.namespace:
+        if tracked is not None:
             if first and not gone:
                 self.backlog.record_created(pod.owner_uid, pod.replica)
             if first or gone:
@@ -292,12 +293,6 @@ class Cluster:
             if first or gone or not tracked.busy or tracked.executor:
                 self._stale_claims[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
-
-    def _record_succeeded(self, pod: Pod) -> None:
-        """Record that a succeeded pod is deleted: the gang does not need the next pod."""
-        tracked = self.jobs.get(pod.owner_uid)
-        if tracked is not None and tracked.job.namespace == pod.namespace and pod.replica:
-            tracked.succeeded.add(pod.replica)
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """Record the present version of a node; `new` is None when the node is gone."""

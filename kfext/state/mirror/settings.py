@@ -1,6 +1,6 @@
 """Resolve the settings of jobs from the present namespaces and policies."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from kfext.core.lifecycle.network import host_network_request
 from kfext.core.lifecycle.situation import HostNetworkRequest
@@ -24,12 +24,13 @@ class SettingsSource:
 
     Informers report namespaces and network policies, with the old and the new object. kopf reports
     TrainingPolicies, with the new object or the name of the deleted object.
+    `namespaces`, `policies`: by name.
     """
 
     def __init__(self) -> None:
         self._followers: list[Callable[[str], None]] = []
-        self._namespaces: dict[str, Namespace] = {}
-        self._policies: dict[str, TrainingPolicy] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.policies: dict[str, TrainingPolicy] = {}
         self._policy_changes = 0
         self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
         self._cache: dict[str, tuple[_CacheKey, TrainingJob, _Resolved]] = {}
@@ -41,9 +42,9 @@ class SettingsSource:
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Record the present version of a namespace; `new` is None when it is gone."""
         name = new.name if new is not None else old.name if old is not None else ""
-        before = self._namespaces.pop(name, None)
+        before = self.namespaces.pop(name, None)
         if new is not None:
-            self._namespaces[name] = new
+            self.namespaces[name] = new
         if bool(before and before.managed) != self.is_managed(name):
             for tell in self._followers:
                 tell(name)
@@ -64,30 +65,22 @@ class SettingsSource:
     def observe_policy(self, policy: TrainingPolicy) -> None:
         """Record the present version of a TrainingPolicy."""
         self._policy_changes += 1
-        self._policies[policy.name] = policy
+        self.policies[policy.name] = policy
 
     def forget_policy(self, name: str) -> None:
         """Forget a deleted TrainingPolicy."""
         self._policy_changes += 1
-        self._policies.pop(name, None)
+        self.policies.pop(name, None)
 
     def is_managed(self, namespace: str) -> bool:
         """Return whether a namespace is managed."""
-        seen = self._namespaces.get(namespace)
+        seen = self.namespaces.get(namespace)
         return seen is not None and seen.managed
-
-    def namespaces(self) -> dict[str, Namespace]:
-        """Return all namespaces by name."""
-        return dict(self._namespaces)
 
     def network_policies(self) -> tuple[NetworkPolicy, ...]:
         """Return all network policies."""
         policies = self._network_policies.values()
         return tuple(policy for by_name in policies for policy in by_name.values())
-
-    def policies(self) -> Iterable[TrainingPolicy]:
-        """Return all TrainingPolicies."""
-        return self._policies.values()
 
     def forget(self, uid: str) -> None:
         """Forget a deleted job."""
@@ -110,13 +103,13 @@ class SettingsSource:
         return entry[2]
 
     def _cache_key(self, namespace: str) -> _CacheKey:
-        seen, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
+        seen, network = self.namespaces.get(namespace), self._network_policies.get(namespace)
         return self._policy_changes, seen, network
 
     def resolve(self, job: TrainingJob) -> _Resolved:
         """Return the present settings of a job, and its request for the host network, if any."""
-        namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
-        settings = settings_of(job, namespace, self._policies.values())
+        namespace = self.namespaces.get(job.namespace, Namespace(job.namespace))
+        settings = settings_of(job, namespace, self.policies.values())
         if settings.network != HOST:
             return settings, None
         request = host_network_request(

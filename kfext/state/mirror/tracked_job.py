@@ -8,11 +8,7 @@ from typing import Any
 from kfext.core.elastic import scales, with_workers
 from kfext.core.lifecycle.capacity import NEVER_FITS
 from kfext.core.lifecycle.situation import forming, queued_since
-from kfext.core.lifecycle.steps import (
-    Step,
-    Wait,
-    plan_after,
-)
+from kfext.core.lifecycle.steps import Step, Wait, plan_after
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import NEVER, OFF, Resize
 from kfext.model.backoff import exponential_backoff
@@ -25,14 +21,7 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.names import (
-    MOVED,
-    QUEUED,
-    REASON_WRITE_REFUSED,
-    RESIZED,
-    SCALED,
-    STOPPED,
-)
+from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, STOPPED
 
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
@@ -229,7 +218,8 @@ class TrackedJob:
             if self.phase is not None:
                 ended = (self.phase, at - self._phase_since)
             self._phase_since = at
-        self.phase, self.verdict, self.lacks = step.phase, step.verdict, _lacks(step)
+        self.phase, self.verdict = step.phase, step.verdict
+        self.lacks = step.lacks or (step.verdict.reason if step.verdict else "")
         self.unclaimed = step.verdict is not None and step.verdict.reason == REASON_WRITE_REFUSED
         return ended
 
@@ -266,10 +256,6 @@ class TrackedJob:
         )
         self.not_before = at + pause
         return pause
-
-
-def _lacks(step: Wait) -> str:
-    return step.lacks or (step.verdict.reason if step.verdict else "")
 
 
 def _on(settings: Settings, *policies: str) -> bool:

@@ -18,16 +18,16 @@ ClaimKey = tuple[str, str]
 
 
 class Volumes:
-    """Claims, volumes and storage classes as last seen.
+    """`claims`, `volumes` and storage `classes` as last seen; volumes and classes by name.
 
     `changed` is called with each claim that has a changed meaning.
     """
 
     def __init__(self, changed: Callable[[ClaimKey], None]) -> None:
         self._changed = changed
-        self._claims: dict[ClaimKey, VolumeClaim] = {}
-        self._volumes: dict[str, Volume] = {}
-        self._classes: dict[str, StorageClass] = {}
+        self.claims: dict[ClaimKey, VolumeClaim] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.classes: dict[str, StorageClass] = {}
         self._naming: dict[str, set[ClaimKey]] = {}
 
     def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
@@ -35,13 +35,13 @@ class Volumes:
         if (seen := new or old) is None:
             return
         key = (seen.namespace, seen.name)
-        before, earlier = self._meaning(*key), self._claims.pop(key, None)
+        before, earlier = self._meaning(*key), self.claims.pop(key, None)
         if earlier is not None and earlier.volume:
             self._naming[earlier.volume].discard(key)
             if not self._naming[earlier.volume]:
                 del self._naming[earlier.volume]
         if new is not None:
-            self._claims[key] = new
+            self.claims[key] = new
         if new is not None and new.volume:
             self._naming.setdefault(new.volume, set()).add(key)
         if self._meaning(*key) != before:
@@ -52,9 +52,9 @@ class Volumes:
         if (seen := new or old) is None:
             return
         if new is not None:
-            self._volumes[new.name] = new
+            self.volumes[new.name] = new
         else:
-            self._volumes.pop(seen.name, None)
+            self.volumes.pop(seen.name, None)
         for key in self._naming.get(seen.name, ()):
             if seen.namespace in {"", key[0]}:
                 self._changed(key)
@@ -64,24 +64,12 @@ class Volumes:
         if (seen := new or old) is None:
             return
         if new is not None:
-            self._classes[new.name] = new
+            self.classes[new.name] = new
         else:
-            self._classes.pop(seen.name, None)
-        for key, claim in self._claims.items():
+            self.classes.pop(seen.name, None)
+        for key, claim in self.claims.items():
             if claim.storage_class == seen.name:
                 self._changed(key)
-
-    def claims(self) -> tuple[VolumeClaim, ...]:
-        """Return every claim."""
-        return tuple(self._claims.values())
-
-    def volumes(self) -> tuple[Volume, ...]:
-        """Return every volume."""
-        return tuple(self._volumes.values())
-
-    def classes(self) -> tuple[StorageClass, ...]:
-        """Return every storage class."""
-        return tuple(self._classes.values())
 
     def of_job(self, job: TrainingJob) -> TrainingJob:
         """Return a job with the present meaning of its claims; the same object without claims."""
@@ -112,9 +100,9 @@ class Volumes:
 
     def _meaning(self, namespace: str, name: str) -> VolumeConstraints:
         """Return the meaning of a claim for the pods that use it."""
-        claim = self._claims.get((namespace, name), VolumeClaim(namespace, name))
-        storage_class = self._classes.get(claim.storage_class)
-        volume = self._volumes.get(claim.volume)
+        claim = self.claims.get((namespace, name), VolumeClaim(namespace, name))
+        storage_class = self.classes.get(claim.storage_class)
+        volume = self.volumes.get(claim.volume)
         if claim.one_pod:
             why = f"volume claim {name}, which one pod at a time may use"
         elif storage_class is not None and storage_class.delayed and not claim.volume:

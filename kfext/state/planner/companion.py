@@ -56,32 +56,25 @@ class Companion:
         self._makers: dict[str, Callable[[], Executor]] = {
             SCALED: self._size_executor,
             STOPPED: self._stop_executor,
-            MOVED: self._move_executor,
-            RESIZED: self._cpu_executor,
+            MOVED: lambda: MoveExecutor(self._running, self._room),
+            RESIZED: lambda: CpuExecutor(self._running),
         }
 
     def _size_executor(self) -> SizeExecutor:
-        search = ScaleSearch(self._queue, self._room, self._progress, self._settings_of)
-        return SizeExecutor(self._running, self._cluster, self._queue, self._progress, search)
+        return SizeExecutor(self._running, ScaleSearch(self._running, self._room))
 
     def _stop_executor(self) -> StopExecutor:
-        parts = self._running, self._cluster, self._queue, self._progress, self._room
-        return StopExecutor(*parts, rescues=self._rescues)
+        return StopExecutor(self._running, self._room, rescues=self._rescues)
 
     def _rescues(self, uid: str) -> bool:
         """Return whether jobs are about to give workers for a waiting job."""
         executor = self.executors.get(SCALED)
         return isinstance(executor, SizeExecutor) and executor.rescues(uid)
 
-    def _move_executor(self) -> MoveExecutor:
-        return MoveExecutor(self._running, self._cluster, self._queue, self._progress, self._room)
-
-    def _cpu_executor(self) -> CpuExecutor:
-        return CpuExecutor(self._running, self._cluster, self._queue, self._progress)
-
     @cached_property
     def _running(self) -> RunningJobs:
-        return RunningJobs(self._cluster, self._settings_of, POLICIES)
+        parts = self._cluster, self._queue, self._progress
+        return RunningJobs(*parts, self._settings_of, POLICIES)
 
     @cached_property
     def _room(self) -> ScaleRoom:

@@ -112,16 +112,16 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
             as_written(tracked.job) if tracked.job.shares_gpus else tracked.job
             for tracked in cluster.jobs.values()
         ),
-        policies=tuple(settings.policies()),
-        namespaces=settings.namespaces(),
+        policies=tuple(settings.policies.values()),
+        namespaces=dict(settings.namespaces),
         classes=dict(cluster.classes),
         cards=tuple(cards.known.values()),
         quotas=queue.quotas.all(),
         limit_ranges=queue.quotas.limit_ranges(),
         network_policies=settings.network_policies(),
-        volume_claims=cluster.volumes.claims(),
-        volumes=cluster.volumes.volumes(),
-        storage_classes=cluster.volumes.classes(),
+        volume_claims=tuple(cluster.volumes.claims.values()),
+        volumes=tuple(cluster.volumes.volumes.values()),
+        storage_classes=tuple(cluster.volumes.classes.values()),
         autoscaler=queue.autoscaler,
         can_ask=queue.asks.possible,
         clocks={

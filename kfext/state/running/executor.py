@@ -44,6 +44,8 @@ class Executor(ABC):
     def __init__(self, running: RunningJobs) -> None:
         self.jobs: dict[str, RunningJob] = {}
         self.running = running
+        self._cluster, self._queue = running.cluster, running.queue
+        self._progress = running.progress
         self.looks = False
         self.looked = self._turned = -math.inf
         running.follow(self.jobs)

@@ -142,13 +142,7 @@ class Proposal:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The sizes of pods to write, one stage after the other."""
-        match self.change:
-            case PodSizes(stages):
-                return stages
-            case Workers() | Move() | Stop():
-                return ()
-            case _:
-                assert_never(self.change)
+        return self.change.stages if isinstance(self.change, PodSizes) else ()
 
     @property
     def cost(self) -> int:
@@ -234,7 +228,7 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
-    for proposal in sorted(proposals, key=_turn):
+    for proposal in sorted(proposals, key=lambda each: (each.rank, each.cost, each.policy)):
         job = jobs.get(proposal.job)
         if job is not None:
             mode = _mode(proposal, job)
@@ -242,10 +236,6 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
                 chosen[mode].setdefault(job.uid, proposal)
     acting, observed = chosen[Mode.ACT], chosen[Mode.OBSERVE]
     return Chosen(tuple(acting.values()), tuple(observed.values()))
-
-
-def _turn(proposal: Proposal) -> tuple[Rank, int, str]:
-    return (proposal.rank, proposal.cost, proposal.policy)
 
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:

@@ -44,7 +44,7 @@ def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod])
     """
     restart, created = job.restart, max((pod.created for pod in pods), default=math.inf)
     if restart.begins and not restart.pause:
-        first = progress.followed(job.uid).resumed(since=created, after=created)
+        first = progress.followed(job.uid).course.resumed(since=created, after=created)
         if first is not None and first > created:
             restart.pause = first - created + grace(job)
 

@@ -98,13 +98,8 @@ class RunningJob:
         return {**state.cpu.disabled, **scale}
 
     @property
-    def in_flight(self) -> bool:
-        """Whether an operation is under way: one, or two if one of them gives back CPU."""
-        return bool(self.operations)
-
-    @property
     def operations(self) -> list[Operation]:
-        """The operations that are under way."""
+        """The operations that are under way: at most one, or two if one of them gives back CPU."""
         found = (record.operation for record in self.records.values())
         return [operation for operation in found if operation is not None]
 
@@ -140,7 +135,7 @@ def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
 def is_settled(job: RunningJob) -> bool:
     """Return whether a job is placed, and nothing about it changes now."""
     tracked = job.tracked
-    changes = job.in_flight or tracked.busy or tracked.job.suspend
+    changes = job.operations or tracked.busy or tracked.job.suspend
     return not changes and tracked.phase == PLACED
 
 

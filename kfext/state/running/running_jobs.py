@@ -7,10 +7,12 @@ from kfext.core.settings.table import Settings
 from kfext.model.policy import PolicyChoice
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import Failures, TrackedJob
+from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.policy import ConditionStatus, Policy, chosen_policies
 from kfext.state.running.proposal import Proposal
 from kfext.state.running.running_job import Restart, RunningJob
 from kfext.state.running.signals import JobSignal, Signals
+from kfext.state.waiting.queue import Queue
 
 News = tuple[TrackedJob, str, ConditionStatus | None]
 """A job, the type of a changed condition, and what to show; None: the condition is gone."""
@@ -41,6 +43,7 @@ class ShownConditions:
 class RunningJobs:
     """The jobs that executors follow; a job that several executors follow has one record.
 
+    `cluster`, `queue`, `progress`: what executors read of the jobs.
     `shown`: the conditions to show. `failures`: the errors of kfext about single jobs.
     `settings_of` returns the settings of a job. `policies`: all policies.
     """
@@ -48,13 +51,15 @@ class RunningJobs:
     def __init__(
         self,
         cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
         policies: Sequence[Policy],
     ) -> None:
+        self.cluster, self.queue, self.progress = cluster, queue, progress
         self.shown = ShownConditions()
         self.failures = Failures()
         self.settings_of = settings_of
-        self._cluster = cluster
         self._all = policies
         self._followed: ChainMap[str, RunningJob] = ChainMap()
         self._chosen: dict[str, tuple[Settings, dict[str, PolicyChoice]]] = {}
@@ -66,7 +71,7 @@ class RunningJobs:
     @property
     def tracked(self) -> Mapping[str, TrackedJob]:
         """All jobs of the cluster, by uid."""
-        return self._cluster.jobs
+        return self.cluster.jobs
 
     def record(self, tracked: TrackedJob) -> RunningJob:
         """Return the record of a job, a new record if no executor follows the job."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from kfext.model.cpu_state import PodCpu
 from kfext.model.policy import PolicyChoice
@@ -123,7 +124,7 @@ class JobSignal:
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
         """Return its pods on a node, always in the same order."""
-        return tuple(sorted((pod for pod in self.pods if pod.node == node), key=_uid))
+        return tuple(sorted((pod for pod in self.pods if pod.node == node), key=attrgetter("uid")))
 
     def sharer(self, node: str) -> Sharer:
         """Return its part in the CPU of a node under equal shares."""
@@ -182,7 +183,3 @@ def use_of(pods: Iterable[PodSignal]) -> int | None:
     """Return what pods use together, or None with a pod of unknown use."""
     uses = [pod.use for pod in pods]
     return None if None in uses else sum(use for use in uses if use is not None)
-
-
-def _uid(pod: PodSignal) -> str:
-    return pod.uid

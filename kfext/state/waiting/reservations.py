@@ -11,7 +11,6 @@ from kfext.core.placement.place import place
 from kfext.core.queue.no_fit import MOST_SHAPES, Gained, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.settings.table import Settings
-from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
@@ -276,7 +275,8 @@ class ReservationManager:
             in_pool = expecting_tolerations(tracked.job, tracked.state, ledger)
             if in_pool is None or limits.after_failure:
                 return None
-            if not _never_fits(place(members, ledger, limits)):
+            placed = place(members, ledger, limits)
+            if not isinstance(placed, Verdict) or placed.reason not in NEVER_FITS:
                 return None
             return reserved(members_of(in_pool))
         return None
@@ -316,7 +316,3 @@ class ReservationManager:
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         return self._limits_of(tracked, self._settings(tracked), now=now)
-
-
-def _never_fits(placed: Assignment | Verdict) -> bool:
-    return isinstance(placed, Verdict) and placed.reason in NEVER_FITS

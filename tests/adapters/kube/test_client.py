@@ -16,7 +16,6 @@ from kfext.kube import client as module
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import Access, Request, Token, error_of, in_cluster
-from kfext.kube.paths import resource_path
 from kfext.model.kinds.registered import KINDS
 
 from .faulty_server import FaultyServer, Refuse, item, page
@@ -25,7 +24,7 @@ Act = Callable[[Client, str], Awaitable[object]]
 
 
 def configmaps(namespace: str, name: str = "") -> str:
-    return resource_path("configmaps", namespace=namespace, name=name)
+    return paths.config_maps(namespace, name)
 
 
 def configmap(name: str, **data: str) -> dict[str, object]:
@@ -150,9 +149,7 @@ async def test_a_user_without_rights_is_forbidden(testbed: Testbed, tmp_path: Pa
 async def test_a_pod_finds_the_server_by_its_service_account(
     testbed: Testbed, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = paths.resource_path(
-        "serviceaccounts", namespace="default", name="default", subresource="token"
-    )
+    account = paths.InNamespaces("serviceaccounts")("default", "default", "token")
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = (await client.create(account, request))["status"]["token"]
     (tmp_path / "token").write_text(token + "\n")
@@ -335,7 +332,7 @@ async def test_the_client_goes_on_after_an_answer_that_was_too_large(
 
 @pytest.mark.usefixtures("_small_pages")
 async def test_uids_are_listed_without_the_objects(client: Client, namespace: str) -> None:
-    path = paths.resource_path("configmaps", namespace=namespace)
+    path = paths.config_maps(namespace)
     made = [
         await client.create(path, {"metadata": {"name": name}, "data": {"k": "v" * 5000}})
         for name in ("a", "b", "c")

@@ -40,7 +40,7 @@ def deep(name: str, *, levels: int = API_SERVER_DEPTH - _AROUND) -> bytes:
 @pytest.fixture
 async def held(client: Client, namespace: str) -> str:
     """The path of a collection with an object that is as deep as can be."""
-    path = paths.resource_path("configmaps", namespace=namespace)
+    path = paths.config_maps(namespace)
     await client.send(Request(verb="create", method="POST", path=path, body=deep("one")))
     return path
 

@@ -117,6 +117,14 @@ async def test_what_the_command_says_of_a_job(
     assert len(cluster.patches) == (not options.get("dry_run", False))
 
 
+async def test_a_job_without_a_plan_remains_while_its_pods_end() -> None:
+    cluster = FakeCluster(job(name="train", uid="train").worker(1).held())
+    assert await lines(cluster, force=True) == [
+        (1, "PyTorchJob team/train: its pods are ending"),
+        (1, "a: 1 job of kfext remains"),
+    ]
+
+
 async def test_the_command_ends_once_no_job_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     cluster = FakeCluster(placed("train", migrate="checkpointed"), stay=1)

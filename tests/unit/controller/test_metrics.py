@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kfext.controller.controller import Controller
-from kfext.controller.metrics import MOST_JOBS, JobCollector, Metrics, Report
+from kfext.controller.metrics import MOST_JOBS, Metrics, Report, job_series
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -17,6 +17,7 @@ from kfext.kube.events import EventRecorder
 from kfext.kube.informer import Informer, Key
 from kfext.kube.informer import Metrics as Counters
 from kfext.model.verdict import Verdict
+from kfext.runtime import Scraped
 from tests.builders import job
 
 COUNTERS = {
@@ -108,7 +109,7 @@ FULL = Reported(
 
 def series(*reports: Report) -> CollectorRegistry:
     made = CollectorRegistry()
-    made.register(JobCollector(lambda: iter(reports)))
+    made.register(Scraped(lambda: job_series(lambda: reports)))
     return made
 
 

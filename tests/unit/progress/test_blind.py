@@ -36,5 +36,5 @@ def _is_right(log: Log) -> bool:
     """Return whether step and value are shown and right; the total may be unknown."""
     followed = read(log)
     steps = [(step, None) for step, _ in log["positions"]]
-    told = {**log, "positions": steps, "restarts": followed.restarts}
+    told = {**log, "positions": steps, "restarts": followed.course.restarts}
     return not wrong(log, followed) and is_known(told, followed)

@@ -43,8 +43,8 @@ def wrong(log: Log, followed: Followed) -> list[str]:
         found.append(f"total {progress.total}")
     if progress.metric and progress.value is not None and not _is_measure(log, progress):
         found.append(f"measure {progress.metric}={progress.value}")
-    if followed.restarts > log["restarts"]:
-        found.append(f"restarts {followed.restarts}")
+    if followed.course.restarts > log["restarts"]:
+        found.append(f"restarts {followed.course.restarts}")
     return found
 
 
@@ -56,7 +56,7 @@ def is_known(log: Log, followed: Followed) -> bool:
         (progress.step is not None or None in steps)
         and (progress.total is not None or None in ends)
         and ((bool(progress.metric) and progress.value is not None) or None in log["measures"])
-        and followed.restarts == log["restarts"]
+        and followed.course.restarts == log["restarts"]
     )
 
 

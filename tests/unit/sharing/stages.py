@@ -281,7 +281,7 @@ def decided(world: World) -> dict[str, Step]:
 def restart(world: World) -> None:
     """Let another planner take over, which sees the same objects."""
     old, new = world.planner, Planner()
-    for namespace in old.settings.namespaces().values():
+    for namespace in old.settings.namespaces.values():
         new.settings.observe_namespace(None, namespace)
     new.cluster.observe_node(None, plain_node("n", cards=2))
     for card in old.cluster.claim_tracker.cards.known.values():

@@ -69,7 +69,7 @@ class Bed(Cluster):
     def suspend(self, *, suspend: bool = True, name: str = "train") -> None:
         self.write(name, "spec", "runPolicy", "suspend", value=suspend)
 
-    def annotate(self, key: str, value: str, name: str = "train") -> None:
+    def annotate(self, key: str, value: str | None, name: str = "train") -> None:
         self.write(name, "metadata", "annotations", key, value=value)
 
     def lose(self, name: str) -> None:

@@ -168,6 +168,47 @@ def test_a_drain_that_is_taken_back_before_the_answer_changes_nothing() -> None:
     assert of.job().training.lost == 0
 
 
+def user_releases(of: Bed) -> None:
+    of.annotate(names.RELEASED, "a person")
+
+
+def user_takes_over(of: Bed) -> None:
+    of.annotate(names.HELD, None)
+
+
+@pytest.mark.parametrize("event", [user_releases, user_takes_over])
+def test_the_room_elsewhere_is_free_once_its_user_decides_on_the_job(
+    event: Callable[[Bed], None],
+) -> None:
+    of = bed(replace(MOVES, grace=30.0)).at(100)
+    drain(of, home(of))
+    until(of, stops)
+    assert of.planner.cluster.holds.holders()
+    event(of)
+    assert of.after(60).planner.cluster.holds.holders() == ()
+
+
+def test_a_gang_with_a_pod_that_has_ended_leaves_by_force() -> None:
+    of = bed().at(100)
+    before, pods = home(of), of.job().pods
+    of.api.set_phase(pods[max(pods, key=str)], "Succeeded")
+    drain(of.after(3), before, by_force=False)
+    assert "not all of its pods run" in shown(of.after(10))
+    drain(of, before, by_force=True)
+    until(of, lambda of: away(of, before))
+
+
+def test_a_gang_that_waits_for_drained_nodes_is_not_released() -> None:
+    of = Bed(MOVES, replace(URGENT, priority="", arrives=50.0), policy=None, a=4000).at(60)
+    drain(of, "a")
+    of.after(300)
+    for name in ("train", "urgent"):
+        assert of.job(name).job.suspend, name
+        assert not of.job(name).job.released, name
+    drain(of, "a", off=True)
+    until(of, trains)
+
+
 def restart(of: Bed) -> None:
     """Replace the controller; the node is still drained."""
     of.restart()

@@ -177,6 +177,31 @@ def test_no_job_is_stopped(
     assert (stops(of), asked(of), shown(of)) == ([], [], reason)
 
 
+def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_their_leader_has() -> None:
+    of = PreemptBed(VICTIM, URGENT)
+    of.at(101)
+    edit_class("", "Worker")(of)
+    of.at(400)
+    assert (stops(of), runs(of, "urgent")) == ([], False)
+
+
+def test_the_first_of_the_queue_is_looked_at_however_many_jobs_wait() -> None:
+    fills = replace(VICTIM, name="fills", arrives=1.0, preempt="", saving=Saving.NEVER)
+    small = replace(URGENT, arrives=60.0, workers=0, priority="")
+    many = [replace(small, name=f"small{number}", cpu=900 + number % 9) for number in range(100)]
+    of = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
+    until(of.at(100), asked)
+    assert of.clock.now <= 100 + WAIT + 10
+
+
+def test_a_stopped_job_is_never_released_however_long_it_waits() -> None:
+    policy = replace(ACT, placement=Placement(release_after=300.0))
+    of = PreemptBed(VICTIM, replace(URGENT, steps=2400), policy=policy)
+    until(of, stops)
+    of.after(500)
+    assert (runs(of, "train"), of.job().job.released) == (False, False)
+
+
 def test_no_job_is_stopped_for_a_job_that_a_quota_keeps_back() -> None:
     of = PreemptBed(VICTIM, URGENT)
     limited(of, pods=4)
@@ -219,6 +244,18 @@ def test_the_cheapest_jobs_stop(
     of = two(first, second, arrives=3000.0, workers=second.get("workers", 1), leaders=1)
     until(of, lambda of: runs(of, "urgent"), most=3200)
     assert stops(of) == chosen
+
+
+def test_jobs_that_answer_after_unlike_times_save_at_the_same_time() -> None:
+    each = [
+        replace(VICTIM, name=f"v{number}", leaders=1, workers=workers, answers=answers)
+        for number, (answers, workers) in enumerate(((5.0, 0), (60.0, 0), (110.0, 1)))
+    ]
+    of = PreemptBed(*each, URGENT)
+    until(of, stops)
+    until(of, lambda of: runs(of, "urgent"))
+    assert (sorted(stops(of)), len(asked(of))) == (["v0", "v1", "v2"], 6)
+    assert max(of.job(spec.name).training.lost for spec in each) <= 20
 
 
 def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
@@ -324,11 +361,50 @@ def take_room(of: Bed) -> None:
     of.planner.cluster.observe_pod(None, FOREIGN)
 
 
+def lose_class(of: Bed) -> None:
+    of.planner.queue.observe_class(CLASSES[1], None)
+
+
+def edit_class(name: str, *groups: str) -> Callable[[Bed], None]:
+    """Give the pods of the waiting job another class."""
+
+    def edit(of: Bed) -> None:
+        for group in groups or ("Master", "Worker"):
+            spec = "spec", "pytorchReplicaSpecs", group, "template", "spec"
+            of.write("urgent", *spec, "priorityClassName", value=name)
+
+    return edit
+
+
+def keep_back(of: Bed) -> None:
+    limited(of, pods=2)
+
+
+def lack_volume(of: Bed) -> None:
+    """Let the workers of the waiting job mount a volume claim that does not exist."""
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
+    spec = "spec", "pytorchReplicaSpecs", "Worker", "template", "spec"
+    of.write("urgent", *spec, "volumes", value=volumes)
+
+
 AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], str]] = {
     "a victim that ends while it is asked": (finish, asked, [], "urgent"),
     "the waiting job is deleted while others are asked": (delete_urgent, asked, [], "train"),
     "the waiting job is edited larger while others are asked": (grow_urgent, asked, [], "train"),
     "a foreign pod takes the room while others are asked": (take_room, asked, [], "train"),
+    "its class is deleted while others are asked": (lose_class, asked, [], "train"),
+    "its class is lowered while others are asked": (edit_class("low"), asked, [], "train"),
+    "its workers get a lower class meanwhile": (edit_class("", "Worker"), asked, [], "train"),
+    "its class stops to preempt while others are asked": (edit_class("calm"), asked, [], "train"),
+    "a quota keeps it back while others are asked": (keep_back, asked, [], "train"),
+    "it lacks a volume while others are asked": (lack_volume, asked, [], "train"),
+    "Kueue takes a victim over while it is asked": (
+        lambda of: of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"}),
+        asked,
+        [],
+        "train",
+    ),
+    "a quota keeps it back after the stop": (keep_back, stops, ["train"], ""),
     "the node of a victim is lost while it is asked": (lambda of: of.lose("a"), asked, [], ""),
     "the waiting job is deleted after the stop": (delete_urgent, stops, ["train"], "train"),
     "a foreign pod takes the room after the stop": (take_room, stops, ["train"], ""),

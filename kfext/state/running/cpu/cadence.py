@@ -6,6 +6,7 @@ A policy visits jobs that share nodes at its interval.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from kfext import names
 from kfext.core.settings.table import Settings
@@ -42,10 +43,10 @@ Neighbours = frozenset[str]
 
 def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
     """Return the jobs in groups without a common node, each group in order of uid."""
-    ordered = sorted(jobs, key=_uid)
+    by_uid = attrgetter("uid")
     group_of: dict[str, list[JobSignal]] = {}
     groups: dict[int, list[JobSignal]] = {}
-    for job in ordered:
+    for job in sorted(jobs, key=by_uid):
         met = {id(group): group for node in job.nodes if (group := group_of.get(node)) is not None}
         largest = max(met.values(), key=len, default=[])
         groups[id(largest)] = largest
@@ -57,7 +58,7 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
                 group_of |= {node: largest for member in group for node in member.nodes}
         largest.append(job)
         group_of |= dict.fromkeys(job.nodes, largest)
-    return [tuple(sorted(group, key=_uid)) for group in groups.values()]
+    return [tuple(sorted(group, key=by_uid)) for group in groups.values()]
 
 
 @dataclass(slots=True)
@@ -97,7 +98,3 @@ class Cadence:
             turns[key] = turn
         self._turns = turns
         return due
-
-
-def _uid(job: JobSignal) -> str:
-    return job.uid

@@ -8,7 +8,6 @@ from dataclasses import replace
 from kfext.core.ledger.claims import pod_key
 from kfext.core.progress.reported import Reported
 from kfext.core.queue.quota import NO_RAISE
-from kfext.core.settings.table import Settings
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse
@@ -16,8 +15,6 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.state.mirror.cluster import Cluster
-from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.reports.uses import Uses
 from kfext.state.running.cpu.contest import fair_ends
 from kfext.state.running.cpu.record import EARLY_SECONDS, all_measured, cpu_policies, record_of
@@ -27,6 +24,7 @@ from kfext.state.running.cpu.words import why_no_resize, why_unread
 from kfext.state.running.executor import TURN_SECONDS
 from kfext.state.running.operation import ResizeOperation
 from kfext.state.running.running_job import RunningJob, is_whole, live_pods
+from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer, Signals, use_of
 
 _CROWDED = 0.9
@@ -43,27 +41,17 @@ _UNMEASURED = f"the CPU use of all its pods has not been known for {UNMEASURED_S
 class CpuSignals:
     """Makes the signals of running jobs, and keeps what a later look has to compare.
 
-    `settings_of` returns the settings of a job.
     `paused` returns whether nothing is tried on the CPU of a job for now.
-    `headroom` returns how much more CPU the pods of a namespace may request, None: any amount.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        progress: JobsProgress,
-        settings_of: Callable[[TrackedJob], Settings],
-        paused: Callable[[RunningJob, float], bool],
-        headroom: Callable[[str], int | None],
-    ) -> None:
-        self._cluster = cluster
-        self._progress = progress
-        self._settings_of = settings_of
+    def __init__(self, running: RunningJobs, paused: Callable[[RunningJob, float], bool]) -> None:
+        self._cluster, self._queue = running.cluster, running.queue
+        self._progress = running.progress
+        self._settings_of = running.settings_of
         self._paused = paused
-        self._headroom = headroom
         self._beside: dict[str, frozenset[str]] = {}
         self._raised: dict[str, int] = {}
-        self._refused = RefusedPods(cluster)
+        self._refused = RefusedPods(running.cluster)
         self._sharers: dict[str, dict[str, Sharer]] = {}
         self._crowded_at: dict[str, float] = {}
         self._parts: dict[str, float] = {}
@@ -132,7 +120,7 @@ class CpuSignals:
         return {
             namespace: room if room == NO_RAISE else room // max(1, len(names))
             for namespace, names in nodes.items()
-            if (room := self._headroom(namespace)) is not None
+            if (room := self._queue.headroom(namespace)) is not None
         }
 
     def looks_early(self) -> bool:

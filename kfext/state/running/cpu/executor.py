@@ -12,9 +12,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
 from kfext.model.timestamps import written_time
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.cpu.cadence import RESIZED, Cadence, neighbourhoods
 from kfext.state.running.cpu.cpu_signals import CpuSignals
 from kfext.state.running.cpu.record import CPU_POLICIES, CpuRecord, cpu_policies, record_of
@@ -28,7 +26,6 @@ from kfext.state.running.proposal import Change, Chosen, PodSizes, Proposal
 from kfext.state.running.running_job import RunningJob, live_pods
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.signals import JobSignal, Signals
-from kfext.state.waiting.queue import Queue
 
 MOST_BEGUN = 16
 """The most operations that begin after one look."""
@@ -60,15 +57,11 @@ class CpuExecutor(Executor):
     condition: ClassVar[Condition] = RESIZED
     look_seconds: ClassVar[float] = TURN_SECONDS
 
-    def __init__(
-        self, running: RunningJobs, cluster: Cluster, queue: Queue, progress: JobsProgress
-    ) -> None:
+    def __init__(self, running: RunningJobs) -> None:
         super().__init__(running)
-        self._cluster = cluster
-        self._stages = ResizeRollout(cluster, progress.uses, queue.quotas.changes)
-        self._signals = CpuSignals(
-            cluster, progress, running.settings_of, self._stages.paused, queue.headroom
-        )
+        changes = running.queue.quotas.changes
+        self._stages = ResizeRollout(running.cluster, running.progress.uses, changes)
+        self._signals = CpuSignals(running, self._stages.paused)
         self._cadences = {policy.name: Cadence() for policy in CPU_POLICIES}
         self._look: _Look | None = None
         self._first = 0

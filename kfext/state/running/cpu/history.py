@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from kfext.core.progress.followed import INTERVAL
@@ -14,14 +13,6 @@ from kfext.state.running.proposal import Measure
 _WINDOWS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Reported:
-    """A step, and when the job printed it, in seconds."""
-
-    step: int
-    at: float
-
-
 class History:
     """Follows a job; `rate` is its steps a second in the last window, or None."""
 
@@ -30,7 +21,7 @@ class History:
         self._values: dict[Measure, deque[float]] = {
             measure: deque(maxlen=_WINDOWS) for measure in Measure
         }
-        self._reported: _Reported | None = None
+        self._before: tuple[float, int] | None = None
         self._ended: float | None = None
 
     def add_interval(self, progress: Progress, use: int | None, *, now: float) -> bool:
@@ -61,13 +52,13 @@ class History:
 
         The rate in the progress covers the last minutes, so it would show a change late.
         """
-        before, self._reported = self._reported, None
+        before, self._before = self._before, None
         if progress.step is None or progress.at is None:
             return None
-        self._reported = now = _Reported(progress.step, progress.at)
-        if before is None or now.at <= before.at or now.step < before.step:
+        self._before = at, step = progress.at, progress.step
+        if before is None or at <= before[0] or step < before[1]:
             return None
-        return (now.step - before.step) / (now.at - before.at)
+        return (step - before[1]) / (at - before[0])
 
 
 _LEAST_SECONDS = 10.0

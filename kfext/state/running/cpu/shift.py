@@ -83,17 +83,14 @@ def _proposal(job: JobSignal) -> Proposal | None:
         if favours
         else "the limits of the job get the sum back that it was submitted with"
     )
+    measure = Measure.USE if job.rate is None else Measure.RATE
     return Proposal(
         policy=SHIFT.name,
         job=job.uid,
         change=PodSizes(in_stages(job, sizes)),
         reason=f"{why}: {listed(moved, of='pods')}",
-        measure=_measure(job) if favours else None,
+        measure=measure if favours else None,
     )
-
-
-def _measure(job: JobSignal) -> Measure:
-    return Measure.USE if job.rate is None else Measure.RATE
 
 
 def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:

@@ -25,12 +25,15 @@ from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MoveState
 from kfext.model.timestamps import past, written_time
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
+from kfext.state.running.checkpoint_requests import (
+    PAUSE_SECONDS,
+    CheckpointRequests,
+    miss,
+    why_not_saved,
+)
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.running.move.migrate import (
     INTERVAL_SECONDS,
@@ -40,15 +43,13 @@ from kfext.state.running.move.migrate import (
     together,
 )
 from kfext.state.running.move.record import MoveRecord, record_of
-from kfext.state.running.move.words import move_shown
 from kfext.state.running.operation import ANSWER_SECONDS, MoveOperation, Phase, Readiness
-from kfext.state.running.policy import Condition
+from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Move, Proposal
 from kfext.state.running.restarts import record_start, stopped, usual_restart
 from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.waiting.queue import Queue
 
 MOST_LOOKED = 16
 """The most jobs that one look searches room for."""
@@ -64,20 +65,10 @@ class MoveExecutor(Executor):
     change: ClassVar[type[Change]] = Move
     condition: ClassVar[Condition] = MIGRATED
 
-    def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        queue: Queue,
-        progress: JobsProgress,
-        room: ScaleRoom,
-    ) -> None:
+    def __init__(self, running: RunningJobs, room: ScaleRoom) -> None:
         super().__init__(running)
-        self._cluster = cluster
-        self._queue = queue
-        self._progress = progress
         self._room = room
-        self._requests = CheckpointRequests(progress)
+        self._requests = CheckpointRequests(running.progress)
         self._turns = RoundRobin(MOST_LOOKED)
         self._began = -math.inf
 
@@ -369,5 +360,22 @@ class MoveExecutor(Executor):
     def _show(self, job: RunningJob, now: Moment) -> None:
         shown = None
         if job.tracked.phase is not None and job.mode(MIGRATE) is not Mode.OFF:
-            shown = move_shown(job, self._readiness(job, now=now.wall), now=now.monotonic)
+            ready = self._readiness(job, now=now.wall)
+            verdict = next(_of_move(job, ready, now=now.monotonic))
+            shown = ConditionStatus(holds=job.tracked.state.move.at > 0, verdict=verdict)
         self.running.shown.show(job, MIGRATED.type, shown)
+
+
+def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
+    """Yield the verdicts on the moves of a job, the most important first; `now` is monotonic."""
+    move = record_of(job)
+    if move.operation is not None:
+        saving, why = move.operation.phase is Phase.SAVING, move.operation.proposal.reason
+        reason = names.REASON_AWAITS_CHECKPOINT if saving else names.REASON_MOVING
+        yield Verdict(reason, f"it waits for a checkpoint: {why}" if saving else why)
+    if move.unfit is not None:
+        yield move.unfit
+    yield from why_not_saved(move, ready, change="a move", now=now)
+    if move.dry_run is not None:
+        yield Verdict(names.REASON_WOULD_MIGRATE, f"it would be moved: {move.dry_run.reason}")
+    yield move.stays or Verdict(names.REASON_TOO_EARLY, "its place has not been checked yet")

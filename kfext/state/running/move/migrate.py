@@ -8,18 +8,12 @@ Source of the aim: SpeCon (Mao et al., 2020), which moves jobs off crowded nodes
 from collections.abc import Collection
 
 from kfext import names
-from kfext.core.settings.table import Settings
 from kfext.core.settings.values import NEVER
 from kfext.core.words import listed
 from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict
 from kfext.state.running.policy import Condition, Parameter, Policy
 from kfext.state.running.proposal import Move, Proposal, Rank
-
-
-def _opted(settings: Settings) -> Mode:
-    return Mode.OFF if settings.migrate == NEVER else Mode.ACT
-
 
 MIGRATED = Condition(
     names.MOVED,
@@ -50,7 +44,7 @@ MIGRATE = Policy(
     effect="brings the pods of a running job together on fewer nodes, from a checkpoint, once "
     "there is room that no job waits for",
     condition=MIGRATED,
-    max_mode=_opted,
+    max_mode=lambda settings: Mode.OFF if settings.migrate == NEVER else Mode.ACT,
     evidence="| `spread-0.8`: jobs that fit no single node, `migrate` |",
     parameters={
         "spreadSpeed": Parameter(

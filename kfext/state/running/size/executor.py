@@ -8,9 +8,7 @@ from kfext.core.elastic import starts_anew
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, lengthened
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.running.operation import Phase
@@ -25,7 +23,6 @@ from kfext.state.running.size.scale_policy import ScaleProposals
 from kfext.state.running.size.scale_search import ScaleSearch
 from kfext.state.running.size.size_monitor import STEP_SECONDS, SizeMonitor
 from kfext.state.running.size.words import size_shown
-from kfext.state.waiting.queue import Queue
 
 _RETRY_SECONDS = 30.0
 
@@ -36,20 +33,11 @@ class SizeExecutor(Executor):
     change: ClassVar[type[Change]] = Workers
     condition: ClassVar[Condition] = SCALED
 
-    def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        queue: Queue,
-        progress: JobsProgress,
-        search: ScaleSearch,
-    ) -> None:
+    def __init__(self, running: RunningJobs, search: ScaleSearch) -> None:
         super().__init__(running)
-        self._cluster, self._queue = cluster, queue
-        self._progress = progress
-        self._rescaling = rescaling = Rescaling(running, cluster, queue, progress, search)
-        self._scale = ScaleProposals(running, cluster, queue, self.jobs, rescaling, search=search)
-        self._monitor = SizeMonitor(running, cluster, progress, rescaling)
+        self._rescaling = Rescaling(running, search)
+        self._scale = ScaleProposals(running, self.jobs, self._rescaling, search=search)
+        self._monitor = SizeMonitor(running, self._rescaling)
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None

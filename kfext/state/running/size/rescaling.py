@@ -21,9 +21,7 @@ from kfext.core.placement.gang import members_of
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.holds import HOLD_SECONDS
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
@@ -33,7 +31,6 @@ from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import HORIZON
 from kfext.state.running.size.scale_search import ScaleSearch
-from kfext.state.waiting.queue import Queue
 
 SizeStep = tuple[RunningJob, Step]
 """A job and the step to write for a change of its size."""
@@ -70,21 +67,12 @@ class Rescaling:
     `search`: how far a job may grow when its size is written, and the needs of a waiting job.
     """
 
-    def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        queue: Queue,
-        progress: JobsProgress,
-        search: ScaleSearch,
-    ) -> None:
+    def __init__(self, running: RunningJobs, search: ScaleSearch) -> None:
         self._running = running
-        self._cluster = cluster
-        self._queue = queue
-        self._progress = progress
+        self._cluster, self._progress = running.cluster, running.progress
         self._search = search
         self._room = search.room
-        self._requests = CheckpointRequests(progress)
+        self._requests = CheckpointRequests(running.progress)
         self._open: list[_Decision] = []
 
     @property

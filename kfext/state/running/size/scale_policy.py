@@ -8,7 +8,6 @@ from kfext.core.elastic import why_left_alone, why_one_size
 from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.operation import Phase, Readiness
@@ -20,7 +19,6 @@ from kfext.state.running.size.record import record_of
 from kfext.state.running.size.rescaling import Rescaling
 from kfext.state.running.size.scale import SCALE, workers_proposal
 from kfext.state.running.size.scale_search import ScaleSearch
-from kfext.state.waiting.queue import Queue
 
 MOST_LOOKED = 16
 """The most jobs that one look searches room for."""
@@ -34,16 +32,13 @@ class ScaleProposals:
     def __init__(
         self,
         running: RunningJobs,
-        cluster: Cluster,
-        queue: Queue,
         jobs: Mapping[str, RunningJob],
         rescaling: Rescaling,
         *,
         search: ScaleSearch,
     ) -> None:
         self._running = running
-        self._cluster = cluster
-        self._queue = queue
+        self._cluster, self._queue = running.cluster, running.queue
         self._jobs = jobs
         self._rescaling = rescaling
         self._room = search.room
@@ -250,10 +245,8 @@ class ScaleProposals:
         """
         if record_of(self._running.record(tracked)).phase not in _SETTLED:
             return False
-        return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
-
-    def _any_rescaled(self) -> bool:
-        return any(record_of(job).operation is not None for job in self._jobs.values())
+        rescaled = any(record_of(job).operation is not None for job in self._jobs.values())
+        return tracked.settled and not (tracked.job.suspend and rescaled)
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:

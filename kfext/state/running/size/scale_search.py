@@ -6,25 +6,23 @@ gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 
 from kfext import names
 from kfext.core import words
 from kfext.core.elastic import fewest_workers, interrupts, open_range, workers_of
 from kfext.core.queue.duration import START_SECONDS
-from kfext.core.settings.table import Settings
 from kfext.model.plan import Places
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import CheckpointRequests
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
 from kfext.state.running.restarts import grace, usual_pause
 from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob
+from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.guard import Donor, donors_for, kept
 from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
-from kfext.state.waiting.queue import Queue
 
 AGAIN_SECONDS = 3600.0
 """After this long jobs give again for a waiting job that could not use what they had given."""
@@ -36,18 +34,11 @@ jobs that are scaled and the jobs that only observe."""
 class ScaleSearch:
     """Searches sizes by the `room` on the ledger."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        room: ScaleRoom,
-        progress: JobsProgress,
-        settings_of: Callable[[TrackedJob], Settings],
-    ) -> None:
-        self._queue = queue
+    def __init__(self, running: RunningJobs, room: ScaleRoom) -> None:
         self.room = room
-        self._progress = progress
-        self._requests = CheckpointRequests(progress)
-        self._settings_of = settings_of
+        self._queue, self._progress = running.queue, running.progress
+        self._requests = CheckpointRequests(running.progress)
+        self._settings_of = running.settings_of
         self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
 
     # --- growth ---------------------------------------------------------------------------------

@@ -23,9 +23,7 @@ from kfext.model.pod import Pod
 from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import lengthened
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import RESTORES, Cause, Proposal, Workers
@@ -72,16 +70,9 @@ class SizeMonitor:
     `rescaling` begins the operations that take growth back.
     """
 
-    def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        progress: JobsProgress,
-        rescaling: Rescaling,
-    ) -> None:
+    def __init__(self, running: RunningJobs, rescaling: Rescaling) -> None:
         self._running = running
-        self._cluster = cluster
-        self._progress = progress
+        self._cluster, self._progress = running.cluster, running.progress
         self._rescaling = rescaling
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
@@ -237,7 +228,7 @@ class SizeMonitor:
             if grew:
                 size.unplaced = 0
             size.whole_at = at
-            self._progress.followed(job.uid).restart_rate(now.wall)
+            self._progress.followed(job.uid).course.restart_rate(now.wall)
             if starts_anew(job.tracked.job):
                 job.restart.at = at
             size.enter(Phase.MEASURING, at=at)
@@ -338,7 +329,8 @@ class SizeMonitor:
         reported = self._progress.reported(job.uid)
         if reported is None or not all_running(job.tracked, pods):
             return
-        record_of(job).measure(reported.progress, self._progress.followed(job.uid).restarts)
+        restarts = self._progress.followed(job.uid).course.restarts
+        record_of(job).measure(reported.progress, restarts)
         record_start(job, self._progress, pods)
         lately = now.monotonic - record_of(job).whole_at <= WATCHED_SECONDS
         if lately:
@@ -350,7 +342,7 @@ class SizeMonitor:
             return  # the first step may have come before this controller looked
         changed_at = job.tracked.state.scale.changed_at
         whole = now.wall - (now.monotonic - record_of(job).whole_at)
-        resumed = self._progress.followed(job.uid).resumed(since=changed_at, after=whole)
+        resumed = self._progress.followed(job.uid).course.resumed(since=changed_at, after=whole)
         if resumed is not None:
             job.restart.pause = resumed - changed_at
 

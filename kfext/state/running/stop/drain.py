@@ -17,7 +17,6 @@ from kfext.core.settings.values import ALWAYS
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.checkpoint_requests import miss
@@ -41,14 +40,13 @@ class Drains:
     def __init__(
         self,
         running: RunningJobs,
-        cluster: Cluster,
         jobs: Mapping[str, RunningJob],
         stops: JobStops,
         *,
         room: ScaleRoom,
     ) -> None:
         self._running = running
-        self._cluster = cluster
+        self._cluster = running.cluster
         self._jobs = jobs
         self._stops = stops
         self._room = room

@@ -9,10 +9,8 @@ from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.queue.priority import preempting_class
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.operation import Readiness
 from kfext.state.running.policy import Condition, ConditionStatus
@@ -29,7 +27,6 @@ from kfext.state.running.stop.search import Found, StopSearch
 from kfext.state.running.stop.stopping import JobStops, Preempted
 from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
 from kfext.state.running.stop.words import stop_shown
-from kfext.state.waiting.queue import Queue
 
 _FIRST, _MORE = 2, 2
 """One look searches victims for the first of the waiting jobs, and for others in turn."""
@@ -42,24 +39,14 @@ class StopExecutor(Executor):
     condition: ClassVar[Condition] = STOPPED
 
     def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        queue: Queue,
-        progress: JobsProgress,
-        room: ScaleRoom,
-        *,
-        rescues: Callable[[str], bool],
+        self, running: RunningJobs, room: ScaleRoom, *, rescues: Callable[[str], bool]
     ) -> None:
         super().__init__(running)
-        self._cluster = cluster
-        self._queue = queue
-        self._progress = progress
         self._rescues = rescues
-        self._search = StopSearch(cluster, room)
+        self._search = StopSearch(running.cluster, room)
         self._turns = RoundRobin(_MORE)
-        self._stops = JobStops(running, cluster, progress)
-        parts = running, cluster, self.jobs, self._stops
+        self._stops = JobStops(running)
+        parts = running, self.jobs, self._stops
         self._preemptions = Preemptions(
             *parts, search=self._search, more=self._more, permits=self._permits
         )

@@ -17,7 +17,6 @@ from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.scale_state import StopState
 from kfext.model.timestamps import past
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, miss
@@ -64,7 +63,6 @@ class Preemptions:
     def __init__(
         self,
         running: RunningJobs,
-        cluster: Cluster,
         jobs: Mapping[str, RunningJob],
         stops: JobStops,
         *,
@@ -74,7 +72,7 @@ class Preemptions:
     ) -> None:
         self.open: dict[str, Preemption] = {}
         self._running = running
-        self._cluster = cluster
+        self._cluster = running.cluster
         self._jobs = jobs
         self._stops = stops
         self._search = search

@@ -15,8 +15,6 @@ from kfext.core.settings.values import ALWAYS
 from kfext.model.moment import Moment
 from kfext.model.scale_state import StopState
 from kfext.model.verdict import Verdict
-from kfext.state.mirror.cluster import Cluster
-from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests
 from kfext.state.running.executor import LOOK_SECONDS
 from kfext.state.running.operation import FRESH_SECONDS, Phase, Readiness, StopOperation
@@ -42,12 +40,11 @@ class Preempted:
 class JobStops:
     """Stops jobs one at a time; `preempted`: the jobs that were stopped for others so far."""
 
-    def __init__(self, running: RunningJobs, cluster: Cluster, progress: JobsProgress) -> None:
+    def __init__(self, running: RunningJobs) -> None:
         self.preempted = Preempted()
         self._running = running
-        self._cluster = cluster
-        self._progress = progress
-        self._requests = CheckpointRequests(progress)
+        self._cluster, self._progress = running.cluster, running.progress
+        self._requests = CheckpointRequests(running.progress)
 
     def checkpoints(self, job: RunningJob) -> Checkpoints:
         """Return the checkpoints that the log of a job has shown."""

@@ -361,15 +361,14 @@ def test_a_mask_says_what_each_node_says_however_often_nodes_change(
         nodes[row] = made(row, zone)
         eligibility.set(row, nodes[row])
     for constraints in kinds:
-        mask = eligibility.of(constraints, nodes, width=WIDTH)
-        assert mask.tolist() == [
+        judged = eligibility.of(constraints, nodes, width=WIDTH)
+        assert judged.mask.tolist() == [
             node is not None and why_not(constraints, node) is None for node in nodes
         ]
-        counts = eligibility.obstacles(constraints, nodes, width=WIDTH)
-        assert counts == Counter(
+        assert judged.counts == Counter(
             why for node in nodes if node is not None and (why := why_not(constraints, node))
         )
-        assert all(counts.values()), "what excludes no node any more is forgotten"
+        assert all(judged.counts.values()), "what excludes no node any more is forgotten"
 
 
 def test_what_is_exclusive_is_not_part_of_the_question() -> None:
@@ -381,16 +380,18 @@ def test_what_is_exclusive_is_not_part_of_the_question() -> None:
 
 def test_rows_beyond_the_nodes_are_not_possible() -> None:
     eligibility = Eligibility()
-    assert eligibility.of(ANYWHERE, [Node("n0"), None], width=4).tolist() == [True] + [False] * 3
+    assert (
+        eligibility.of(ANYWHERE, [Node("n0"), None], width=4).mask.tolist() == [True] + [False] * 3
+    )
 
 
 def test_more_rows_keep_the_verdicts_of_the_first() -> None:
     eligibility, nodes = Eligibility(), [Node("n0"), Node("n1")]
     eligibility.of(ON_1, nodes, width=2)
     eligibility.widen(4)
-    assert eligibility.of(ON_1, nodes, width=4).tolist() == [False, True, False, False]
+    assert eligibility.of(ON_1, nodes, width=4).mask.tolist() == [False, True, False, False]
     eligibility.set(3, Node("n1"))
-    assert eligibility.of(ON_1, nodes, width=4).tolist() == [False, True, False, True]
+    assert eligibility.of(ON_1, nodes, width=4).mask.tolist() == [False, True, False, True]
 
 
 def test_the_memory_for_constraints_has_a_bound() -> None:

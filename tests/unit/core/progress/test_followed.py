@@ -285,7 +285,7 @@ def test_restarts_are_counted() -> None:
     followed.read_lines(
         [LogLine(at, f"step {step} loss 1") for at, step in enumerate(steps)], now=moment(9.0)
     )
-    assert followed.restarts == 2
+    assert followed.course.restarts == 2
 
 
 def test_of_many_lines_only_the_newest_show_checkpoints() -> None:
@@ -299,9 +299,9 @@ def test_where_all_ranks_print_what_another_has_printed_before_is_no_restart() -
     followed = Followed()
     followed.read_lines(steps(0, 1, 2), now=moment(2.5), source="a")
     followed.read_lines(steps(0, 1, 2, 3), now=moment(3.5), source="b", beside={"a"})
-    assert (followed.restarts, followed.reported().progress.step) == (0, 3)
+    assert (followed.course.restarts, followed.reported().progress.step) == (0, 3)
     followed.read_lines([LogLine(4.0, "step 1 loss 1")], now=moment(5.0), source="b")
-    assert followed.restarts == 1
+    assert followed.course.restarts == 1
 
 
 def steps(*times: int) -> list[LogLine]:
@@ -367,7 +367,7 @@ def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
     followed = Followed()
     followed.read_lines([LogLine(29, "step 29/100 loss 0.3")], now=moment(29))
     posting(followed, loss(5, 0.5, step=5), loss(30, 0.2, step=30), at=30)
-    assert followed.restarts == 0
+    assert followed.course.restarts == 0
     assert followed.reported().progress.step == 30
 
 
@@ -396,14 +396,14 @@ def test_after_percentages_alone_steps_are_counted_anew(first: Post) -> None:
         posting(followed, loss(at, 0.5, step=14 + at // 60, total=20), at=at)
     progress = followed.reported().progress
     assert (progress.step, progress.total, progress.left) == (17, 20, 180.0)
-    assert followed.restarts == 0
+    assert followed.course.restarts == 0
 
 
 def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:
     followed = Followed()
     posting(followed, loss(10, 0.5, step=50), at=10)
     posting(followed, loss(20, 0.6, step=40), at=20)
-    assert followed.restarts == 1
+    assert followed.course.restarts == 1
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class Card:
             works=self._low > 0,
         )
         self._waits = False
-        self.neighbours.note(Reading(self.now, self.steps, self.stepped))
+        self.neighbours.meter.note(Reading(self.now, self.steps, self.stepped))
         self.ruling = self.neighbours.rule({"low": seen}, now=self.now)["low"]
         self._allowed = self.intruded + self.ruling.allowance
 

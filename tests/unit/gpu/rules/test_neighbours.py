@@ -151,7 +151,7 @@ def test_one_that_does_not_give_way_is_suspected_before_one_that_does() -> None:
         if not apart:
             seen["other"] = Seen(0.0, 0.0, 0.0, False, gives_way=False)
         steps += tick * (10 if apart else 7)
-        neighbours.note(Reading(now, int(steps), now))
+        neighbours.meter.note(Reading(now, int(steps), now))
         rulings = neighbours.rule(seen, now=now)
         shut = [name for name, ruling in rulings.items() if ruling.times_shut]
         now += tick

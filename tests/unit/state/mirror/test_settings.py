@@ -126,7 +126,7 @@ def test_what_is_gone_holds_no_more() -> None:
     of.observe_namespace(TEAM, None)
     of.forget_policy("p")
     assert of.resolve(job().build())[0].colocation == "preferred"
-    assert not list(of.policies())
+    assert not of.policies
 
 
 def test_a_namespace_from_the_wire() -> None:

@@ -542,7 +542,7 @@ def test_what_the_log_has_shown_of_a_job() -> None:
     progress = bed.progress
     assert progress.followed(uid).checkpoints == Checkpoints(saved=50.0, step=6)
     assert (
-        progress.followed(uid).restarts,
+        progress.followed(uid).course.restarts,
         progress.followed(uid).pause,
         progress.last_read(uid),
     ) == (1, 40.0, 50.0)
@@ -584,7 +584,7 @@ def test_nothing_was_shown_of_a_job_that_is_not_known(gone: bool) -> None:
     progress = bed.progress
     assert progress.followed(uid).checkpoints == Checkpoints()
     assert (
-        progress.followed(uid).restarts,
+        progress.followed(uid).course.restarts,
         progress.followed(uid).pause,
         progress.last_read(uid),
     ) == (0, 0.0, None)

@@ -9,8 +9,8 @@ from kfext.core.settings.table import Settings
 from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
-from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.policy import Condition
 from kfext.state.running.proposal import Chosen, Proposal
@@ -63,11 +63,12 @@ class Recording(Executor):
 
 @pytest.fixture
 def running() -> RunningJobs:
-    cluster = Cluster()
+    planner = Planner()
     for uid in ("a", "b"):
         training = job(name=uid, uid=uid).worker(1).build()
-        cluster.jobs[uid] = TrackedJob({}, training, None, JobState())
-    return RunningJobs(cluster, lambda _: Settings(), POLICIES)
+        planner.cluster.jobs[uid] = TrackedJob({}, training, None, JobState())
+    parts = planner.cluster, planner.queue, planner.progress
+    return RunningJobs(*parts, lambda _: Settings(), POLICIES)
 
 
 def test_a_job_is_met_once_and_left_once(running: RunningJobs) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from kfext.core.progress.reported import Progress, Reported
 from kfext.core.queue.reservation import kept_claims
-from kfext.core.settings.table import Settings
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
@@ -95,10 +94,7 @@ def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
 def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -> None:
     bed = TwoWorkers()
     bed.change(1, node_name="gone")
-    planner = bed.planner
-    of = CpuSignals(
-        bed.cluster, planner.progress, lambda _: Settings(), lambda *_: False, lambda _: None
-    )
+    of = CpuSignals(bed.planner.companion._running, lambda *_: False)
     found = of.together([bed.signals()[0]], 0.0)
     assert (found.jobs, list(found.nodes)) == ((), [NODE])
 

@@ -60,8 +60,8 @@ def changed(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, S
 def following(progress: FakeProgress) -> SizeMonitor:
     planner = Planner()
     sizes = planner.companion._size_executor()
-    log = cast(JobsProgress, progress)
-    return SizeMonitor(sizes.running, planner.cluster, log, sizes._rescaling)
+    sizes.running.progress = cast(JobsProgress, progress)
+    return SizeMonitor(sizes.running, sizes._rescaling)
 
 
 @pytest.mark.parametrize(
