@@ -19,7 +19,7 @@ import kfext
 from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
-from kfext.core.lifecycle.steps import Suspend
+from kfext.core.lifecycle.steps import Suspend, Unsuspend
 from kfext.model.parameters import Placement
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.priority import PriorityClass
@@ -151,10 +151,13 @@ def run(arm: str, drawn: World, *, luck: int) -> Figures:
 
 def _stops(cluster: Cluster) -> Iterator[bool]:
     """Yield for each stop whether the waiting job started soon."""
-    for write in cluster.driver.written:
+    written = cluster.driver.written
+    starts = [(write.job, write.at) for write in written if isinstance(write.step, Unsuspend)]
+    for write in written:
         if isinstance(write.step, Suspend) and (uid := write.step.state.stop.waiting):
-            began = cluster.api.jobs[uid].training.began
-            yield began is not None and began - write.at <= _IN_VAIN_SECONDS
+            waiting = cluster.api.jobs[uid].spec.name
+            waits = (at - write.at for job, at in starts if job == waiting and at >= write.at)
+            yield min(waits, default=_IN_VAIN_SECONDS + 1) <= _IN_VAIN_SECONDS
 
 
 def measure(*, quick: bool) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
+from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend, Unsuspend
 from kfext.errors import Forbidden
 from kfext.model.parameters import Placement
 from kfext.model.pod import Pod
@@ -515,8 +515,12 @@ class Watch:
         self.of.clock.after(200, lambda: self._has_started(waiting, at))
 
     def _has_started(self, waiting: str, at: float) -> None:
-        live = self.of.api.jobs[waiting]
-        if live.training.began is None and live.job.suspend:
+        job = self.of.api.jobs[waiting].spec.name
+        started = (
+            write.job == job and isinstance(write.step, Unsuspend) and write.at >= at
+            for write in self.of.driver.written
+        )
+        if not any(started):  # it may have stopped again, for a third job
             self.broken.append(f"{waiting} did not start after the stops at {at:g} s")
 
 
