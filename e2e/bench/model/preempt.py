@@ -7,9 +7,10 @@ then fits. The worlds: in `answers` each job saves on request; in `mixed` a quar
 saves, a quarter saves on request, and the others save by themselves every 5 to 20 minutes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -36,6 +37,7 @@ from kfext.state.running.stop.victims import Victim
 LOADS = (0.8, 1.0)
 SEEDS = tuple(range(20_000, 20_020))
 _JOBS = 45
+_RESAMPLES = 1_000
 _LONGER = 5
 """Jobs of 20 minutes in the mean."""
 _IN_VAIN_SECONDS = 200.0
@@ -64,6 +66,10 @@ class Figures:
     again: float
     stops: int
     in_vain: int
+
+
+_Pair = tuple[Figures, Figures]
+"""What an arm shows, and what the arm 0.3 shows for the same seed."""
 
 
 def world(seed: int, *, load: float, saving: str) -> World:
@@ -171,15 +177,12 @@ def measure(*, quick: bool) -> str:
     for saving in _SAVINGS:
         rows = []
         for load in LOADS:
-            plain = 0.0
+            plain: list[Figures] = []
             for arm in _RULES:
                 say(f"  {saving}, load {load:g}, {arm}")
                 found = [_found(store, arm, seed, load=load, saving=saving) for seed in seeds]
-                mean = fmean(seconds for figures in found for seconds in figures.others)
-                plain = plain or mean
-                rows.append(
-                    (f"{load:g}", arm, *_cells(found), f"x{mean / plain:.2f}", *_again(found))
-                )
+                plain = plain or found
+                rows.append((f"{load:g}", arm, *_cells(list(zip(found, plain, strict=True)))))
         tables.append(table(f"Jobs of higher priority, world {saving}", head, rows))
     return "\n\n".join(tables)
 
@@ -194,12 +197,32 @@ def _found(store: Store, arm: str, seed: int, *, load: float, saving: str) -> Fi
     return Figures(**stored)
 
 
-def _cells(found: list[Figures]) -> tuple[str, str, str]:
-    begins = [seconds for figures in found for seconds in figures.begins]
-    stops = fmean(figures.stops for figures in found)
-    return f"{stops:.1f}", f"{quantile(begins, 0.5):.0f}", f"{quantile(begins, 0.99):.0f}"
+def _cells(pairs: Sequence[_Pair]) -> tuple[str, ...]:
+    stops = fmean(found.stops for found, _ in pairs)
+    median, p99 = (_spread(pairs, partial(_begin, part=part), "{:.0f}") for part in (0.5, 0.99))
+    others, again = _spread(pairs, _others, "x{:.2f}"), _spread(pairs, _again, "{:.2%}")
+    in_vain = sum(found.in_vain for found, _ in pairs)
+    return f"{stops:.1f}", median, p99, others, again, f"{in_vain}"
 
 
-def _again(found: list[Figures]) -> tuple[str, str]:
-    again = sum(figures.again for figures in found) / sum(figures.work for figures in found)
-    return f"{again:.2%}", f"{sum(figures.in_vain for figures in found)}"
+def _spread(pairs: Sequence[_Pair], figure: Callable[[Sequence[_Pair]], float], form: str) -> str:
+    """Return a figure of pairs, with its interval of 95 % by the bootstrap over seeds."""
+    random, shown = Random(0), form.format(figure(pairs))
+    if len(pairs) < 2:
+        return shown
+    drawn = [figure(random.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES)]
+    low, high = (form.format(quantile(drawn, part)) for part in (0.025, 0.975))
+    return f"{shown} ({low}-{high})"
+
+
+def _begin(pairs: Sequence[_Pair], *, part: float) -> float:
+    return quantile([seconds for found, _ in pairs for seconds in found.begins], part)
+
+
+def _others(pairs: Sequence[_Pair]) -> float:
+    own, plain = (fmean(s for pair in pairs for s in pair[at].others) for at in (0, 1))
+    return own / plain
+
+
+def _again(pairs: Sequence[_Pair]) -> float:
+    return sum(found.again for found, _ in pairs) / sum(found.work for found, _ in pairs)
