@@ -81,7 +81,8 @@ class Queue:
     def begin_tick(self, *, now: float) -> None:
         """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
         self._expected = None
-        self.asks.begin_tick()
+        if self._cluster.claim_tracker.autoscaled:
+            self.asks.begin_tick()
         self._cluster.holds.expire(now)
         self.reservations.begin_tick(now=now)
 
