@@ -31,7 +31,13 @@ _TRIES = 5
 
 @click.command()
 @click.argument("node")
-@click.option("--timeout", default=900.0, show_default=True, help="Seconds to wait for the jobs.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.0),
+    default=900.0,
+    show_default=True,
+    help="Seconds to wait for the jobs.",
+)
 @click.option("--dry-run", is_flag=True, help="Only list the jobs, and what they would do.")
 @click.option("--force", is_flag=True, help="Stop also jobs that did not opt in.")
 @cluster_options
@@ -40,7 +46,7 @@ def drain(
 ) -> None:
     """Let the gangs on NODE save their work and leave, each as a whole.
 
-    Exit codes: 0 no job of kfext remains, 3 jobs remain, 1 refused or failed.
+    Exit codes: 0 no job of kfext remains, 3 jobs remain, 1 refused or failed, 2 wrong usage.
     """
 
     async def show() -> int:
@@ -84,6 +90,7 @@ class Drain:
         Raises UserError, ApiError, NoAccess.
         """
         async with self._cluster.connect() as client:
+            await jobs_on(client, self._node)  # nothing is written for a user who may not see them
             if not dry_run:
                 await mark(client, self._node, by_force=self._force)
             ends, told = time.monotonic() + timeout, dict[str, str]()

@@ -62,6 +62,8 @@ def trace_of(jobs: Sequence[TrainingJob], nodes: Iterable[Node]) -> Trace:
         (job for job in jobs if job.uid in lengths | likely), key=lambda job: job.created
     )
     unknown = len(jobs) - len(known)
+    if not jobs:
+        raise UserError("there are no jobs: name another namespace, or none for the whole cluster")
     if not known or len(known) < LEAST_KNOWN * len(jobs):
         raise UserError(
             f"the lengths of {len(known)} of {len(jobs)} jobs are known, and a trace needs half; "

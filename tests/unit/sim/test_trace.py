@@ -83,10 +83,14 @@ def test_an_elastic_job_keeps_its_range_and_its_present_size() -> None:
     assert (spec.workers, spec.bounds) == (4, (2, 4))
 
 
+def test_a_trace_needs_jobs() -> None:
+    with pytest.raises(UserError, match="there are no jobs: name another namespace"):
+        trace_of([], NODES)
+
+
 @pytest.mark.parametrize(
     "jobs",
     [
-        pytest.param([], id="no jobs"),
         pytest.param([made(1).build()], id="no ended job"),
         pytest.param(
             [

@@ -148,8 +148,7 @@ class Drains:
             room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
             members = members_of(tracked.job)
             self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
-        step = self._stops.checkpoints(job).step
-        message = f"{operation.proposal.reason}; {continues(step)}"
+        message = f"{operation.proposal.reason}; {continues(self._stops.checkpoints(job))}"
         stop = replace(tracked.state.stop, at=now.wall, waiting="", places={})
         return self._stops.stop(job, names.REASON_DRAINED, message, stop, now)
 

@@ -270,10 +270,10 @@ class Preemptions:
         self, job: RunningJob, preemption: Preemption, places: Places, now: Moment
     ) -> Suspend:
         """Return the write that stops a job."""
-        state, step = job.tracked.state, self._stops.checkpoints(job).step
-        number, start = state.stop.count + 1, dict(places.nodes)
+        number, start = job.tracked.state.stop.count + 1, dict(places.nodes)
         stop = StopState(now.wall, number, preemption.waiting, start)
-        return self._stops.stop(job, names.REASON_STOPPED, stopped_for(step), stop, now)
+        message = stopped_for(self._stops.checkpoints(job))
+        return self._stops.stop(job, names.REASON_STOPPED, message, stop, now)
 
     # --- how it ends ----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kfext import names
+from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.words import clock
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
@@ -19,13 +20,16 @@ from kfext.state.running.stop.victims import rests_until
 _HIGHER = "a job of higher priority"
 
 
-def stopped_for(step: int | None) -> str:
-    """Return why a job was stopped; `step`: the step of its last checkpoint, if it is known."""
-    return f"stopped for {_HIGHER}; {continues(step)}"
+def stopped_for(checkpoints: Checkpoints) -> str:
+    """Return why a job was stopped."""
+    return f"stopped for {_HIGHER}; {continues(checkpoints)}"
 
 
-def continues(step: int | None) -> str:
+def continues(checkpoints: Checkpoints) -> str:
     """Return where a stopped job goes on."""
+    if checkpoints.saved is None:
+        return "it begins again, as it has shown no checkpoint"
+    step = checkpoints.step
     return f"it continues from {'its last checkpoint' if step is None else f'step {step}'}"
 
 
@@ -45,14 +49,15 @@ def _of_stop(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict
         message = f"it saves its work, and then stops for {_HIGHER}"
         yield Verdict(names.REASON_AWAITS_CHECKPOINT, message)
     if record.operation is not None or state.stop.waiting:
-        yield Verdict(names.REASON_STOPPED, state.message or stopped_for(None))
+        yield Verdict(names.REASON_STOPPED, state.message or f"stopped for {_HIGHER}")
     if record.unfit is not None:
         yield record.unfit
     yield from why_not_saved(record, ready, change="a stop", now=now.monotonic)
     if record.dry_run is not None:
         yield Verdict(names.REASON_WOULD_STOP, f"it would stop now: {record.dry_run.reason}")
     if (until := rests_until(state.stop, now=now.wall)) > now.wall:
-        message = f"it was stopped {state.stop.count} times for {_HIGHER}, last at"
+        times = "once" if state.stop.count == 1 else f"{state.stop.count} times"
+        message = f"it was stopped {times} for {_HIGHER}, last at"
         at = written_time(past(state.stop.at, now=now.wall))
         rest = f"it is not stopped again before {clock(until)}"
         yield Verdict(names.REASON_RESTS, f"{message} {at}; {rest}")
