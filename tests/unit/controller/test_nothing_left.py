@@ -147,7 +147,7 @@ def test_what_is_still_there_is_found() -> None:
     for number in range(len(life)):
         life.come(number)
     found = [text for text in strings(planner) if " = kept" in text]
-    kept = ("_quotas", "_ranges", "_network_policies", "_namespaces", "jobs", "_row", "_claims")
+    kept = ("_quotas", "_ranges", "_network_policies", "namespaces", "jobs", "_row", "_claims")
     missing = [name for name in kept if not any(name in text for text in found)]
     assert missing == []
 
