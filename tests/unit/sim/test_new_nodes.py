@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -28,7 +28,7 @@ from kfext.names import (
 from kfext.sim.cluster import URGENT
 from kfext.sim.jobs import JobSpec, Pace, Style
 from kfext.sim.nodes import NodeSize
-from kfext.state.mirror.placeholders import Ask
+from kfext.state.mirror.placeholders import Ask, Placeholders
 from tests.unit.sim.new_nodes import DELAY, GrowingBed, Market
 
 GANG = JobSpec(
@@ -257,6 +257,26 @@ def test_a_node_that_dies_before_the_start_is_replaced() -> None:
 def asked(made: GrowingBed) -> dict[str, int]:
     """Return the number of placeholders by job."""
     return Counter(pod.placeholder_of for pod in made.placeholders.values())
+
+
+def test_new_nodes_are_matched_with_the_asks_once_for_all_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = (replace(GANG, name=f"job-{n}", workers=20, arrives=float(n)) for n in range(12))
+    made = bed(*jobs, most=6, delays=[30.0] * 6).at(60)
+    matched: list[str] = []
+    match = Placeholders.awaited
+
+    def counted(of: Placeholders, uid: str, *, but: Collection[str]) -> Iterator[str]:
+        matched.append(uid)
+        return match(of, uid, but=but)
+
+    monkeypatch.setattr(Placeholders, "awaited", counted)
+    made.planner.queue.asks.begin_tick()
+    for tracked in made.planner.cluster.jobs.values():
+        made.planner.queue.asks.view(tracked)
+    assert sorted(matched) == sorted(made.planner.placeholders.asked)
+    assert len(matched) == 12
 
 
 def test_jobs_ask_in_the_order_of_the_queue_within_the_most_placeholders() -> None:

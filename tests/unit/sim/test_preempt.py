@@ -14,11 +14,14 @@ from kfext import names
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend, Unsuspend
 from kfext.errors import Forbidden
 from kfext.model.parameters import Placement
+from kfext.model.plan import Places
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.priority import PriorityClass
 from kfext.model.quantity import CPU
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.stop.search import StopSearch
 from tests.unit.sim.bed import Bed, refuse
 from tests.unit.sim.test_moves import limited
 
@@ -192,6 +195,25 @@ def test_the_first_of_the_queue_is_looked_at_however_many_jobs_wait() -> None:
     of = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
     until(of.at(100), asked)
     assert of.clock.now <= 100 + WAIT + 10
+
+
+def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = replace(VICTIM, workers=1)
+    big = replace(URGENT, workers=8)
+    of = PreemptBed(small, *(replace(big, name=f"big{number}") for number in range(12)))
+    of.at(100 + WAIT + 30)
+    searches: list[str] = []
+    search = StopSearch.places
+
+    def counted(found: StopSearch, waiting: TrackedJob, *rest: Any, now: float) -> Places | None:
+        searches.append(waiting.job.name)
+        return search(found, waiting, *rest, now=now)
+
+    monkeypatch.setattr(StopSearch, "places", counted)
+    of.after(60)
+    assert (searches, stops(of)) == ([], [])
 
 
 def test_a_stopped_job_is_never_released_however_long_it_waits() -> None:
