@@ -200,9 +200,9 @@ def test_the_first_of_the_queue_is_looked_at_however_many_jobs_wait() -> None:
 def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    small = replace(VICTIM, workers=1)
-    big = replace(URGENT, workers=8)
-    of = PreemptBed(small, *(replace(big, name=f"big{number}") for number in range(12)))
+    other = replace(HALF, name="other", preempt="")
+    many = (replace(URGENT, name=f"urgent{number}") for number in range(12))
+    of = PreemptBed(HALF, other, *many)
     of.at(100 + WAIT + 30)
     searches: list[str] = []
     search = StopSearch.places
