@@ -38,7 +38,7 @@ def test_a_gang_that_did_not_opt_in_leaves_by_force_as_a_whole(space: Space) -> 
     before = uids(space, "gang")
     asked = kfext(space, "drain", node, "--timeout=60")
     assert (asked.returncode, marks(space, node)[0]) == (REMAIN, True)
-    assert "ineligible: neither kfext.dev/migrate nor kfext.dev/preempt" in asked.stdout
+    assert "ineligible: it set neither kfext.dev/migrate nor kfext.dev/preempt" in asked.stdout
     assert uids(space, "gang") == before
 
     forced = kfext(space, "drain", node, "--force", "--timeout=60")
@@ -56,7 +56,7 @@ def test_a_dry_run_names_the_gang_and_writes_nothing(space: Space) -> None:
     node = gang_on(space)
     dry = kfext(space, "drain", node, "--force", "--dry-run")
     assert (dry.returncode, marks(space, node)) == (REMAIN, (False, []))
-    assert f"{space.name}/gang: it saves its work and leaves" in dry.stdout
+    assert f"{space.name}/gang: it would save its work and leave" in dry.stdout
 
 
 def test_a_job_that_kueue_manages_is_only_reported(space: Space) -> None:
@@ -66,7 +66,8 @@ def test_a_job_that_kueue_manages_is_only_reported(space: Space) -> None:
     assert forced.returncode == REMAIN
     assert "ineligible: Kueue manages it: stop it there" in forced.stdout
     space.until(
-        lambda: f"{node} is drained: Kueue manages it" in told(space), "its TrainingPlan says so"
+        lambda: f"{node} is being drained: Kueue manages it" in told(space),
+        "its TrainingPlan says so",
     )
     assert uids(space, "gang") == before
 

@@ -99,7 +99,9 @@ class Drain:
                 ineligible = await self._why_not(client, jobs)
                 shown = {} if dry_run else await _shown(client, jobs)
                 for job in jobs:
-                    line = ineligible.get(job.uid) or shown.get(job.uid) or _goes(job)
+                    line = (
+                        ineligible.get(job.uid) or shown.get(job.uid) or _goes(job, dry_run=dry_run)
+                    )
                     if told.get(job.uid) != line:
                         told[job.uid] = line
                         yield len(jobs), f"{job.title}: {line}"
@@ -125,8 +127,10 @@ class Drain:
         return found
 
 
-def _goes(job: TrainingJob) -> str:
-    return "its pods are ending" if job.suspend else "it saves its work and leaves"
+def _goes(job: TrainingJob, *, dry_run: bool) -> str:
+    if job.suspend:
+        return "its pods are ending"
+    return "it would save its work and leave" if dry_run else "it saves its work and leaves"
 
 
 def _remain(number: int) -> str:

@@ -202,7 +202,7 @@ def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
     if why:
         return Verdict(REASON_STANDS_DOWN, why)
     if volume := next(filter(None, map(local_volume, job.groups)), ""):
-        message = f"{volume} is on its node: save checkpoints on a volume that all nodes reach"
+        message = f"{volume} is on one node: save checkpoints on a volume that all nodes reach"
         return Verdict(REASON_NO_SHARED_VOLUME, message)
     return None
 
@@ -229,7 +229,7 @@ def why_not_drained(job: TrainingJob, settings: Settings, *, by_force: bool) -> 
     if by_force:
         return None
     if settings.preempt == OFF and settings.migrate == NEVER:
-        why = f"neither {MIGRATE} nor {PREEMPT} lets kfext stop it: drain with --force"
+        why = f"it set neither {MIGRATE} nor {PREEMPT}: set either, or drain with --force"
         return Verdict(REASON_ON_DRAINED_NODE, why)
     why_not = why_not_stopped(job, settings)
     return why_not and Verdict(REASON_ON_DRAINED_NODE, f"{why_not.message}; or drain with --force")

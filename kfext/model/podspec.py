@@ -132,9 +132,9 @@ def local_volume(spec: Mapping[str, Any], *, container: str) -> str:
             continue
         if "emptyDir" in volume:
             in_memory = mapping(volume.get("emptyDir")).get("medium") == "Memory"
-            local = local or ("" if in_memory else f"the emptyDir {name}")
+            local = local or ("" if in_memory else f"the emptyDir volume {name}")
         elif "hostPath" in volume:
-            local = local or f"the hostPath {name}"
+            local = local or f"the hostPath volume {name}"
         else:
             return ""
     return local

@@ -94,14 +94,14 @@ async def lines(cluster: FakeCluster, **options: Any) -> list[tuple[int, str]]:
 
 
 INELIGIBLE = (
-    "ineligible: neither kfext.dev/migrate nor kfext.dev/preempt lets kfext stop it: "
-    "drain with --force"
+    "ineligible: it set neither kfext.dev/migrate nor kfext.dev/preempt: set either, "
+    "or drain with --force"
 )
 SAYS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a job that opted in": ({"migrate": "checkpointed"}, {}, "it saves its work and leaves"),
     "a job that did not": ({}, {}, INELIGIBLE),
     "a job that did not, by force": ({}, {"force": True}, "it saves its work and leaves"),
-    "a dry run": ({"preempt": "always"}, {"dry_run": True}, "it saves its work and leaves"),
+    "a dry run": ({"preempt": "always"}, {"dry_run": True}, "it would save its work and leave"),
 }
 
 

@@ -128,7 +128,7 @@ def test_the_taint_alone_keeps_pods_of_kfext_off_a_node() -> None:
 STAYS: dict[str, tuple[dict[str, Any], str]] = {
     "did not opt in": (
         {"migrate": ""},
-        "neither kfext.dev/migrate nor kfext.dev/preempt lets kfext stop it: drain with --force",
+        "it set neither kfext.dev/migrate nor kfext.dev/preempt: set either, or drain with --force",
     ),
     "has shown no checkpoint": (
         {"saving": Saving.NEVER},
@@ -145,7 +145,7 @@ def test_a_gang_stays_and_tells_why_until_the_drain_is_by_force(
     before = home(of)
     drain(of, before)
     assert (stops(of.at(200)), nodes_of(of)) == ([], [before])
-    assert shown(of) == f"OnDrainedNode: {before} is drained: {why}"
+    assert shown(of) == f"OnDrainedNode: {before} is being drained: {why}"
     drain(of, before, by_force=True)
     until(of, lambda of: away(of, before))
 

@@ -165,8 +165,8 @@ class Drains:
         if not node:
             return None
         if self.leaves(job):
-            message = f"{node} is drained: it saves its work, and then leaves"
+            message = f"{node} is being drained: it saves its work, and then leaves"
             return Verdict(names.REASON_AWAITS_CHECKPOINT, message)
         why = self.why_ineligible(job, now=now) or record.refused
-        message = f"{node} is drained: {why.message if why else 'it leaves soon'}"
+        message = f"{node} is being drained: {why.message if why else 'it leaves soon'}"
         return Verdict(names.REASON_ON_DRAINED_NODE, message)

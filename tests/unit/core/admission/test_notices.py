@@ -64,7 +64,7 @@ WARNED = {
             },
         ),
         CONTEXT,
-        "kfext.dev/migrate has no effect on this job: the emptyDir d is on its node",
+        "kfext.dev/migrate has no effect on this job: the emptyDir volume d is on one node",
     ),
     "a stop could not be at a checkpoint": (
         job(

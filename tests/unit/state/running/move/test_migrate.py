@@ -94,14 +94,14 @@ PLAIN, HOST, CLAIM = job().worker(2).build(), {"hostPath": {"path": "/d"}}, {
 VOLUMES: dict[str, tuple[TrainingJob, str]] = {
     "no volume": (PLAIN, ""),
     "a claim": (with_volume(CLAIM), ""),
-    "a directory of its node": (with_volume(HOST), "the hostPath v0"),
-    "a directory of its pod": (with_volume({"emptyDir": {}}), "the emptyDir v0"),
+    "a directory of its node": (with_volume(HOST), "the hostPath volume v0"),
+    "a directory of its pod": (with_volume({"emptyDir": {}}), "the emptyDir volume v0"),
     "shared memory": (with_volume({"emptyDir": {"medium": "Memory"}}), ""),
     "a directory of its node to read": (with_volume(HOST, readOnly=True), ""),
     "a directory of its node beside a claim": (with_volume(HOST, CLAIM), ""),
     "a directory of its node beside a secret": (
         with_volume({"secret": {"secretName": "s"}}, HOST),
-        "the hostPath v1",
+        "the hostPath volume v1",
     ),
     "a claim on one node": (with_claim(names.HOSTNAME), "the volume of a claim"),
     "a claim in one zone": (with_claim("topology.kubernetes.io/zone"), ""),
