@@ -146,6 +146,11 @@ class JobState:
         ends = dict.fromkeys(nodes, now + EXCLUDED_SECONDS)
         return replace(self, excluded={**self.excluded, **ends})
 
+    @property
+    def stopped_for_others(self) -> bool:
+        """Whether kfext last suspended the job for another job, or off a drained node."""
+        return 0.0 < self.suspended_at <= self.stop.at
+
     def encode(self, *, job_uid: str) -> str:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes.
 

@@ -378,7 +378,7 @@ def _keep_waiting(
 def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None, float]:
     """Return after how many seconds a waiting job is released, None for never, and its wait."""
     bound, reason = situation.placement.release_after, verdict.reason
-    if situation.stopped_for_others:
+    if situation.state.stopped_for_others:
         return None, situation.in_line  # it was whole, and would be half on plain Kubernetes
     if bound is not None:
         return bound, situation.in_line

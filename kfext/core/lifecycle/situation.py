@@ -320,11 +320,6 @@ class Situation:
         return bool(self.excluded or self.context.nodes.awaited or self.context.draining)
 
     @property
-    def stopped_for_others(self) -> bool:
-        """Whether kfext stopped the job for another or a drain, and has not started it since."""
-        return 0.0 < self.state.suspended_at <= self.state.stop.at
-
-    @property
     def backs_off(self) -> float:
         """The seconds until the job's back-off ends."""
         return left(self.state.retry_at, now=self.now, longest=_LONGEST_BACKOFF)

@@ -148,7 +148,7 @@ class TrackedJob:
         shown = {
             SCALED: bool(state.requested or state.scale.cause or state.scale.disabled),
             MOVED: bool(state.move.source),
-            STOPPED: bool(state.stop.waiting) or self.draining,
+            STOPPED: self.stopped or self.draining,
             RESIZED: state.cpu != CpuState(),
         }
         if self.phase is not None:
@@ -166,6 +166,12 @@ class TrackedJob:
         """
         enlarged = past(self.enlarged_at, now=now)
         return now - max(queued_since(self.job, self.state, now=now), enlarged)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether kfext stopped the job for another job or off a drained node until now."""
+        suspended = self.job.suspend and self.state.stopped_for_others
+        return bool(self.state.stop.waiting) or suspended
 
     @property
     def settled(self) -> bool:

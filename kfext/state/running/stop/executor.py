@@ -76,7 +76,7 @@ class StopExecutor(Executor):
             return False
         stopping = job is not None and record_of(job).operation is not None
         asked = PREEMPT.name in chosen or tracked.draining
-        return asked or stopping or bool(tracked.state.stop.waiting)
+        return asked or stopping or tracked.stopped
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow a job; a stop of an earlier controller goes on."""
@@ -231,7 +231,7 @@ class StopExecutor(Executor):
         self._stops.finish(job, complete=complete, final=final, now=now)
 
     def _show(self, job: RunningJob, now: Moment) -> None:
-        shown, stopped = None, bool(job.tracked.state.stop.waiting)
+        shown, stopped = None, job.tracked.stopped
         if drained := self._drains.shown(job, now=now.wall):
             shown = ConditionStatus(holds=False, verdict=drained)
         elif job.tracked.phase is not None and (stopped or job.mode(PREEMPT) is not Mode.OFF):

@@ -38,8 +38,7 @@ def stop_shown(job: RunningJob, ready: Readiness, now: Moment) -> ConditionStatu
 
     `ready`: what has to happen before it stops; READY of a job that may stop without a checkpoint.
     """
-    stop = job.tracked.state.stop
-    return ConditionStatus(bool(stop.waiting), next(_of_stop(job, ready, now)))
+    return ConditionStatus(job.tracked.stopped, next(_of_stop(job, ready, now)))
 
 
 def _of_stop(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict]:
@@ -48,6 +47,8 @@ def _of_stop(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict
     if record.operation is not None and record.operation.phase is Phase.SAVING:
         message = f"it saves its work, and then stops for {_HIGHER}"
         yield Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+    if job.tracked.stopped and not state.stop.waiting:
+        yield Verdict(names.REASON_DRAINED, state.message or "its node was drained")
     if record.operation is not None or state.stop.waiting:
         yield Verdict(names.REASON_STOPPED, state.message or f"stopped for {_HIGHER}")
     if record.unfit is not None:
