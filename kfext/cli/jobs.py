@@ -139,7 +139,8 @@ def queue_of(
     for job in in_order(jobs, statuses=statuses, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         unknown, priority = _is_unknown(job), priority_class(job, classes or {})
-        asks = [amount_text(name, number) for name, number in job.requests.items() if name != PODS]
+        requests = sorted(job.requests.items())
+        asks = [amount_text(name, number) for name, number in requests if name != PODS]
         lines.append(
             {
                 "kind": job.kind.name,

@@ -188,8 +188,8 @@ def _drawn_of(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) 
     """Return the jobs and nodes of a cluster. Raises UserError, ApiError, NoAccess."""
     trace = asyncio.run(_read_trace(cluster))
     click.echo(
-        f"jobs: {trace.ended} that have ended, {trace.likely} of their series; {trace.unknown} of "
-        f"unknown length left out\nhours: {trace.hours:.1f} from the first job to the last\n"
+        f"jobs: {trace.ended} ended, {trace.likely} more of the same series; {trace.unknown} of "
+        f"unknown length omitted\nhours: {trace.hours:.1f} from the first job to the last\n"
         f"nodes: {trace.nodes}",
         err=True,
     )

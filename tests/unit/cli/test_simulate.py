@@ -201,9 +201,7 @@ def test_the_jobs_of_a_cluster_are_simulated_and_saved(
     saved = tmp_path / "jobs.csv"
     given = ["--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1"]
     result = CliRunner().invoke(simulate, given, catch_exceptions=False)
-    assert (
-        "jobs: 2 that have ended, 0 of their series; 1 of unknown length left out" in result.stderr
-    )
+    assert "jobs: 2 ended, 0 more of the same series; 1 of unknown length omitted" in result.stderr
     nodes = result.stderr.partition("with --nodes ")[2].split()[0]
     again = run(str(saved), "--nodes", nodes, "--arms", "kfext", "--seeds", "1")
     assert result.stdout == again
