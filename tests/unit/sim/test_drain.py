@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kfext import names
-from kfext.core.lifecycle.steps import Suspend
 from kfext.model.node import Taint
 from kfext.sim.jobs import JobSpec, Saving
 from kfext.sim.nodes import node
 from kfext.sim.training import Doing
 from tests.unit.sim.bed import Bed
 from tests.unit.sim.test_preempt import ACT, URGENT, VICTIM, until
+from tests.unit.sim.test_preempt import stops as stopped
 
 MOVES = replace(VICTIM, preempt="", migrate="checkpointed")
 
@@ -43,14 +44,8 @@ def home(of: Bed, name: str = "train") -> str:
     return found
 
 
-def stops(of: Bed) -> list[str]:
-    """The names of the jobs that were stopped by a drain, in order."""
-    return [
-        write.job
-        for write in of.driver.written
-        if isinstance(write.step, Suspend) and write.step.state.reason == names.REASON_DRAINED
-        if not write.refused
-    ]
+stops = partial(stopped, reason=names.REASON_DRAINED)
+"""Returns the names of the jobs that were stopped by a drain, in order."""
 
 
 def shown(of: Bed, name: str = "train") -> str:

@@ -76,12 +76,12 @@ def until(of: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
     return of
 
 
-def stops(of: Bed) -> list[str]:
-    """The names of the jobs that were stopped for others, in order."""
+def stops(of: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
+    """The names of the jobs that were stopped for a reason, in order; by default for others."""
     return [
         write.job
         for write in of.driver.written
-        if isinstance(write.step, Suspend) and write.step.state.reason == names.REASON_STOPPED
+        if isinstance(write.step, Suspend) and write.step.state.reason == reason
         if not write.refused
     ]
 

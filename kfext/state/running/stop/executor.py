@@ -1,6 +1,5 @@
 """Stops jobs for waiting jobs: which jobs it follows, which stop, and what each shows."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -9,6 +8,7 @@ from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.queue.priority import preempting_class
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.priority import PriorityClass
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.executor import Executor, Steps
@@ -104,7 +104,7 @@ class StopExecutor(Executor):
         free = [job for job in self.jobs.values() if self._may_stop(job, now)]
         acting = [job for job in free if job.mode(PREEMPT) is Mode.ACT]
         shown: list[Proposal] = []
-        due = self._due(free, now)
+        due = self._due(free, now) if free else []
         for waiting in [*due[:_FIRST], *self._turns.some(due[_FIRST:])]:
             with self.running.failures.about(waiting):
                 if found := self._found(waiting, acting, now):
@@ -116,29 +116,29 @@ class StopExecutor(Executor):
 
     def _due(self, free: Sequence[RunningJob], now: Moment) -> list[TrackedJob]:
         """Return the waiting jobs that some of the `free` may stop for, in order of the queue."""
-        lowest = min((self._queue.priority(job.tracked) for job in free), default=math.inf)
+        lowest = min(self._queue.priority(job.tracked) for job in free)
         return [
             tracked
             for tracked in self._queue.queued()
-            if self._priority(tracked) > lowest
+            if self._class(tracked).value > lowest
             and not self._rescues(tracked.job.uid)
             and not self._preemptions.leaves_alone(tracked.job.uid, at=now.monotonic)
             and may_preempt(tracked, self.running.settings_of(tracked), self._cluster, now=now.wall)
         ]
 
-    def _priority(self, waiting: TrackedJob) -> int:
-        """Return the priority that a waiting job preempts with."""
-        return preempting_class(waiting.job, self._cluster.classes).value
+    def _class(self, waiting: TrackedJob) -> PriorityClass:
+        """Return the class that a waiting job preempts with."""
+        return preempting_class(waiting.job, self._cluster.classes)
 
     def _permits(self, waiting: TrackedJob, victims: Sequence[RunningJob]) -> bool:
         """Return whether victims may still stop for a waiting job: each may have changed since."""
-        waits = waiting.lacks in WAITS_FOR_CAPACITY
-        preempts = preempting_class(waiting.job, self._cluster.classes).preempts
-        return waits and preempts and all(self._may_go_on(job, waiting) for job in victims)
+        found = self._class(waiting)
+        waits = found.preempts and waiting.lacks in WAITS_FOR_CAPACITY
+        return waits and all(self._may_go_on(job, below=found.value) for job in victims)
 
-    def _may_go_on(self, victim: RunningJob, waiting: TrackedJob) -> bool:
+    def _may_go_on(self, victim: RunningJob, *, below: int) -> bool:
         settings = self.running.settings_of(victim.tracked)
-        lower = self._queue.priority(victim.tracked) < self._priority(waiting)
+        lower = self._queue.priority(victim.tracked) < below
         acts = victim.mode(PREEMPT) is Mode.ACT
         return acts and lower and why_not_stopped(victim.tracked.job, settings) is None
 
@@ -148,7 +148,7 @@ class StopExecutor(Executor):
         with self.running.failures.about(tracked):
             record.unfit = why_not_stopped(tracked.job, self.running.settings_of(tracked))
             record_start(job, self._progress, pods)
-            saved = self._progress.followed(job.uid).checkpoints.saved
+            saved = self._stops.checkpoints(job).saved
             record.observe_save(saved, began=self._stops.began(job, now=now.wall))
             return (
                 job.mode(PREEMPT) is not Mode.OFF
@@ -179,7 +179,7 @@ class StopExecutor(Executor):
         gone: Sequence[str] = (),
     ) -> Found | None:
         """Return the jobs that make room for a waiting job, or None."""
-        priority, settings = self._priority(waiting), self.running.settings_of(waiting)
+        priority, settings = self._class(waiting).value, self.running.settings_of(waiting)
         below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
         patient = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
         victims = [self._victim(job, of=waiting, now=now.wall) for job in below]
@@ -194,7 +194,7 @@ class StopExecutor(Executor):
             saves=ready is not Readiness.NEVER,
             unsaved=unsaved(
                 ready,
-                saved=self._progress.followed(job.uid).checkpoints.saved,
+                saved=self._stops.checkpoints(job).saved,
                 began=self._stops.began(job, now=now),
                 next_save=record_of(job).next_save,
                 now=now,
