@@ -238,6 +238,8 @@ FRESH_SECONDS = 10.0
 """A job may be interrupted for this long after a checkpoint."""
 ANSWER_SECONDS = 120.0
 """The longest wait for an answer to a request, or for the next checkpoint."""
+STOP_SECONDS = 30.0
+"""After this the write that stops a job did not arrive."""
 
 
 class Readiness(StrEnum):

@@ -43,7 +43,13 @@ from kfext.state.running.move.migrate import (
     together,
 )
 from kfext.state.running.move.record import MoveRecord, record_of
-from kfext.state.running.operation import ANSWER_SECONDS, MoveOperation, Phase, Readiness
+from kfext.state.running.operation import (
+    ANSWER_SECONDS,
+    STOP_SECONDS,
+    MoveOperation,
+    Phase,
+    Readiness,
+)
 from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Move, Proposal
 from kfext.state.running.restarts import record_start, stopped, usual_restart
@@ -53,8 +59,6 @@ from kfext.state.running.running_jobs import RunningJobs
 
 MOST_LOOKED = 16
 """The most jobs that one look searches room for."""
-_RETRY_SECONDS = 30.0
-"""After this the write that stops a job did not arrive."""
 _FAILED_REST_SECONDS = 3600.0
 """A job that a move left on as many nodes is moved again after this: each try stops it."""
 
@@ -330,7 +334,7 @@ class MoveExecutor(Executor):
         training, pods = job.tracked.job, self._cluster.pods(job.uid)
         operation.stopped |= training.suspend
         by_others = training.started_by or (training.suspend and not training.held)
-        longest = HOLD_SECONDS if operation.stopped else _RETRY_SECONDS
+        longest = HOLD_SECONDS if operation.stopped else STOP_SECONDS
         if by_others or now.monotonic - operation.since >= longest:
             self._end(job, at=now.monotonic)
         elif operation.stopped and not training.suspend:

@@ -21,7 +21,13 @@ from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.checkpoint_requests import miss
 from kfext.state.running.executor import Steps
-from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, StopOperation
+from kfext.state.running.operation import (
+    ANSWER_SECONDS,
+    STOP_SECONDS,
+    Phase,
+    Readiness,
+    StopOperation,
+)
 from kfext.state.running.proposal import Proposal, Rank, Stop
 from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, is_settled, is_whole
@@ -29,9 +35,6 @@ from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
-
-_RETRY_SECONDS = 30.0
-"""After this the write that stops a job did not arrive."""
 
 
 class Drains:
@@ -124,7 +127,7 @@ class Drains:
         waited = now.monotonic - operation.since
         if operation.phase is not Phase.SAVING:
             training = job.tracked.job
-            longest = HOLD_SECONDS if training.suspend else _RETRY_SECONDS
+            longest = HOLD_SECONDS if training.suspend else STOP_SECONDS
             goes_on = not training.suspend and not self.node_of(job.tracked)
             if waited >= longest or goes_on or (training.suspend and not training.in_queue):
                 self.end(job)
