@@ -209,7 +209,7 @@ def test_what_a_policy_would_have_done_with_the_jobs_of_a_namespace(
     saved = tmp_path / "jobs.csv"
     given = ("--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1")
     done = kfext(space, "simulate", *given)
-    assert done.stderr.startswith("jobs: 2 that have ended, 0 of their series; 0 of unknown"), done
+    assert done.stderr.startswith("jobs: 2 ended, 0 more of the same series; 0 of unknown"), done
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["ARM", "gang", "kfext"]
     assert {row["cpu"] for row in csv.DictReader(saved.read_text().splitlines())} == {"2000"}
     space.submit(job("other", {"Master": 1}, each={"cpu": "2"}))
