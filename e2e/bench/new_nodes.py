@@ -39,15 +39,10 @@ def measure(*, quick: bool, repeats: int) -> str:
     runs: dict[str, list[Run]] = {arm: [] for arm in _ARMS}
     with lifecycle.running(f"bench-{os.getpid()}", fake_nodes=1, fast=True) as bed:
         karpenter.start(bed)
-        kfext = Kfext(bed)
-        kfext.install()
-        try:
+        with Kfext.installed(bed) as kfext:
             for number in range(1 if quick else repeats):
                 for arm in _ARMS:
                     runs[arm].append(_run(kfext, arm, number))
-        finally:
-            kfext.kill_processes()
-            kfext.proxy.stop()
     plain = median(run.whole for run in runs[_PLAIN])
     head = ("arm", "whole s", "late s", "first to last s", "nodes", "half", "writes a pod")
     return table(

@@ -57,13 +57,8 @@ def testbed() -> Iterator[Testbed]:
 @pytest.fixture(scope="session")
 def installed(testbed: Testbed) -> Iterator[Kfext]:
     """Install kfext once."""
-    made = Kfext(testbed)
-    try:
-        made.install()
+    with Kfext.installed(testbed) as made:
         yield made
-    finally:
-        made.kill_processes()
-    made.proxy.stop()
 
 
 @pytest.fixture

@@ -41,13 +41,8 @@ def testbed() -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def installed(testbed: Testbed) -> Iterator[Kfext]:
-    made = Kfext(testbed)
-    try:
-        made.install()
+    with Kfext.installed(testbed) as made:
         yield made
-    finally:
-        made.kill_processes()
-    made.proxy.stop()
 
 
 @pytest.fixture

@@ -14,13 +14,12 @@ _SEED = 1
 def test_the_books_balance_after_random_work_and_random_faults() -> None:
     # A testbed of its own: what a soak leaves behind is nothing that another case should meet.
     name = f"soak-{os.getpid()}"
-    with running_or_skipped(name, fast=True) as bed, fake_programs(bed) as programs:
-        kfext = Kfext(bed)
-        kfext.install()
-        try:
-            soak = Soak(kfext, programs, seed=_SEED, nodes=_NODES)
-            wrong = soak.run(_SECONDS)
-        finally:
-            kfext.proxy.stop()
+    with (
+        running_or_skipped(name, fast=True) as bed,
+        fake_programs(bed) as programs,
+        Kfext.installed(bed) as kfext,
+    ):
+        soak = Soak(kfext, programs, seed=_SEED, nodes=_NODES)
+        wrong = soak.run(_SECONDS)
     assert not wrong, "\n".join([soak.summary(), *wrong])
     assert soak.checker.looks

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from e2e.harness.faults import Exchange, Match
 from e2e.harness.install import manifests, read
@@ -114,6 +114,18 @@ class Kfext:
         self.second_webhook = WebhookProcess(testbed, name="kfext-webhook-2", kubeconfig=config)
         self.balancer = Balancer(testbed.new_port(), self._endpoints)
         self._hooks: tuple[tuple[str, ...], int] | None = None
+
+    @classmethod
+    @contextmanager
+    def installed(cls, testbed: Testbed) -> Iterator[Self]:
+        """Install kfext beside a testbed; its processes end with the block."""
+        made = cls(testbed)
+        try:
+            made.install()
+            yield made
+        finally:
+            made.kill_processes()
+            made.proxy.stop()
 
     @property
     def proxy(self) -> Proxy:

@@ -24,13 +24,9 @@ def main(*, minutes: float, seed: int, nodes: int, autoscaler: bool) -> None:
     with lifecycle.running(name, fast=True) as bed, fake_programs(bed) as programs:
         if autoscaler:
             add_autoscaler(bed, nodes=nodes)
-        kfext = Kfext(bed)
-        kfext.install()
-        try:
+        with Kfext.installed(bed) as kfext:
             soak = Soak(kfext, programs, seed=seed, nodes=nodes, autoscaler=autoscaler)
             wrong = soak.run(minutes * 60)
-        finally:
-            kfext.proxy.stop()
     if wrong:
         sys.exit(f"seed {seed}: what did not hold:\n" + "\n".join(wrong))
     say("the books balance")

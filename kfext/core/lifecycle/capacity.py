@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
+from functools import cache
 
 from kfext.core.elastic import with_workers, workers_of
 from kfext.core.ledger.ledger import Ledger
@@ -252,6 +253,7 @@ def _over_others(situation: Situation, ledger: Ledger) -> Assignment | None:
     context = situation.context
     rows = ledger.rows_below(context.priority) if context.preempts else ()
 
+    @cache
     def placed(nodes: int) -> Assignment | Verdict:
         rest = ledger.over_others(context.priority, rows[:nodes])
         return _place(situation, rest, ignoring=situation.usable_claims)
