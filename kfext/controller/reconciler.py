@@ -28,6 +28,10 @@ _TICK_SECONDS = 5.0  # without any event, so that liveness shows
 _REST_SECONDS = 0.02
 """From one turn to the next at least, so that the pods of a gang, which come one by one, are not
 decided on one by one. The first event after a rest has its turn at once."""
+_LATE_SECONDS = 1.0
+"""A loop that turns so much late stood still, as in a paused process or virtual machine."""
+_CATCH_UP_SECONDS = 1.0
+"""Then the watches first bring what happened meanwhile: a gang may have become whole."""
 
 
 class Reconciler:
@@ -56,13 +60,19 @@ class Reconciler:
     async def run(self) -> None:
         """Decide and write until cancelled."""
         async with asyncio.TaskGroup() as writes:
+            due = self._monotonic()
             while True:
-                if self.tick(writes):
+                if self._monotonic() - due > _LATE_SECONDS:
+                    await asyncio.sleep(_CATCH_UP_SECONDS)
+                remainder = self.tick(writes)
+                due = self._monotonic()
+                if remainder:
                     await asyncio.sleep(0)  # other tasks first, then the remainder
                     continue
-                alarm = self._planner.next_alarm() - self._monotonic()
+                wait = min(max(self._planner.next_alarm() - due, 0.0), _TICK_SECONDS)
+                due += wait
                 try:
-                    async with asyncio.timeout(min(max(alarm, 0.0), _TICK_SECONDS)):
+                    async with asyncio.timeout(wait):
                         await self._wake.wait()
                 except TimeoutError:
                     continue

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.controller import reconciler
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
@@ -39,6 +40,29 @@ async def test_what_is_being_written_already_counts(bench: Bench) -> None:
     bench.submit(gang("first"))
     await bench.tick()
     assert bench.started() == ["first"]
+
+
+async def test_a_loop_that_stood_still_first_hears_what_happened_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = asyncio.Event()
+
+    async def write(entry: TrackedJob, step: Step) -> bool:
+        written.set()
+        return True
+
+    bench.writer.answer = write
+    monkeypatch.setattr(reconciler, "_CATCH_UP_SECONDS", 0.1)
+    loop = asyncio.create_task(bench.reconciler.run())
+    await asyncio.sleep(0)
+    bench.now = 20.0
+    bench.submit(gang("one"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert bench.reconciler.since_tick() == 20.0
+    await written.wait()
+    assert bench.started() == ["one"]
+    loop.cancel()
 
 
 async def test_a_start_that_failed_once_keeps_its_room_and_is_tried_again(bench: Bench) -> None:
