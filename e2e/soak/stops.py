@@ -142,8 +142,11 @@ class Stops:
             self.pending[gang.uid] = stop
 
     def _see_plan(self, gang: Gang, cluster: Cluster) -> None:
-        """Register the replicas that a plan puts elsewhere than before; not where they are."""
-        plan = gang.plan if gang.handled and not gang.suspended else {}
+        """Register the replicas that a plan puts elsewhere than before; not where they are.
+
+        A plan stays on a job that a person suspends, and is made anew once its pods exist again.
+        """
+        plan = gang.plan if gang.handled else {}
         before, self._plans[gang.uid] = self._plans.get(gang.uid, {}), plan
         there = {(pod.replica, pod.node) for pod in gang.pods}
         for replica, node in plan.items() - before.items() - there:

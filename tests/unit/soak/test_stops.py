@@ -191,6 +191,15 @@ def test_a_plan_for_a_drained_node(pods: tuple[Raw, ...], rules: set[str]) -> No
     assert checked((0.0, before), (LATER, after), (LATER + 1, healed)) == set()
 
 
+def test_the_plan_of_a_job_that_a_person_suspends_is_not_new_when_it_is_resumed() -> None:
+    nodes, plan = (node("n1"), drained("n2")), ["n1", "n2"]
+    ran = {"jobs": (job(plan=plan),), "pods": BOTH, "nodes": nodes}
+    suspended = {"jobs": (job(plan=plan, suspend=True),), "pods": (), "nodes": nodes}
+    resumed = {**ran, "pods": ()}
+    looks = (0.0, ran), (LATER, suspended), (LATER + 1, resumed), (LATER + 2, resumed)
+    assert checked(*looks) == set()
+
+
 def placeholder(number: int = 0, of: str = "job", node: str = "") -> Raw:
     made = pod(number, job="", namespace=facts.NEW_NODES, node=node)
     made["metadata"]["labels"] = {facts.PLACEHOLDER_OF: of}
