@@ -1,7 +1,7 @@
 """A namespace of one test, with nodes of its own if it wants, and eyes on all that is in it."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -187,8 +187,13 @@ class Space:
         return json.loads(written) if written else None
 
     def events(self, job: str) -> list[Object]:
-        found = self.kube.items(f"/apis/events.k8s.io/v1/namespaces/{self.name}/events")
-        return [event for event in found if event.get("regarding", {}).get("name") == job]
+        return self._events_by_name()[job]
+
+    def _events_by_name(self) -> defaultdict[str, list[Object]]:
+        by_name: defaultdict[str, list[Object]] = defaultdict(list)
+        for event in self.kube.items(f"/apis/events.k8s.io/v1/namespaces/{self.name}/events"):
+            by_name[event.get("regarding", {}).get("name", "")].append(event)
+        return by_name
 
     def pins(self) -> Counter[str]:
         """Return how many writes of the controller each pod took that were carried out."""
@@ -254,11 +259,11 @@ class Space:
 
     def account(self) -> str:
         """Tell what is in the namespace, for the message of a test that failed."""
-        told = [f"=== namespace {self.name}"]
+        told, events = [f"=== namespace {self.name}"], self._events_by_name()
         for kind, plural in PLURAL.items():
             for job in self.kube.items(self.path(plural)):
                 name = job["metadata"]["name"]
-                told += told_of_job(job, view=self.view(name, kind), events=self.events(name))
+                told += told_of_job(job, view=self.view(name, kind), events=events[name])
         told += [told_of_pod(pod) for pod in self.pods(ending=True)[:24]]
         told += [
             f"write {exchange.method} {exchange.path} {exchange.status}"
