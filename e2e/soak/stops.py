@@ -85,6 +85,7 @@ class Stops:
     broken: Found = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     _ran: dict[str, Gang] = field(default_factory=dict)
+    _whole_since: dict[str, float] = field(default_factory=dict)
     _drained_since: dict[str, float] = field(default_factory=dict)
     _drained_lately: dict[str, tuple[float, str]] = field(default_factory=dict)
     _plans: dict[str, dict[Replica, str]] = field(default_factory=dict)
@@ -104,7 +105,15 @@ class Stops:
             self._see_stop(gang, cluster)
             self._see_plan(gang, cluster)
         self._see_preempted(cluster)
-        self._ran = {gang.uid: gang for gang in cluster.gangs.values() if _runs_whole(gang)}
+        whole = {gang.uid: gang for gang in cluster.gangs.values() if _runs_whole(gang)}
+        since = self._whole_since
+        self._whole_since = {uid: since.get(uid, cluster.at) for uid in whole}
+        # kube-scheduler may bind the last pod while kfext writes that it waited for long enough.
+        self._ran = {
+            uid: gang
+            for uid, gang in whole.items()
+            if cluster.at - self._whole_since[uid] > HEEDED_SECONDS
+        }
         self.pending = {
             uid: stop
             for uid, stop in self.pending.items()

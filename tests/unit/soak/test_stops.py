@@ -129,6 +129,15 @@ def test_a_gang_that_lost_a_member_before_is_no_gang_that_ran() -> None:
     assert checked((0.0, half), (LATER, half), (LATER + 1, {"jobs": (stopped(),)})) == set()
 
 
+def test_a_gang_that_became_whole_as_it_was_given_up_is_no_gang_that_ran() -> None:
+    half = {"jobs": (running(),), "pods": BOTH[:1]}
+    whole = {"jobs": (running(),), "pods": BOTH}
+    given_up = {"jobs": (stopped(),)}
+    assert (
+        checked((0.0, half), (LATER, whole), (2 * LATER - 2, whole), (2 * LATER, given_up)) == set()
+    )
+
+
 GONE = HOLD_SECONDS + LIMITS.slack + LATER + 2
 VAIN: dict[str, tuple[dict[str, Any], set[str]]] = {
     "it does not start": ({}, {"stopped_in_vain"}),
