@@ -116,7 +116,7 @@ class Deeds(Asking):
             labels = pod["metadata"]["labels"]
             first = labels.get("training.kubeflow.org/job-role") == "master"
             first |= kind == "TrainJob" and labels[KINDS[kind].index_label] == "0"
-            if pod["spec"].get("nodeName") and (everyone or first):
+            if _runs(pod) and (everyone or first):
                 self._succeed(pod)
 
     def suspend(self, namespace: str, kind: str, name: str) -> None:
@@ -285,8 +285,7 @@ class Upsets(Asking):
     def _finish(self, namespace: str, of: Object) -> bool:
         """Have all of its pods succeed."""
         pods = self._pods(namespace, of["kind"], of["name"])
-        bound = [pod for pod in pods if pod["spec"].get("nodeName")]
-        done = [self._succeed(pod) for pod in bound]
+        done = [self._succeed(pod) for pod in pods if _runs(pod)]
         return bool(done) and all(done)
 
     def _autoscale(self, path: str, job: Object) -> bool:
@@ -294,6 +293,11 @@ class Upsets(Asking):
         if "elasticPolicy" not in job["spec"]:
             return False
         return self._patch(path, {"spec": {"elasticPolicy": {"metrics": _METRICS}}})
+
+
+def _runs(pod: Object) -> bool:
+    """Say whether a pod runs: kwok, which is late under load, would have an ended pod run again."""
+    return bool(pod.get("status", {}).get("phase") == "Running")
 
 
 def _is_changing(plan: Object) -> bool:
