@@ -18,6 +18,7 @@ from e2e.harness.space import Space
 from e2e.harness.standing import karpenter_or_skipped, running_or_skipped, trainer_or_skipped
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.karpenter import NEVER, Pool
+from kfext.names import COLOCATION
 
 pytestmark = pytest.mark.long
 
@@ -139,6 +140,19 @@ def test_a_gang_of_64_pods_starts_whole_on_32_new_nodes(new_scene: NewScene) -> 
     scene.whole("gang")
     _started_as_one(scene, needs=32)
     assert len(scene.created()) == 32
+
+
+def test_a_gang_for_one_node_starts_on_a_new_node_though_an_old_node_has_room_for_a_part(
+    new_scene: NewScene,
+) -> None:
+    scene = new_scene()
+    (old,) = scene.space.nodes(1, cpu="32", memory="256Gi", gpu="8")
+    scene.space.thief("other", old, 4)
+    scene.submit("gang", 2, annotations={COLOCATION: "required"})
+    scene.whole("gang")
+    _started_as_one(scene, needs=1)
+    assert len(scene.created()) == 1
+    assert old not in scene.space.homes("gang").values()
 
 
 def test_nodes_that_come_first_are_kept_until_the_last_have_come(new_scene: NewScene) -> None:

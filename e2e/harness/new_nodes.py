@@ -89,8 +89,9 @@ class Scene:
         *,
         kind: str = "PyTorchJob",
         ends_within: int | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Submit a gang; a PyTorchJob may have a deadline, in seconds."""
+        """Submit a gang; a PyTorchJob may have a deadline, in seconds, and annotations."""
         here = {"nodeSelector": {CASE: self.space.name}}
         if kind == TRAIN_JOB:
             both = {"requests": EACH, "limits": EACH}
@@ -99,7 +100,7 @@ class Scene:
             body = job(name, {"PS": 2, "Worker": count - 2}, kind=kind, each=EACH, pod=here)
         else:
             policy = {"activeDeadlineSeconds": ends_within} if ends_within else {}
-            body = workers(name, count, each=EACH, pod=here, policy=policy)
+            body = workers(name, count, each=EACH, pod=here, policy=policy, annotations=annotations)
         self._submitted[name] = time.monotonic() - self._began
         stored = self.space.kube.create(jobs_path(self.space.name, kind), body)
         self._jobs[name] = {**stored, "kind": kind}

@@ -13,7 +13,7 @@ from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.situation import NodeView, Situation
 from kfext.core.lifecycle.steps import SaveState, Step, Wait
 from kfext.core.patches.placeholder import MOST_NODE_TERMS, node_terms
-from kfext.core.placement.gang import members_of
+from kfext.core.placement.gang import members_of, on_one_node
 from kfext.core.words import clock, nodes, pods
 from kfext.model.backoff import exponential_backoff
 from kfext.model.bounds import cut
@@ -21,6 +21,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.node_ask import NodeAsk
 from kfext.model.plan import Assignment
+from kfext.model.quantity import PODS
 from kfext.model.timestamps import left, past
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -103,10 +104,13 @@ def _why_never(job: TrainingJob) -> str:
 def members_ask(situation: Situation, why: Verdict, *, gated: int, waited: float) -> Step | None:
     """Return the step of a running gang with `gated` pods that lack a node; None: no ask helps.
 
-    `waited`: the seconds that the pods have been at the gate. They do not queue for an ask, because
-    the rest of their gang holds its nodes.
+    A new node does not help pods that must be on the node of the others. `waited`: the seconds that
+    the pods have been at the gate. They do not queue for an ask, because the rest of their gang
+    holds its nodes.
     """
-    if not (situation.may_ask and why.reason in LACKS_NODES):
+    constraints = (group.constraints for group in situation.job.groups)
+    helps = why.reason in LACKS_NODES and not on_one_node(constraints, situation.limits)
+    if not (situation.may_ask and helps):
         return closed(situation)
     if situation.asks_open:
         return _waiting(situation, why, GATED)
@@ -125,7 +129,7 @@ def unheld(situation: Situation, places: Assignment) -> Verdict | None:
     taken: dict[str, Counter[str]] = {}
     for member in members_of(situation.job):
         if (node := places.get(member.key, "")) in held:
-            taken.setdefault(node, Counter()).update(member.requests)
+            taken.setdefault(node, Counter()).update({**member.requests, PODS: 0})
     if all(taken[node] <= Counter(held[node]) for node in taken):
         return None
     return Verdict(REASON_NO_ROOM, "its new nodes do not hold capacity for all of its pods yet")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from kfext.core.placement.gang import Limits, Member
+from kfext.core.placement.gang import Limits, Member, on_one_node
 from kfext.model.constraints import Constraints, Requirement, Term
 from kfext.model.quantity import CPU, ON_EVERY_NODE, PODS, Resources
 from kfext.model.tolerant import mapping, sequence
@@ -65,12 +65,12 @@ def _resources(requests: Resources) -> dict[str, dict[str, str]]:
 def _near(job_uid: str, constraints: Constraints, limits: Limits) -> dict[str, Any]:
     """Return how near the placeholders of a job must be to each other, and should be."""
     own = {"labelSelector": {"matchLabels": {PLACEHOLDER_OF: job_uid}}}
-    on_one_node = {**own, "topologyKey": HOSTNAME}
+    same_node = {**own, "topologyKey": HOSTNAME}
     found: dict[str, Any] = {}
     if constraints.exclusive:  # ports of the node too
-        found["podAntiAffinity"] = {REQUIRED: [on_one_node]}
-    if limits.max_nodes == 1 or constraints.together:
-        found["podAffinity"] = {REQUIRED: [on_one_node]}
+        found["podAntiAffinity"] = {REQUIRED: [same_node]}
+    if on_one_node([constraints], limits):
+        found["podAffinity"] = {REQUIRED: [same_node]}
     elif limits.topology_keys:
         term = {**own, "topologyKey": limits.topology_keys[0]}
         found["podAffinity"] = {PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}

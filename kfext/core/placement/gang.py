@@ -236,6 +236,11 @@ class Limits:
         return all(limit.allow_set(nodes) for limit in self.on_nodes)
 
 
+def on_one_node(constraints: Iterable[Constraints], limits: Limits) -> bool:
+    """Return whether pods of a gang with these constraints must all be on one node."""
+    return limits.max_nodes == 1 or any(each.together for each in constraints)
+
+
 def limits_of(
     settings: Settings,
     *,

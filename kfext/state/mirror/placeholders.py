@@ -1,12 +1,15 @@
 """The placeholders of jobs that have asked an autoscaler for nodes: which exist, which should.
 
 A placeholder requests what a missing pod of its job will request. While the ask of the job is open,
-each missing pod has a placeholder until it is bound itself. On a node that came since the ask
-began, a placeholder claims its capacity; on an older node it keeps nothing from other jobs.
+each missing pod has a placeholder until it is bound itself. Pods that must be on one node share a
+placeholder: of several, kube-scheduler would bind some to a node that cannot hold them all. On a
+node that came since the ask began, a placeholder claims its capacity; on an older node it keeps
+nothing from other jobs.
 """
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,8 +17,9 @@ from kfext.core.elastic import with_workers
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Limits, Member, members_of
+from kfext.core.placement.gang import Limits, Member, members_of, on_one_node
 from kfext.model.backoff import exponential_backoff
+from kfext.model.constraints import Constraints
 from kfext.model.pod import Pod
 from kfext.model.replicas import by_replica
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -29,7 +33,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Create a placeholder for a member of a job; a placeholder that exists is a success too."""
+    """Create a placeholder for members of a job; a placeholder that exists is a success too."""
 
     name: str
     job_uid: str
@@ -57,9 +61,10 @@ _Key = tuple[type, str]
 class Asked:
     """The open ask of a job.
 
-    `missing`: by the name of its placeholder, each member that is not bound. `to_create`: the names
-        for members that have no place yet: a pinned pod only keeps its placeholder until it is
-        bound.
+    `missing`: by the name of its placeholder, each member that is not bound; members that share a
+        placeholder count as one member with all their requests. `to_create`: the names for members
+        that have no place yet: a pinned pod only keeps its placeholder until it is bound.
+    `pods`: the number of members of each placeholder.
     `began`: when the ask began, in epoch seconds, by the older of the clocks of kfext and of the
         API server.
     `holding`: the placeholders that hold capacity for a member.
@@ -71,6 +76,7 @@ class Asked:
 
     missing: Mapping[str, Member] = field(default_factory=dict)
     to_create: frozenset[str] = frozenset()
+    pods: Mapping[str, int] = field(default_factory=dict)
     began: float = math.inf
     holding: tuple[Pod, ...] = ()
     bound: int = 0
@@ -170,7 +176,11 @@ class Placeholders:
         asked = self.asked.setdefault(uid, Asked())
         asked.began = min(asked.began, ask.since)
         workers = ask.workers if job.suspend else 0
-        asked.missing, asked.to_create = _missing(tracked, pods, workers=workers, preempts=preempts)
+        missing, to_create = _missing(tracked, pods, workers=workers, preempts=preempts)
+        asked.missing, asked.pods = missing, dict.fromkeys(missing, 1)
+        if on_one_node((m.constraints for m in missing.values()), self.limits_of(tracked)):
+            asked.missing, asked.pods, to_create = _shared(uid, missing, to_create)
+        asked.to_create = to_create
         self._look(uid)
 
     def concerns(self, tracked: TrackedJob, *, preempts: bool) -> bool:
@@ -355,6 +365,23 @@ def _missing(
         elif not (pod.node_name or pod.finished or (pod.pinned_to and not preempts)):
             missing[name] = member
     return missing, frozenset(to_create)
+
+
+def _shared(
+    job_uid: str, missing: Mapping[str, Member], to_create: Collection[str]
+) -> tuple[Mapping[str, Member], Mapping[str, int], frozenset[str]]:
+    """Return the fields of an ask, with one placeholder for all members with equal constraints."""
+    alike: dict[Constraints, dict[str, Member]] = {}
+    for name, member in missing.items():
+        alike.setdefault(member.constraints, {})[name] = member
+    shared, pods, created = dict[str, Member](), dict[str, int](), set[str]()
+    for members in alike.values():
+        requests = sum((Counter(member.requests) for member in members.values()), Counter[str]())
+        first = replace(next(iter(members.values())), requests=requests)
+        name = _name(job_uid, first)
+        shared[name], pods[name] = first, len(members)
+        created |= {name} if members.keys() <= {*to_create} else set()
+    return shared, pods, frozenset(created)
 
 
 def _name(job_uid: str, member: Member) -> str:

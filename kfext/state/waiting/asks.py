@@ -64,8 +64,8 @@ class Asks:
             )
         return NodeView(
             possible=self.possible,
-            wanted=len(found.missing),
-            bound=len(found.holding),
+            wanted=sum(found.pods.values()),
+            bound=sum(found.pods[pod.name] for pod in found.holding),
             came=self._placeholders.came(found),
             progressed_at=found.progressed_at,
             refused=found.refused,

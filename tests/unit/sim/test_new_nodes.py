@@ -385,6 +385,17 @@ def test_a_required_job_asks_for_one_node_and_is_never_released() -> None:
     assert len(made.added) == 1
 
 
+def test_a_required_job_asks_for_one_node_though_an_old_node_would_hold_a_part_of_it() -> None:
+    made = GrowingBed(GANG, market=Market(NodeSize(32000)), nodes={"old": 16000}).at(1)
+    made.annotate(COLOCATION, "required")
+    made.at(DELAY - 1)
+    assert "0 of 8 pods have capacity" in made.message()
+    made.at(DELAY + 30)
+    assert made.bound() == 8
+    assert len(made.added) == 1
+    assert made.asks == 1
+
+
 @given_settings(max_examples=60, deadline=None)
 @given(
     gangs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 90)), min_size=1, max_size=4),
