@@ -34,6 +34,7 @@ class Leadership:
     changes: int = 0
     unasked: list[str] = field(default_factory=list)
     _holder: int | None = None
+    _lost: float | None = None
     _until: dict[int, float] = field(default_factory=dict)
 
     def befall(self, pid: int | None) -> None:
@@ -47,13 +48,18 @@ class Leadership:
 
     def see(self, holder: int | None, *, at: float) -> None:
         """Register the holder as of now; None: no process of kfext holds it."""
-        if holder is None or holder == self._holder:
+        if holder is None:
+            # Its successors may be killed too, so it may be long until one comes.
+            self._lost = at if self._lost is None else self._lost
+            return
+        lost, self._lost = at if self._lost is None else self._lost, None
+        if holder == self._holder:
             return
         before, self._holder = self._holder, holder
         if before is None:
             return
         self.changes += 1
-        if self._until.get(before, 0.0) < at:
+        if self._until.get(before, 0.0) < lost:
             self.unasked.append(
                 f"at {at:.0f} s the Lease went from process {before} to {holder}, unasked"
             )

@@ -42,6 +42,14 @@ def test_a_pause_long_ago_explains_nothing(leadership: Leadership) -> None:
     assert len(changed(leadership, at=41.0).unasked) == 1
 
 
+def test_a_successor_that_comes_late_does_not_make_a_loss_unasked(leadership: Leadership) -> None:
+    leadership.befall(FIRST)
+    leadership.resume(FIRST, at=10.0)
+    leadership.see(None, at=12.0)
+    leadership.see(None, at=60.0)
+    assert (changed(leadership, at=73.0).changes, leadership.unasked) == (1, [])
+
+
 def test_the_memory_of_a_process() -> None:
     assert peak_bytes(os.getpid()) > 1 << 20
     assert peak_bytes(None) == 0
