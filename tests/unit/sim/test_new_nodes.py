@@ -158,6 +158,19 @@ def test_members_that_lost_their_node_ask_while_the_rest_of_the_gang_stays() -> 
     assert not made.placeholders
 
 
+def test_a_lost_member_of_a_required_gang_asks_for_nothing_while_the_others_run() -> None:
+    made = GrowingBed(replace(GANG, steps=2000), market=Market(NodeSize(32000)), nodes=SMALL).at(1)
+    made.annotate(COLOCATION, "required")
+    while made.bound() < 8:
+        made.after(1)
+    asks = made.asks
+    made.api.remove_pod(next(iter(made.job().pods.values())))
+    made.take(made.added[0], cpu=4000)
+    made.after(60)
+    assert made.reason() == REASON_NO_ROOM
+    assert (made.bound(), made.asks, len(made.added)) == (7, asks, 1)
+
+
 def test_a_small_job_behind_the_gang_does_not_take_its_nodes() -> None:
     small = replace(GANG, name="small", arrives=2.0, workers=1)
     made = bed(GANG, small, delays=[20.0, 20.0, 20.0, 60.0])
