@@ -20,6 +20,7 @@ from e2e.soak.facts import (
     SUSPENDED,
     Cluster,
     Gang,
+    Node,
     Replica,
 )
 from e2e.soak.manifests import HEEDED_SECONDS, PRIORITIES
@@ -128,6 +129,8 @@ class Stops:
             return
         if dict(gang.sizes) != dict(before.sizes):
             return
+        if not all(_keeps(cluster.nodes.get(pod.node)) for pod in before.pods if pod.node):
+            return  # it may have lost its pods with the node
         told = gang.state.get("stop") or {}
         waiting = str(told.get("for", ""))
         other = cluster.gangs.get(waiting)
@@ -187,6 +190,11 @@ def priority(gang: Gang) -> int:
 def _runs_whole(gang: Gang) -> bool:
     bound = sum(bool(pod.node) and not pod.over for pod in gang.live)
     return gang.handled and not (gang.suspended or gang.escaped) and bound == gang.size
+
+
+def _keeps(node: Node | None) -> bool:
+    """Say whether the pods on a node stay there, unless kfext stops them."""
+    return node is not None and (node.open or node.drained is not None)
 
 
 def _wished(gang: Gang) -> object:

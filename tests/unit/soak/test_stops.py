@@ -138,6 +138,17 @@ def test_a_gang_that_became_whole_as_it_was_given_up_is_no_gang_that_ran() -> No
     )
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [(node("n2"),), (node("n1", taints=[{"key": "out", "effect": "NoExecute"}]), node("n2"))],
+    ids=["its node is gone", "its node has a taint"],
+)
+def test_a_gang_that_lost_its_pods_with_their_node_was_not_stopped(nodes: tuple[Raw, ...]) -> None:
+    ran = {"jobs": (running(),), "pods": BOTH}
+    ends = {"jobs": (stopped(),), "nodes": nodes}
+    assert checked((0.0, ran), (LATER, ran), (LATER + 1, ends)) == set()
+
+
 GONE = HOLD_SECONDS + LIMITS.slack + LATER + 2
 VAIN: dict[str, tuple[dict[str, Any], set[str]]] = {
     "it does not start": ({}, {"stopped_in_vain"}),
