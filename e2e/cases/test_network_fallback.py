@@ -108,9 +108,16 @@ def test_without_a_controller_a_replaced_pod_is_set_up_like_the_others(
 ) -> None:
     space.submit(workers("gang", 3, each=CPU, annotations=HOST))
     port = master_port(space, "gang")
+    path = space.path("pods", "gang-worker-0")
+    lost = space.kube.get(path)["metadata"]["uid"]
     kfext.controller_absent()
-    space.kube.delete(space.path("pods", "gang-worker-0"), grace=0)
-    space.bound("gang", 3)
-    pods = {pod["metadata"]["name"]: pod for pod in space.pods("gang")}
-    assert on_host(pods["gang-worker-0"])
-    assert variables(pods["gang-worker-0"])["MASTER_PORT"] == str(port)
+    space.kube.delete(path, grace=0)
+
+    def replaced() -> Object | None:
+        pod = space.kube.find(path) or {}
+        bound = pod.get("spec", {}).get("nodeName")
+        return pod if bound and pod["metadata"]["uid"] != lost else None
+
+    pod = space.until(replaced, "another pod takes its place")
+    assert on_host(pod)
+    assert variables(pod)["MASTER_PORT"] == str(port)
