@@ -75,6 +75,7 @@ ELASTIC = f"{DOMAIN}/elastic"
 RESIZE = f"{DOMAIN}/resize"
 MIGRATE = f"{DOMAIN}/migrate"
 PREEMPT = f"{DOMAIN}/preempt"
+STALLED = f"{DOMAIN}/stalled"
 METRICS = f"{DOMAIN}/metrics"
 GPU_SHARE = f"{DOMAIN}/gpu-share"
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"
@@ -315,6 +316,13 @@ REASON_LOG_UNAVAILABLE = "LogUnavailable"
 """The log of the job could not be read several times in a row; it is tried again."""
 KNOWN = frozenset({REASON_RECOGNISED, REASON_DIVERGED})
 """The reasons of a condition that holds."""
+
+PROGRESSING = "Progressing"
+"""Condition, shown only while it does not hold: the job runs and shows no progress. It is unknown
+while the log cannot be read, with the reasons above."""
+REASON_STALLED = "Stalled"
+"""The job is silent for much longer than it ever was. Also the reason of a job that was stopped for
+that, to go on from its last checkpoint."""
 
 RESIZED = "Resized"
 """Condition of a job that opted in to a policy of the companion: whether pods of it have other CPU

@@ -31,7 +31,7 @@ from kfext.cli.output import (
     output_option,
     short,
 )
-from kfext.cli.progress import NO_PROGRESS, STOPPED, is_resized, progress_in, steps
+from kfext.cli.progress import NO_PROGRESS, STOPPED, is_resized, is_stalled, progress_in, steps
 from kfext.core.queue.priority import Classes, priority_class
 from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, NotFound, Unavailable, UserError
@@ -39,6 +39,7 @@ from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, amount_text
 from kfext.model.tolerant import mapping, text
+from kfext.names import REASON_STALLED
 
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
@@ -61,7 +62,7 @@ _TOP: Columns = {
     "METRIC": lambda line: line["progress"]["metric"],
     "VALUE": lambda line: short(line["progress"]["value"]),
     "GROWTH": lambda line: short(line["progress"]["growth"]),
-    "STATE": lambda line: line["progress"]["state"],
+    "STATE": lambda line: REASON_STALLED if line["stalled"] else line["progress"]["state"],
     # The star marks CPU that kfext changed.
     "CPU": lambda line: short(line["progress"]["cpuCores"]) + "*" * line["resized"],
     "WORKERS": lambda line: _text(line["workers"]),
@@ -293,6 +294,7 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
                 "phase": text(status.get("phase")),
                 "workers": workers if type(workers) is int else None,
                 "resized": is_resized(status),
+                "stalled": is_stalled(status),
                 "progress": progress_in(status, now=now),
             }
         )

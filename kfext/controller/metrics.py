@@ -128,6 +128,7 @@ class Metrics:
             "kfext_outstanding_pods",
             "Pods that the operator still has to create for jobs that were started",
         )
+        self.stalled = gauge("kfext_stalled_jobs", "Running jobs that are shown as stalled")
         self.silence = gauge(
             "kfext_watch_silence_seconds",
             "Time since the API server last sent anything on a watch",
@@ -164,6 +165,7 @@ class Metrics:
             self.placeholders.labels(bound=str(bound).lower()).set_function(
                 partial(planner.placeholders.count, bound=bound)
             )
+        self.stalled.set_function(lambda: planner.progress.silences.stalled)
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(Scraped(partial(_of_queue, queue)))

@@ -22,6 +22,7 @@ from kfext.names import (
     PLACED,
     PLANNED,
     PROGRESS_KNOWN,
+    PROGRESSING,
     REASON_HOST_NETWORK,
     REASON_PLANNED,
     REASON_POD_NETWORK,
@@ -33,8 +34,10 @@ from kfext.state.running.registry import CONDITIONS
 
 _TYPES = (
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
-    *CONDITIONS,
+    *(PROGRESSING, *CONDITIONS),
 )
+_STATUS: Mapping[bool | None, str] = {True: "True", False: "False", None: "Unknown"}
+_HOLDS = {status: holds for holds, status in _STATUS.items()}
 _LONGEST_MESSAGE = 1024
 _INT32 = 2**31 - 1
 """The largest number of workers that the field can have; a job may state more pods."""
@@ -65,7 +68,7 @@ class TrainingPlanStatus:
 class Mark:
     """The status of a condition, and when it last changed, as the API server writes times."""
 
-    holds: bool
+    holds: bool | None
     since: str
 
 
@@ -229,7 +232,7 @@ def encode_condition(
         mark = marks[type_] = Mark(shown.holds, written_time(now))
     return {
         "type": type_,
-        "status": "True" if shown.holds else "False",
+        "status": _STATUS[shown.holds],
         "reason": shown.verdict.reason,
         "message": shown.verdict.message,
         "lastTransitionTime": mark.since,
@@ -246,7 +249,7 @@ def same_but_texts(status: TrainingPlanStatus, written: TrainingPlanStatus | Non
     return replace(alike, progress=written.progress) == written
 
 
-def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool, str]]:
+def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool | None, str]]:
     conditions = status.conditions.items()
     return {type_: (shown.holds, shown.verdict.reason) for type_, shown in conditions}
 
@@ -254,4 +257,4 @@ def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool, str]]:
 def _shown(condition: Mapping[str, Any]) -> ConditionStatus:
     """Return a condition from its JSON. Never raises."""
     verdict = Verdict(text(condition.get("reason")), text(condition.get("message")))
-    return ConditionStatus(holds=condition.get("status") == "True", verdict=verdict)
+    return ConditionStatus(_HOLDS.get(text(condition.get("status")), False), verdict)

@@ -131,6 +131,11 @@ class TrainingPlanWriter:
         """Return whether a job has a TrainingPlan, or is about to get one."""
         return job.uid in self._wanted or job.uid in self._written
 
+    def condition(self, job: TrainingJob, type_: str) -> ConditionStatus | None:
+        """Return a condition last shown for a job, by an earlier controller perhaps."""
+        _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
+        return status.conditions.get(type_) if status else None
+
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job; empty without a reason."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))

@@ -11,6 +11,7 @@ from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.core.progress.course import Course, GrowthList, progress_of
 from kfext.core.progress.fields import Table
+from kfext.core.progress.life import Life
 from kfext.core.progress.lines import Line, read_line
 from kfext.core.progress.posted import Post
 from kfext.core.progress.reported import Reported
@@ -43,6 +44,8 @@ class Followed:
     `silent`: the seconds from the first to the last of the reads that recognised nothing.
     `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. A pause
         with a restart does not count.
+    `life`: its counters. `moved`, `steps`: whether a counter has moved, and whether a step was
+        shown, since another room last set them to False.
     """
 
     def __init__(self, expression: str = "") -> None:
@@ -52,6 +55,8 @@ class Followed:
         self.silent = 0.0
         self.failures = 0
         self.pause = 0.0
+        self.life = Life()
+        self.moved = self.steps = False
         self._source = ""
         self._silent_from = 0.0
         self._posted_at = -math.inf
@@ -85,6 +90,7 @@ class Followed:
         """
         self.failures, self._failed = 0, None
         found: list[Line] = []
+        step, saved = self.course.step, self._checkpoints.seen
         posts = self._by_posts = self.posts(now.monotonic)
         with self._judged_after(now):
             for printed in _newest(lines):
@@ -92,12 +98,16 @@ class Followed:
                     continue
                 text = printed.text if self.expression else self._table.named(printed.text)
                 line = None if posts else read_line(text, self.expression)
+                self.moved |= self.life.read_line(text, line)
                 if line is not None:
                     self._take_line(line, at=printed.at, now=now.wall, source=source)
                     self._checkpoints.go_on(self.course.counted)
                     known = line.measures and not line.guessed
                     found += [line] if known or self.course.metric in dict(line.measures) else []
                 self._checkpoints.read_line(printed, step=self.course.counted, now=now.wall)
+                if self._checkpoints.seen != saved:
+                    saved, self.moved, self.life.saving = self._checkpoints.seen, True, False
+            self.steps |= bool(found) or self.course.step != step
             useful = bool(found) or posts
             if useful or not self.fruitless:
                 self._silent_from = now.monotonic
@@ -120,6 +130,8 @@ class Followed:
             for post in posts:
                 if self.course.at is not None and post.at <= self.course.at:
                     continue  # the log was read up to a later time
+                if post.measures or post.step != self.course.step:
+                    self.moved = self.steps = True
                 if post.measures:
                     self._take_line(post.line, at=post.at, now=now.wall, source=source)
                 else:
@@ -177,6 +189,11 @@ class Followed:
         return bool(self.course.metric)
 
     @property
+    def unreadable(self) -> Verdict | None:
+        """Why its log cannot be read, if it cannot, and it does not post."""
+        return None if self._by_posts else self._failed
+
+    @property
     def checkpoints(self) -> Checkpoints:
         """What the log has shown of checkpoints."""
         return self._checkpoints.seen
@@ -194,8 +211,8 @@ class Followed:
 
     def _known(self) -> Verdict | None:
         shows = "the job posts" if self._by_posts else "the log shows"
-        if self._failed is not None and not self._by_posts:
-            return self._failed
+        if self.unreadable is not None:
+            return self.unreadable
         metric = self.course.metric
         if (since := self.course.diverged_since) is not None:
             message = f"{metric} has not been a number since {written_time(since)}"

@@ -20,7 +20,7 @@ from kfext.core.settings.table import (
     parse_setting,
     parsed,
 )
-from kfext.core.settings.values import OFF
+from kfext.core.settings.values import CHECKPOINTED, OFF, RESTART
 from kfext.errors import SettingError
 from kfext.model.gpu import GpuShare
 from kfext.model.job import TrainingJob
@@ -194,6 +194,9 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     idle = [key for key in settings.sources if key in OF_A_JOB]
     if idle and settings.gpu_share is None:
         yield f"{', '.join(idle)} has no effect without {names.GPU_SHARE}"
+    if settings.stalled == RESTART and not settings.restarts_stalled:
+        restarts = f"{names.STALLED}: {RESTART}"
+        yield f"{restarts} has no effect without {names.MIGRATE}: {CHECKPOINTED}"
 
 
 def _unknown(key: str, place: str) -> str:

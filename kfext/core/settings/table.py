@@ -22,6 +22,8 @@ from kfext.core.settings.values import (
     OFF,
     POD,
     PUSH,
+    REPORT,
+    RESTART,
     Colocation,
     MetricsSource,
     Parser,
@@ -173,6 +175,14 @@ class Settings:
         since="at CREATE it adds the [control file](elastic.md#the-request); within about 10 s",
         to_pods=lambda value: None if value == OFF else value,
     )
+    stalled: str = _words(
+        REPORT,
+        RESTART,
+        effect="what kfext does once the job is [stalled](stalled-jobs.md). `report`: show it. "
+        "`restart`: also stop the job, twice at most, and start it from its last checkpoint; only "
+        "with `migrate: checkpointed`",
+        since="within about 10 s",
+    )
     metrics: MetricsSource = _row(
         MetricsSource(),
         parse=parse_metrics,
@@ -275,6 +285,11 @@ class Settings:
         """Whether kfext may ask the job for a checkpoint."""
         asks = self.elastic is not None or self.migrate != NEVER
         return asks or self.preempt != OFF
+
+    @property
+    def restarts_stalled(self) -> bool:
+        """Whether kfext may restart the job once it is stalled."""
+        return self.stalled == RESTART and self.migrate == CHECKPOINTED
 
     @property
     def node_limits(self) -> Mapping[str, Limit]:

@@ -25,6 +25,7 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import Timers, Turns
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.printers import Printers, printing_container, printing_pods
+from kfext.state.reports.silences import Silences
 from kfext.state.reports.uses import Uses, record_use
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
@@ -69,11 +70,12 @@ class LogRead:
 class JobsProgress:
     """The progress of the jobs of a cluster. `settings_of` returns the settings of a job.
 
-    `uses`: the CPU that each pod uses.
+    `uses`: the CPU that each pod uses. `silences`: which jobs are stalled.
     """
 
     def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
         self.uses = Uses()
+        self.silences = Silences(cluster, self.uses)
         self._cluster = cluster
         self._settings_of = settings_of
         self._alarms = Timers()
@@ -139,6 +141,7 @@ class JobsProgress:
         followed.read_lines(lines, now=now, source=read.pod.uid, beside=beside)
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
+        self.silences.observe(read.tracked, followed, now)
         posts = followed.posts(now.monotonic)
         period = self._period(read.tracked, followed, posts=posts)
         self._alarms.set(read.uid, now.monotonic + period)
@@ -181,6 +184,7 @@ class JobsProgress:
         beside = {found.uid for found in pods if found.uid != pod and not found.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
         followed.take_posts(posts, now=now, source=pod, beside=beside)
+        self.silences.observe(tracked, followed, now)
         return tracked
 
     def take_early(self, now: Moment) -> list[TrackedJob]:
@@ -205,6 +209,7 @@ class JobsProgress:
             self._printers.read(read.uid, read.pod, shown=False)  # its container never started
         if why is not None:
             followed.fail(why)
+            self.silences.fail(read.uid, followed.unreadable)
             pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
             if read.uid in self._awaited:
                 pause = _LOOK_AGAIN
@@ -287,6 +292,7 @@ class JobsProgress:
         for uid in self._known.union(*memories) - present:
             for memory in memories:
                 memory.pop(uid, None)
+            self.silences.forget(uid)
             self._printers.forget(uid)
             self._awaited.discard(uid)
             self._running.discard(uid)

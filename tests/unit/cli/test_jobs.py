@@ -207,6 +207,20 @@ def test_a_job_whose_limits_were_changed_is_marked() -> None:
     assert line["resized"] is False
 
 
+def test_a_job_that_is_stalled_is_marked() -> None:
+    stalled = {"conditions": [{"type": "Progressing", "status": "False"}]}
+    lines = text({**FAST, "status": {**FAST["status"], **stalled}}, SLOW).splitlines()
+    head, fast, slow = lines
+    assert fast[head.index("STATE") :].split()[0] == "Stalled"
+    assert slow[head.index("STATE") :].split()[0] == "Completing"
+
+
+def test_a_job_that_may_be_stalled_is_not_marked() -> None:
+    unknown = {"conditions": [{"type": "Progressing", "status": "Unknown"}]}
+    (line,) = top_of([{**FAST, "status": {**FAST["status"], **unknown}}], sort="cpu", now=NOW)
+    assert line["stalled"] is False
+
+
 def test_without_a_job() -> None:
     assert text() == "kfext handles no running job\n"
     here = "kfext handles no running job in namespace team\n"

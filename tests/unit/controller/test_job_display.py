@@ -1,6 +1,7 @@
 """What a TrainingPlan shows of a job that was edited, and of what is also an event."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -32,6 +33,11 @@ class FakePlanWriter:
 
     def show_companion(self, job: TrainingJob, type_: str, shown: ConditionStatus | None) -> None:
         self.companion = (type_, shown)
+        conditions = {type_: shown} if shown else {}
+        self.status = replace(self.status, conditions=conditions)
+
+    def condition(self, job: TrainingJob, type_: str) -> ConditionStatus | None:
+        return self.status.conditions.get(type_)
 
 
 def shown(world: World) -> TrainingPlanStatus:
@@ -125,3 +131,58 @@ def test_F6_a_refusal_is_an_event(
     JobDisplay(*on).show_companion(tracked, type_, told)
     assert events.recorded == want
     assert writer.companion == (type_, told)
+
+
+STALLED = Verdict(names.REASON_STALLED, "no counter has moved since 10:00:00 UTC")
+UNREAD = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
+VERDICTS: dict[str, tuple[list[Verdict | None], list[bool | None], int]] = {
+    # what each read says -> the status of the condition, "gone" without it, and the events
+    "it progresses": ([None], [True], 0),
+    "it is stalled": ([STALLED], [False], 1),
+    "it stays stalled, and a pod is named": (
+        [STALLED, Verdict(names.REASON_STALLED, "worker-3 differs")],
+        [False, False],
+        1,
+    ),
+    "it goes on and stalls again": ([STALLED, None, STALLED], [False, True, False], 2),
+    "its log cannot be read": ([UNREAD], [None], 0),
+}
+
+
+@pytest.mark.parametrize(("verdicts", "holds", "events"), VERDICTS.values(), ids=VERDICTS)
+def test_a_stalled_job_is_shown_and_told_once(
+    verdicts: list[Verdict | None],
+    holds: list[bool | None],
+    events: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
+    (tracked,) = world.planner.cluster.jobs.values()
+    monkeypatch.setattr(world.planner.progress, "reported", lambda _: Reported(cpu=0.5))
+    display = JobDisplay(world.planner, cast(Any, writer), cast(Any, recorder))
+    seen: list[bool | None] = []
+    for verdict in verdicts:
+        world.planner.progress.silences.verdicts[tracked.job.uid] = verdict
+        display.show_progress(tracked)
+        shown = writer.condition(tracked.job, names.PROGRESSING)
+        seen.append(shown.holds if shown else True)
+    assert (seen, len(recorder.recorded)) == (holds, events)
+    assert all(told["warning"] for told in recorder.recorded)
+
+
+def test_a_new_controller_goes_on_with_a_shown_stall_and_tells_nothing() -> None:
+    world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
+    (tracked,) = world.planner.cluster.jobs.values()
+    writer.show_companion(tracked.job, names.PROGRESSING, ConditionStatus(False, STALLED))
+    JobDisplay(world.planner, cast(Any, writer), cast(Any, recorder))._show_silence(tracked.job)
+    assert world.planner.progress.silences.stalled == 1
+    assert recorder.recorded == []
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_the_condition_stays_while_the_pods_run(suspended: bool) -> None:
+    world, writer = placed(), FakePlanWriter()
+    (tracked,) = world.planner.cluster.jobs.values()
+    phase = names.SUSPENDED if suspended else names.PLACED
+    JobDisplay(world.planner, cast(Any, writer), cast(Any, None)).show(tracked, phase, None)
+    assert (names.PROGRESSING in writer.keeping) is not suspended

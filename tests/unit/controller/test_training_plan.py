@@ -19,6 +19,7 @@ from kfext.core.progress.posted import Post, Posted, encode_posted
 from kfext.model.verdict import Verdict
 from kfext.names import (
     PLANNED,
+    PROGRESSING,
     REASON_CPU_MOVED,
     REASON_CPU_RESTORED,
     REASON_HOST_NETWORK,
@@ -33,11 +34,11 @@ from tests.unit.objects import json_values
 
 TYPES = [
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
-    *(RESIZED.type, SCALED.type),
+    *(PROGRESSING, RESIZED.type, SCALED.type),
 ]
 _shown = st.builds(
     ConditionStatus,
-    holds=st.booleans(),
+    holds=st.none() | st.booleans(),
     verdict=st.builds(
         Verdict,
         st.sampled_from(sorted(RESIZED.reasons | SCALED.reasons)),

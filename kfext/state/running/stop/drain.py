@@ -1,21 +1,25 @@
-"""Drains nodes: each gang with a member there saves its work, stops as a whole and leaves.
+"""Gangs that leave their nodes as a whole: those on drained nodes, and stalled gangs.
 
-It goes on elsewhere at once where there is room, which is held for it. Else it waits in the queue,
-by its age. A drained node takes no pod that kfext places. Times are monotonic, except that a float
-`now` is in epoch seconds.
+A gang on a drained node saves its work first. A stalled gang that opted in answers no request, so
+it stops at once and starts again from its last checkpoint, without the node of the pod that is the
+likely cause if it has room elsewhere.
+
+It goes on at once where there is room, which is held for it. Else it waits in the queue, by its
+age. A drained node takes no pod that kfext places. Times are monotonic, except that a float `now`
+is in epoch seconds.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kfext import names
-from kfext.core.eligibility import why_not_drained
+from kfext.core.eligibility import why_not_drained, why_not_moved
 from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.steps import Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.core.settings.values import ALWAYS
 from kfext.model.moment import Moment
-from kfext.model.plan import NO_SLOTS, Places
+from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -36,9 +40,13 @@ from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
 
+_STALLED = "it is stalled"
+MOST_RESTARTS = 2
+"""A job that stalls again after so many restarts needs a person."""
+
 
 class Drains:
-    """Empties the nodes that are drained of `jobs`, the followed jobs."""
+    """Empties drained nodes of `jobs`, the followed jobs, and restarts stalled jobs of them."""
 
     def __init__(
         self,
@@ -63,7 +71,7 @@ class Drains:
         return min(found, key=lambda node: (-len(draining[node]), node), default="")
 
     def leaves(self, job: RunningJob) -> bool:
-        """Return whether a job is stopped or about to stop because of a drain."""
+        """Return whether a job is stopped or about to stop for one of these reasons."""
         operation = record_of(job).operation
         return operation is not None and operation.proposal.rank is Rank.DRAIN
 
@@ -94,16 +102,35 @@ class Drains:
     # --- which jobs leave -----------------------------------------------------------------------
 
     def proposals(self, now: Moment) -> list[Proposal]:
-        """Return the proposals to stop jobs on drained nodes."""
+        """Return the proposals to stop jobs on drained nodes, and stalled jobs."""
         return [
-            Proposal("drain", job.uid, Stop(), f"{node} is drained", rank=Rank.DRAIN)
+            Proposal("drain", job.uid, Stop(), why, rank=Rank.DRAIN)
             for job in self._jobs.values()
-            if (node := self.node_of(job.tracked))
-            and is_settled(job)
+            if is_settled(job)
             and job.tracked.plan is not None
             and now.monotonic >= record_of(job).not_before
-            and self.why_ineligible(job, now=now.wall) is None
+            and (why := self._why(job, now=now.wall))
         ]
+
+    def _why(self, job: RunningJob, *, now: float) -> str:
+        """Return why a job leaves now; empty if it stays."""
+        if self.may_restart(job.tracked):
+            return _STALLED
+        node = self.node_of(job.tracked)
+        return f"{node} is drained" if node and not self.why_ineligible(job, now=now) else ""
+
+    def may_restart(self, tracked: TrackedJob) -> bool:
+        """Return whether a job hangs, and loses only the work since its last checkpoint."""
+        progress, uid = self._running.progress, tracked.job.uid
+        settings = self._running.settings_of(tracked)
+        return (
+            settings.restarts_stalled
+            and progress.silences.hangs(uid)
+            and not tracked.job.suspend
+            and tracked.state.stop.restarts < MOST_RESTARTS
+            and progress.followed(uid).checkpoints.saved is not None
+            and why_not_moved(tracked.job, settings) is None
+        )
 
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
@@ -128,12 +155,17 @@ class Drains:
         if operation.phase is not Phase.SAVING:
             training = job.tracked.job
             longest = HOLD_SECONDS if training.suspend else STOP_SECONDS
-            goes_on = not training.suspend and not self.node_of(job.tracked)
+            written = operation.phase is not Phase.WRITING
+            goes_on = written and not training.suspend and not self.node_of(job.tracked)
             if waited >= longest or goes_on or (training.suspend and not training.in_queue):
                 self.end(job)
             return
-        if not self.node_of(job.tracked) or self.why_ineligible(job, now=now.wall) is not None:
+        why = self._why(job, now=now.wall)
+        if not why:
             self.end(job)
+            return
+        if why == _STALLED:
+            yield self._restart(job, now)
             return
         ready, late = self._stops.saving(job, now=now.wall), waited >= ANSWER_SECONDS
         if ready in {Readiness.READY, Readiness.NEVER} or (late and self._by_force(job)):
@@ -147,13 +179,32 @@ class Drains:
     def _stop(self, job: RunningJob, operation: StopOperation, now: Moment) -> Suspend:
         """Return the write that stops a job; its room elsewhere is held, if it has any."""
         tracked = job.tracked
-        if (places := self._room.anew(job, now=now.wall)) is not None:
-            room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
-            members = members_of(tracked.job)
-            self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
+        self._hold(job, self._room.anew(job, now=now.wall), now=now.wall)
         message = f"{operation.proposal.reason}; {continues(self._stops.checkpoints(job))}"
         stop = replace(tracked.state.stop, at=now.wall, waiting="", places={})
         return self._stops.stop(job, names.REASON_DRAINED, message, stop, now)
+
+    def _restart(self, job: RunningJob, now: Moment) -> Suspend:
+        """Return the write that stops a stalled job."""
+        silences, stop = self._running.progress.silences, job.tracked.state.stop
+        suspect, verdict = silences.suspect(job.uid), silences.verdicts.get(job.uid)
+        without = frozenset({suspect.node} if suspect else ())
+        places = self._room.anew(job, now=now.wall, without=without)
+        if places is None and without:
+            without, places = frozenset(), self._room.anew(job, now=now.wall)
+        self._hold(job, places, now=now.wall)
+        why = verdict.message if verdict else _STALLED
+        message = f"{why}; {continues(self._stops.checkpoints(job))}"
+        stop = replace(stop, at=now.wall, waiting="", places={}, restarts=stop.restarts + 1)
+        step = self._stops.stop(job, names.REASON_STALLED, message, stop, now)
+        return replace(step, state=step.state.with_excluded(without, now=now.wall))
+
+    def _hold(self, job: RunningJob, places: Assignment | None, *, now: float) -> None:
+        """Hold the room where a job goes on, if there is any."""
+        if places is not None:
+            members, room = members_of(job.tracked.job), Places(places, NO_SLOTS)
+            until = now + HOLD_SECONDS
+            self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
 
     def end(self, job: RunningJob) -> None:
         """End the stop of a job, and release the room that is held for it."""
@@ -163,10 +214,12 @@ class Drains:
             self._cluster.holds.release(job.uid)
 
     def shown(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return what to show of a job on a drained node, or None for other jobs."""
+        """Return what to show of a job on a drained node or about to restart; None: another job."""
         node, record = self.node_of(job.tracked), record_of(job)
         if not node:
-            return None
+            stalled = record.operation and record.operation.proposal.reason == _STALLED
+            restarts = stalled and not job.tracked.stopped
+            return Verdict(names.REASON_STALLED, _STALLED) if restarts else None
         if self.leaves(job):
             message = f"{node} is being drained: it saves its work, and then leaves"
             return Verdict(names.REASON_AWAITS_CHECKPOINT, message)

@@ -220,6 +220,27 @@ def test_gpu_settings_without_a_share_warn() -> None:
     assert settings({**SHARE, names.GPU_PRIORITY: "high"}).warnings == ()
 
 
+RESTARTS: dict[str, tuple[Annotations, bool, bool]] = {
+    # the annotations, whether kfext may restart the job, and whether a warning says that it may not
+    "report": ({names.STALLED: "report"}, False, False),
+    "restart alone": ({names.STALLED: "restart"}, False, True),
+    "restart beside checkpoints": (
+        {names.STALLED: "Restart", names.MIGRATE: "checkpointed"},
+        True,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "restarts", "warns"), RESTARTS.values(), ids=RESTARTS)
+def test_a_stalled_job_is_restarted_only_if_it_resumes_from_checkpoints(
+    written: Annotations, restarts: bool, warns: bool
+) -> None:
+    found = settings(written)
+    assert (found.restarts_stalled, bool(found.warnings)) == (restarts, warns)
+    assert all("without kfext.dev/migrate: checkpointed" in each for each in found.warnings)
+
+
 def test_who_shares_gpus_is_never_released_by_itself() -> None:
     assert settings(SHARE).why_never_released
     assert settings({C: "required"}).why_never_released

@@ -1,0 +1,111 @@
+"""When a running job counts as stalled: it is silent for much longer than it ever was before.
+
+Innocent silences are long: a first step compiles for an hour, a checkpoint goes to a slow disk. So
+a silence is measured by the longest of the same start, and of ended starts of the series. All times
+are in seconds. Source of the constants: trials on random courses, docs/performance.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+
+class Rule(NamedTuple):
+    """A job is silent for too long after `times` the longest silence, `least` at least.
+
+    `early`: the least of a series without history, in the first EARLY_SECONDS after the first step.
+    """
+
+    times: float
+    least: float
+    early: float
+
+
+REPORT, RESTART = Rule(3.0, 900.0, 1800.0), Rule(6.0, 1800.0, 7200.0)
+"""When a job is shown as stalled, and when it may be restarted: a false alarm then costs work."""
+EARLY_SECONDS = FIRST_SECONDS = 7200.0
+"""FIRST_SECONDS: the longest time to a first step in a series without history."""
+SETTLED_SECONDS = 120.0
+"""The silence begins so long after a change of the size."""
+_OF_SAVES = 4.0
+"""A save that was announced may take so many times longer."""
+
+
+class Habits(NamedTuple):
+    """The longest silence, and the longest time to a first step, of a series; 0.0: unknown."""
+
+    silence: float = 0.0
+    first: float = 0.0
+
+
+@dataclass(slots=True)
+class Start:
+    """The silences of a job since all its pods run, by the times of the reads of its log.
+
+    `began`: when all ran, or this controller first read the log. `read`: the last read.
+    `moved`: the last read that showed that a counter had moved, `alive` if there is any.
+    `stepped`: the read that showed the first step; None: no read did.
+    `longest`: the longest time between two movements since.
+    `unread`: whether a read has failed since the last read.
+    """
+
+    began: float
+    read: float
+    moved: float
+    alive: bool = False
+    stepped: float | None = None
+    longest: float = 0.0
+    unread: bool = False
+
+    def observe(self, now: float, *, moved: bool, steps: bool) -> None:
+        """Register a read: whether a counter moved, and whether a step was shown.
+
+        The time in which the log could not be read does not count.
+        """
+        if self.unread:
+            self.moved += now - self.read
+        if moved and self.stepped is not None:
+            self.longest = max(self.longest, now - self.moved)
+        elif moved and steps:
+            self.stepped = now
+        self.read, self.unread, self.alive = now, False, self.alive or moved
+        self.moved = now if moved else self.moved
+
+    @property
+    def silent(self) -> float:
+        """For how long no counter had moved at the last read."""
+        return self.read - self.moved
+
+    def limit(self, rule: Rule, known: Habits, *, saving: bool, factor: float) -> float:
+        """Return how long the job may be silent, infinity if its log may show nothing at all.
+
+        `known`: of its series. `saving`: whether a save is announced and not complete.
+        `factor`: scales all times of the rule.
+        """
+        if self.stepped is None:
+            least = rule.least if known.first else FIRST_SECONDS if self.alive else math.inf
+            return max(rule.times * known.first, least * factor)
+        early = not known.silence and self.moved - self.stepped < EARLY_SECONDS * factor
+        least = factor * (rule.early if early else rule.least)
+        limit = max(rule.times * max(self.longest, known.silence), least)
+        return limit * _OF_SAVES if saving else limit
+
+
+_FAR = 0.4
+"""The least difference from the median, as a part of it."""
+_FEWEST = 3
+"""Of two pods, either may be the odd pod."""
+_TINY = 0.001
+
+
+def odd_pod(uses: Mapping[str, float]) -> str | None:
+    """Return the pod with the CPU use that differs most from the median, or None without any.
+
+    `uses`: of pods that do the same work, in cores by uid.
+    """
+    middle = median(uses.values()) if len(uses) >= _FEWEST else math.inf
+    far = [uid for uid, use in uses.items() if abs(use - middle) > _FAR * middle]
+    ratios = {uid: abs(math.log((uses[uid] + _TINY) / (middle + _TINY))) for uid in far}
+    return max(ratios, key=lambda uid: ratios[uid], default=None)
