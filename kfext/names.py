@@ -44,6 +44,9 @@ KINDS = f"{DOMAIN}/kinds"
 """Annotation of the Lease: the kinds of jobs that the controller handles, separated by commas. The
 webhook holds no other jobs."""
 
+USAGE_RECORD = "kfext-usage"
+"""ConfigMap in NAMESPACE with what namespaces have used of the cluster."""
+
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
 PROGRESS_SERVICE = "kfext-progress"
@@ -57,6 +60,9 @@ FIRST_WEBHOOKS = "a.kfext.dev"
 
 MANAGED = f"{DOMAIN}/managed"
 """Label on a namespace; "true" opts its new jobs in. Administrators set it, kfext never does."""
+
+QUEUE_WEIGHT = f"{DOMAIN}/queue-weight"
+"""Annotation on a namespace: its weight where the queue is ordered by usage."""
 
 GPU_SHARING = f"{DOMAIN}/gpu-sharing"
 """Label on a node; "true" has its GPUs shared, by an agent. Administrators set it, kfext never

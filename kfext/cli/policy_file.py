@@ -6,7 +6,8 @@ from typing import IO, Any
 from kfext.cli.documents import load, title_of
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.errors import UserError
-from kfext.model.parameters import SECTIONS, ParameterRow, rows
+from kfext.model.label_selector import LabelSelector
+from kfext.model.parameters import SECTIONS, Fairness, ParameterRow, rows
 from kfext.model.policy import Mode, TrainingPolicy, parse_policy
 from kfext.model.tolerant import mapping
 from kfext.names import DOMAIN
@@ -26,7 +27,12 @@ def read_policies(files: Iterable[IO[bytes]]) -> list[TrainingPolicy]:
                 f"{title_of(document)} is no TrainingPolicy, and --policy takes no other"
             )
         _check(mapping(mapping(document).get("spec")), title_of(document))
-        policies.append(parse_policy(document))
+        policies.append(policy := parse_policy(document))
+        if policy.queue.fairness is Fairness.USAGE and policy.selector != LabelSelector():
+            raise UserError(
+                f"{title_of(document)}: spec.queue.fairness usage orders the whole cluster: leave "
+                "out namespaceSelector"
+            )
     return policies
 
 

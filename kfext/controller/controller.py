@@ -14,6 +14,7 @@ from kfext.controller.step_executor import StepExecutor
 from kfext.controller.training_plan import WrittenTrainingPlan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, informers, read_all
+from kfext.core.queue.usage import decode_usage
 from kfext.errors import ApiError
 from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
@@ -21,8 +22,10 @@ from kfext.kube.discovery import has_autoscaler, placeholder_template
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.kube.usage import Usage
+from kfext.kube.usage_record import read_usage, write_usage
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
+from kfext.model.parameters import Fairness
 from kfext.state.planner.planner import Planner
 
 _log = structlog.get_logger(__name__)
@@ -95,6 +98,7 @@ class Controller:
             healthy=self._healthy,
             kinds=[kind.name for kind in kinds],
         )
+        self._usage = UsageKeeper(client, self.planner)
         self._listed = self._had_template = False
 
     async def run(self) -> None:
@@ -115,6 +119,7 @@ class Controller:
             self._metrics.leading.set(1)
             cluster = self.planner.cluster
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
+            await self._usage.keep()
             tasks.create_task(self.plan_writer.run())
             tasks.create_task(self._recheck())
             if self._certificates:
@@ -152,7 +157,7 @@ class Controller:
         return self.readiness_problem() is None and self.liveness_problem() is None
 
     async def _recheck(self) -> None:
-        """Drop deleted objects that kopf missed, and look for an autoscaler, every 5 minutes."""
+        """Every 5 minutes drop objects that kopf missed, look for an autoscaler, keep the usage."""
         while True:
             with guard("sweep"), suppress(ApiError):
                 await self._look_for_autoscaler()
@@ -160,6 +165,8 @@ class Controller:
                     self._client, self.planner, self.plan_writer, kinds=self._kinds
                 )
             await asyncio.sleep(_RECHECK_SECONDS)
+            with guard("keep usage"):
+                await self._usage.keep()
 
     async def _look_for_autoscaler(self) -> None:
         present = await has_autoscaler(self._client)
@@ -176,3 +183,31 @@ class Controller:
             await asyncio.sleep(_SETTLE_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)
             self.planner.progress.stand_by(self.now().monotonic)
+
+
+class UsageKeeper:
+    """Keeps what namespaces used of the cluster, where a policy asks for it; for the leader only.
+
+    An error keeps no job from being placed: the usage is then less well known.
+    """
+
+    def __init__(self, client: Client, planner: Planner) -> None:
+        self._client = client
+        self._planner = planner
+        self._was_read = self._was_held = False
+
+    async def keep(self) -> None:
+        """Read the record, later write it unless nothing is held: then usage only decays."""
+        usage = self._planner.queue.usage
+        try:
+            if self._planner.settings.queueing.fairness is Fairness.USAGE and not self._was_read:
+                usage.restore(decode_usage(await read_usage(self._client)))
+                self._was_read = True
+            elif usage.on:
+                record = usage.record()
+                held = any(found.held for found in record.namespaces.values())
+                if held or self._was_held:
+                    await write_usage(self._client, record.encode())
+                self._was_held = held
+        except ApiError as error:
+            _log.warning("usage is not kept", error=str(error))

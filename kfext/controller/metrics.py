@@ -26,6 +26,7 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
 )
 from kfext.core.progress.reported import Reported
+from kfext.core.queue.usage import UsageRecord
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
 from kfext.names import PHASES
@@ -36,7 +37,7 @@ from kfext.state.waiting.queue import Queue
 _log = structlog.get_logger(__name__)
 
 MOST_JOBS = 1000
-"""The most jobs that have series of their own: the newest jobs."""
+"""The most jobs that have series of their own, the newest jobs; and the most namespaces."""
 LABELS = ("namespace", "job_name", "kind")
 """The labels of these series; Prometheus itself adds `job` and `instance`."""
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -170,6 +171,7 @@ class Metrics:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(Scraped(partial(_of_queue, queue)))
         self.registry.register(Scraped(partial(_of_preemptions, planner)))
+        self.registry.register(Scraped(partial(_of_usage, queue)))
 
     def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
         """Read the state of the watches, by resource, at each scrape."""
@@ -255,6 +257,16 @@ def _of_preemptions(planner: Planner) -> Iterator[Metric]:
         "Training since the last checkpoint of these jobs, which they do again",
         value=preempted.work,
     )
+
+
+def _of_usage(queue: Queue) -> Iterator[Metric]:
+    """Yield the usage of the namespaces with the most, where the queue is ordered by it."""
+    record = queue.usage.record() if queue.usage.on else UsageRecord()
+    what = "Part of the cluster that a namespace holds, or used in the mean, lately above all"
+    family = GaugeMetricFamily("kfext_namespace_usage_ratio", what, labels=("namespace", "of"))
+    most = nlargest(MOST_JOBS, record.namespaces, key=record.mean)
+    held = [((name, "held"), record.namespaces[name].held) for name in most]
+    yield filled(family, [*held, *(((name, "used"), record.mean(name)) for name in most)])
 
 
 _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {

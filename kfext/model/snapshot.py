@@ -132,6 +132,7 @@ class Snapshot:
     """The objects of all namespaces that placement depends on.
 
     `autoscaler`: whether there is an autoscaler. `can_ask`: whether kfext can ask it for nodes.
+    `usage`: what namespaces used, as stored; empty if it does not count or is not known.
     `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
     job uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that
@@ -159,3 +160,4 @@ class Snapshot:
     promises: tuple[PromiseRecord, ...] = ()
     creating: tuple[CreationRecord, ...] = ()
     crowded: bool = False
+    usage: str = ""

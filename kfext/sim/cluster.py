@@ -120,7 +120,8 @@ class Cluster:
             self.driver.begin()
 
     def _show_world(self) -> None:
-        self.planner.settings.observe_namespace(None, TEAM)
+        for namespace in sorted({TEAM.name, *(spec.namespace for spec in self.world.jobs)}):
+            self.planner.settings.observe_namespace(None, replace(TEAM, name=namespace))
         self.planner.queue.observe_class(None, URGENT)
         if self.policy is not None:
             self.planner.settings.observe_policy(self.policy)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from typing import TypeVar
 from unittest.mock import patch
 
 import kfext
@@ -68,6 +69,7 @@ class Figures:
     in_vain: int
 
 
+_P = TypeVar("_P")
 _Pair = tuple[Figures, Figures]
 """What an arm shows, and what the arm 0.3 shows for the same seed."""
 
@@ -199,13 +201,13 @@ def _found(store: Store, arm: str, seed: int, *, load: float, saving: str) -> Fi
 
 def _cells(pairs: Sequence[_Pair]) -> tuple[str, ...]:
     stops = fmean(found.stops for found, _ in pairs)
-    median, p99 = (_spread(pairs, partial(_begin, part=part), "{:.0f}") for part in (0.5, 0.99))
-    others, again = _spread(pairs, _others, "x{:.2f}"), _spread(pairs, _again, "{:.2%}")
+    median, p99 = (over_seeds(pairs, partial(_begin, part=part), "{:.0f}") for part in (0.5, 0.99))
+    others, again = over_seeds(pairs, _others, "x{:.2f}"), over_seeds(pairs, _again, "{:.2%}")
     in_vain = sum(found.in_vain for found, _ in pairs)
     return f"{stops:.1f}", median, p99, others, again, f"{in_vain}"
 
 
-def _spread(pairs: Sequence[_Pair], figure: Callable[[Sequence[_Pair]], float], form: str) -> str:
+def over_seeds(pairs: Sequence[_P], figure: Callable[[Sequence[_P]], float], form: str) -> str:
     """Return a figure of pairs, with its interval of 95 % by the bootstrap over seeds."""
     random, shown = Random(0), form.format(figure(pairs))
     if len(pairs) < 2:

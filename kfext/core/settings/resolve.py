@@ -13,6 +13,7 @@ from typing import Any
 from kfext import names
 from kfext.core.settings.table import (
     OF_A_JOB,
+    OF_A_NAMESPACE,
     PREFIX,
     TABLE,
     Settings,
@@ -34,7 +35,7 @@ _LONGEST_KEY = 80
 _MOST_RECORDED = 1536
 """Characters of JSON for the recorded values: the rest of the state must fit beside them."""
 LAST_GOOD = "the last good value"
-_JOB = "the job"
+_JOB, _NAMESPACE = "the job", "the namespace"
 
 
 def settings_of(
@@ -113,10 +114,12 @@ class _Found:
             if not key.startswith(PREFIX) or key in _OWN:
                 continue
             place = f"annotation {key} of {source}"
-            if key not in TABLE:
+            if key not in TABLE and key not in OF_A_NAMESPACE:
                 self.unknown.append((key, source))
             elif key in OF_A_JOB and source != _JOB:
                 self.warnings.append(f"ignored: {place}; only a job has it")
+            elif key in OF_A_NAMESPACE and source != _NAMESPACE:
+                self.warnings.append(f"ignored: {place}; only a namespace has it")
             else:
                 self._read(key, written[key], source=source, place=place)
 
@@ -133,7 +136,7 @@ class _Found:
             return
         if source == _JOB:
             self.stated[key] = written
-        if key not in self.values:
+        if key not in self.values and key in TABLE:
             self.values[key], self.sources[key] = value, source
 
     def place_sharers(self) -> None:
@@ -160,7 +163,7 @@ def resolve(
     """
     found = _Found(last_good or {})
     found.read(job_annotations, _JOB)
-    found.read(namespace_annotations, "the namespace")
+    found.read(namespace_annotations, _NAMESPACE)
     found.read(policy.settings, f"TrainingPolicy {policy.name}")
     found.place_sharers()
     settings = Settings(

@@ -42,7 +42,7 @@ from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.limit import Limit, MaxNodes
 from kfext.model.parameters import HostNetwork, Placement, QueueOrder
 from kfext.model.policy import Mode, PolicyChoice, usual_choice
-from kfext.names import DOMAIN
+from kfext.names import DOMAIN, QUEUE_WEIGHT
 
 PREFIX = f"{DOMAIN}/"
 SHARES_GPUS = "it shares GPUs"
@@ -346,6 +346,16 @@ TABLE: Mapping[str, Row] = {
 """The rows by key."""
 OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
 """The keys of GPU sharing, which only count as annotations of the job itself."""
+OF_A_NAMESPACE: Mapping[str, Row] = {
+    QUEUE_WEIGHT: Row(
+        parse=decimal(lambda x: 0 <= x < 10),
+        allowed="a decimal number x with 0 <= x < 10",
+        example="2",
+        effect="its weight where the queue is ordered by usage",
+        since="within seconds",
+    )
+}
+"""The rows that only count on a namespace itself, and are no settings of its jobs."""
 TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
 """By key that the pod webhook reads: from a value, what admission writes into pod templates."""
 _NODE_LIMITS = tuple((key, field_of(key), row.limit) for key, row in TABLE.items() if row.limit)
@@ -356,7 +366,7 @@ def parse_setting(key: str, written: str, *, place: str) -> Any:
 
     `place`: where it is written. Raises SettingError.
     """
-    row = TABLE[key]
+    row = OF_A_NAMESPACE.get(key) or TABLE[key]
     if len(written) > LONGEST_SETTING:
         _refuse(written, place, f"at most {LONGEST_SETTING:,} characters", row.example)
     written = written.strip()
@@ -372,7 +382,7 @@ def parsed(key: str, written: str | None) -> tuple[Any, ...]:
 
     A value may be None itself: `elastic: off`.
     """
-    if written is not None and key in TABLE:
+    if written is not None and (key in TABLE or key in OF_A_NAMESPACE):
         with suppress(SettingError):
             return (parse_setting(key, written, place=key),)
     return ()

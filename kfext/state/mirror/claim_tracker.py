@@ -42,6 +42,7 @@ class ClaimTracker:
         bind to any node.
     `autoscaled`: whether jobs may ask an autoscaler for nodes: nothing of that runs otherwise.
     `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
+    `synced`: the uids of jobs with claims that may have changed; None: nothing asks for them.
 
     `class_of` returns the lowest PriorityClass that the pods of a job will have.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
@@ -70,6 +71,7 @@ class ClaimTracker:
         self.unpinned_pending: dict[str, float] = {}
         self.autoscaled = False
         self.plain_pods: dict[str, int] = {}
+        self.synced: set[str] | None = None
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
@@ -170,6 +172,8 @@ class ClaimTracker:
 
     def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
         """Bring the claims of a job's plan and the number of its missing pods up to date."""
+        if self.synced is not None:
+            self.synced.add(tracked.job.uid)
         self._recount_pins(pods)
         if tracked.state.cpu.requested:
             self._recount({pod.uid: pod for pod in pods})
@@ -219,6 +223,8 @@ class ClaimTracker:
 
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Forget a job that is gone; `pods` are the pods that it left behind."""
+        if self.synced is not None:
+            self.synced.add(tracked.job.uid)
         self._expect(tracked, None)
         self.plain_pods.pop(tracked.job.uid, None)
         if self.autoscaled:

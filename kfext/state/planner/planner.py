@@ -93,7 +93,7 @@ class Planner:
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
         self.settings.follow(self.cluster.recount_namespace)
         self.progress = JobsProgress(self.cluster, self.settings.of)
-        self.queue = Queue(self.cluster, self.settings.of, DurationEstimates(self.progress))
+        self.queue = Queue(self.cluster, self.settings, DurationEstimates(self.progress))
         self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
         self.cards = self.cluster.claim_tracker.cards
         self.placeholders = self.cluster.claim_tracker.placeholders
@@ -118,6 +118,7 @@ class Planner:
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
         self.queue.begin_tick(now=now.wall)
+        self.queue.usage.begin_tick(now)
         if not self._adopted:
             self._adopted = True
             self.companion.adopt(now)

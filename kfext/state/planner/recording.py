@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from kfext.core.ledger.cards import as_written
 from kfext.core.ledger.claims import pod_of
 from kfext.core.queue.reservation import Reservation, kept_claims
+from kfext.core.queue.usage import decode_usage
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
@@ -70,6 +71,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
 def _restore_queue(planner: Planner, snapshot: Snapshot, now: Moment) -> None:
     """Restore the reservation and the other holds of a snapshot."""
     queue = planner.queue
+    queue.usage.restore(decode_usage(snapshot.usage))
     planner.cluster.holds.restore(snapshot.promises, now=now.wall)
     record = snapshot.reservation
     if record is not None:
@@ -134,6 +136,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         promises=tuple(cluster.holds.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
+        usage=queue.usage.record().encode() if queue.usage.on else "",
     )
 
 
