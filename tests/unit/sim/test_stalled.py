@@ -10,7 +10,7 @@ import pytest
 from kfext import names
 from kfext.core.lifecycle.steps import Suspend
 from kfext.model.cpu_use import CpuUse
-from kfext.sim.jobs import JobSpec, Saving
+from kfext.sim.jobs import JobSpec, Saving, Style
 from kfext.sim.objects import LivePod
 from kfext.sim.training import Doing
 from tests.unit.sim.bed import Bed, refuse
@@ -55,6 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "a PyTorchJob": {},
     "a TFJob": {"kind": "TFJob", "leaders": 0, "workers": 4},
     "a TrainJob": {"kind": "TrainJob", "leaders": 0, "workers": 4},
+    "an elastic job": {"style": Style.TORCHRUN, "leaders": 0, "workers": 4, "bounds": (2, 4)},
     "a job that saves on request": {"saving": Saving.ON_REQUEST},
     "a job that may be preempted too": {"preempt": "checkpoint"},
 }
