@@ -94,6 +94,9 @@ class Controller:
             identity=identity,
             healthy=self._healthy,
             kinds=[kind.name for kind in kinds],
+            suspects=lambda: {
+                node: why.message for node, why in self.planner.starts.suspects().items()
+            },
         )
         self._listed = self._had_template = False
 
@@ -152,8 +155,13 @@ class Controller:
         return self.readiness_problem() is None and self.liveness_problem() is None
 
     async def _recheck(self) -> None:
-        """Drop deleted objects that kopf missed, and look for an autoscaler, every 5 minutes."""
+        """Drop deleted objects that kopf missed, and look for an autoscaler, every 5 minutes.
+
+        Suspect nodes get their events then too.
+        """
         while True:
+            for node, why in self.planner.starts.suspects().items():
+                self._events.record(node, why, action="Suspect", warning=True)
             with guard("sweep"), suppress(ApiError):
                 await self._look_for_autoscaler()
                 await forget_deleted(
