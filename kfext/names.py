@@ -40,6 +40,9 @@ AGENT = "kfext-agent"
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
+SUSPECTS = f"{DOMAIN}/suspects"
+"""Annotation of the Lease: JSON with why each suspect node is suspect; `kfext nodes` shows it."""
+
 KINDS = f"{DOMAIN}/kinds"
 """Annotation of the Lease: the kinds of jobs that the controller handles, separated by commas. The
 webhook holds no other jobs."""
@@ -267,6 +270,8 @@ REASON_BIND_TIMEOUT = "BindTimeout"
 """kube-scheduler did not bind a pinned pod in time; the pod was planned again."""
 REASON_REPLANNED = "Replanned"
 """The capacity was gone before the gate was removed; the gang was planned again."""
+REASON_SUSPECT_NODE = "SuspectNode"
+"""Jobs failed on a node at their start and then ran on others, so jobs get the node last."""
 REASON_RELEASED = "Released"
 """kfext released the job; it runs as on plain Kubernetes."""
 REASON_NOT_MANAGED = "NotManaged"

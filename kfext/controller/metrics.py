@@ -125,6 +125,9 @@ class Metrics:
         self.claims = gauge("kfext_ledger_claims", "Claims on the ledger")
         self.nodes = gauge("kfext_ledger_nodes", "Nodes on the ledger")
         self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the head of the queue")
+        self.suspects = gauge(
+            "kfext_suspect_nodes", "Nodes that jobs get last, because other jobs failed there"
+        )
         self.outstanding = gauge(
             "kfext_outstanding_pods",
             "Pods that the operator still has to create for jobs that were started",
@@ -158,6 +161,7 @@ class Metrics:
         self.waiting.set_function(lambda: sum(job.waiting for job in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
+        self.suspects.set_function(lambda: len(planner.starts.suspects()))
         self.outstanding.set_function(lambda: cluster.backlog.pods)
         self.reserved.set_function(
             lambda: len(reserved.nodes) if (reserved := queue.reservations.kept) else 0

@@ -127,6 +127,8 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     """Return the step of a gang that kfext places: its pods are created, ungated, and bound."""
     job = situation.job
     due, timeout = due_pods(job, live), situation.placement.create_timeout
+    if situation.failed_on and job.being_created:
+        return SaveState(situation.state)  # without places, the next pods wait at the gate
     come = bool(spare.absent) and _has_come(live, quiet=situation.clocks.quiet, timeout=timeout)
     if len(live) < due and not come:
         return _incomplete(situation, live, due=due)
@@ -196,8 +198,9 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
             assignment=plan.assignment,
             ignoring=claims,
         ):
-            learnt = _learnt(situation, ledger, plan)
-            return learnt or _without_part(situation, planned) or _pin(plan, planned)
+            moved = _elsewhere(situation, ledger, live, gated, spare=spare, claims=claims)
+            first = moved or _learnt(situation, ledger, plan)
+            return first or _without_part(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     remaining = situation.placement.bind_timeout - situation.clocks.longest_wait(loose)
     if loose and remaining > 0:
@@ -205,6 +208,27 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
     return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
+
+
+def _elsewhere(
+    situation: Situation,
+    ledger: Ledger,
+    live: Live,
+    gated: Live,
+    *,
+    spare: Spare,
+    claims: Collection[Hashable],
+) -> Replan | None:
+    """Return a new plan for gated pods if the gang failed at its start on their nodes, or None.
+
+    They return where other members run: the node is not to blame.
+    """
+    plan, homes = situation.plan, {pod.home for pod in live.values() if not pod.finished}
+    failed = situation.failed_on - homes
+    if plan is None or failed.isdisjoint(plan.assignment.get(key, "") for key in gated):
+        return None
+    step = _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
+    return step if isinstance(step, Replan) else None
 
 
 def _placed_anew(
@@ -240,6 +264,8 @@ def _placed_anew(
     if isinstance(answer, Verdict):
         return without_room(situation, answer, gated=gated.values(), some_run=bool(bound))
     message = f"the pods go to {listed(sorted(set(answer.values())), of='nodes')}"
+    if failed := sorted(situation.failed_on):
+        message += f"; pods failed at their start on {listed(failed, of='nodes')}"
     # Pods keep their slots on any node; pods that have ended keep their places.
     port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
     ended = {key: plan.assignment[key] for key in slots if key not in answer} if plan else {}

@@ -47,6 +47,7 @@ class ClaimTracker:
     `class_of` returns the lowest PriorityClass that the pods of a job will have.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `freed` is called when capacity came free.
+    `doubted` returns the nodes that a job gets only if it fits nowhere else.
     `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.
     `changed` is called with the uid of a job when a GPU that it shares, or a placeholder of it, has
         changed.
@@ -72,6 +73,7 @@ class ClaimTracker:
         self.autoscaled = False
         self.plain_pods: dict[str, int] = {}
         self.synced: set[str] | None = None
+        self.doubted: Callable[[TrackedJob], frozenset[str]] = lambda _tracked: frozenset()
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
@@ -255,7 +257,10 @@ class ClaimTracker:
         """
         closed = self.cards.shunned(tracked.job.uid) if tracked.shares_gpus else ()
         excluded = tracked.state.excluded_nodes(now)
-        return limits_of(settings, excluded=excluded, closed=closed, awaited=awaited)
+        doubted = self.doubted(tracked)
+        return limits_of(
+            settings, excluded=excluded, doubted=doubted, closed=closed, awaited=awaited
+        )
 
     def claiming_on(self, node: str) -> set[str]:
         """Return the uids of the jobs that have claims on a node."""

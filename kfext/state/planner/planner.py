@@ -36,6 +36,7 @@ from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.timers import RoundQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.companion import Companion
+from kfext.state.reports.failed_starts import FailedStarts
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.queue import Queue
@@ -95,6 +96,8 @@ class Planner:
         self.progress = JobsProgress(self.cluster, self.settings.of)
         self.queue = Queue(self.cluster, self.settings, DurationEstimates(self.progress))
         self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
+        self.starts = FailedStarts(self.cluster)
+        self.cluster.claim_tracker.doubted = self.starts.doubted
         self.cards = self.cluster.claim_tracker.cards
         self.placeholders = self.cluster.claim_tracker.placeholders
         self.alarms = Timers()
@@ -115,6 +118,7 @@ class Planner:
             self._retry(uid)
         self.cluster.set_time(now.wall)
         self.cluster.settle(now.monotonic)
+        self.starts.settle(now)
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
         self.queue.begin_tick(now=now.wall)
@@ -301,6 +305,8 @@ class Planner:
             succeeded=frozenset(tracked.succeeded),
             context=self.queue.context(tracked, now=now.wall),
             cards=self._cards_of(tracked, pods) if tracked.shares_gpus else CardView(),
+            failed_on=self.starts.failed_on(tracked),
+            doubted=self.starts.doubted(tracked),
             refused={
                 step: Refused(refusal.message, refusal.until - now.monotonic)
                 for step, refusal in tracked.refusals.items()

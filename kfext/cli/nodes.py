@@ -1,0 +1,118 @@
+"""`kubectl kfext nodes`: what each node has, which gangs take it, and which nodes are suspect."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import click
+
+from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
+from kfext.cli.output import Columns, columns, format_output, output_option
+from kfext.core.words import listed
+from kfext.errors import Forbidden, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.moment import Moment
+from kfext.model.node import Node
+from kfext.model.quantity import CPU, MEMORY, ON_EVERY_NODE, Resources
+from kfext.model.snapshot import Snapshot
+from kfext.model.tolerant import json_object, mapping, strings
+from kfext.names import LEASE, NAMESPACE, SUSPECTS
+from kfext.state.planner.recording import planner_of
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node.
+
+    `taken`: by the title of a job, what its pods and its plan take of what the node has; under the
+        empty title, what all other pods take.
+    `suspicion`: why jobs get the node last; empty: it is not suspect; None: unknown.
+    """
+
+    node: Node
+    taken: Mapping[str, Resources]
+    suspicion: str | None
+
+
+def node_rows(
+    snapshot: Snapshot, suspects: Mapping[str, str] | None, *, now: float
+) -> tuple[NodeRow, ...]:
+    """Return the nodes of a cluster, by name.
+
+    `suspects`: by node, why it is suspect; None: unknown. `now`: in epoch seconds.
+    """
+    cluster = planner_of(snapshot, Moment(wall=now, monotonic=now)).cluster
+    rows = []
+    for node in sorted(snapshot.nodes, key=lambda node: node.name):
+        taken: dict[str, Counter[str]] = {}
+        for claim in cluster.ledger.claims_on([node.name]):
+            tracked = cluster.jobs.get(claim.job)
+            amounts = taken.setdefault(tracked.job.title if tracked else "", Counter())
+            has = node.allocatable.keys() & claim.requests.keys()
+            amounts.update({name: claim.requests[name] for name in has})
+        suspicion = None if suspects is None else suspects.get(node.name, "")
+        rows.append(NodeRow(node, {of: dict(taken[of]) for of in sorted(taken)}, suspicion))
+    return tuple(rows)
+
+
+@click.command()
+@output_option
+@cluster_options
+def nodes(*, output: str, cluster: ClusterOptions) -> None:
+    """List the nodes with what gangs and other pods take of each, and the suspect nodes.
+
+    You need the right to list all that placement depends on, as for `plan -f`.
+    """
+    click.echo(render_nodes(asyncio.run(_list_nodes(cluster)), output=output), nl=False)
+
+
+async def _list_nodes(cluster: ClusterOptions) -> tuple[NodeRow, ...]:
+    """Return the nodes of the cluster. Raises UserError, ApiError, NoAccess."""
+    async with cluster.connect() as client:
+        snapshot = await read_snapshot(client, await kinds_in(client))
+        return node_rows(snapshot, await _suspects(client), now=time.time())
+
+
+async def _suspects(client: Client) -> Mapping[str, str] | None:
+    """Return what the Lease says of suspect nodes; None without it or the right to get it."""
+    try:
+        lease = await client.get(paths.leases(NAMESPACE, LEASE))
+    except (Forbidden, NotFound):
+        return None
+    annotations = strings(mapping(lease.get("metadata")).get("annotations"))
+    return strings(json_object(annotations[SUSPECTS])) if SUSPECTS in annotations else None
+
+
+def render_nodes(rows: Sequence[NodeRow], *, output: str) -> str:
+    """Return the nodes as text, json or yaml."""
+    scarce = {name for row in rows for name in row.node.allocatable} - ON_EVERY_NODE
+    shown: Columns = {
+        "NODE": lambda row: row.node.name,
+        **{name.upper(): partial(_use, name) for name in (CPU, MEMORY, *sorted(scarce))},
+        "GANGS": lambda row: listed([title for title in row.taken if title], of="jobs"),
+        "STATE": _state,
+    }
+    values = [asdict(row) for row in rows]
+    return format_output(values, output=output, text=lambda: columns(shown, rows))
+
+
+def _use(name: str, row: NodeRow) -> str:
+    """Return how much of a resource is taken, and how much there is."""
+    unit = {CPU: 1000, MEMORY: 2**30}.get(name, 1)
+    taken = sum(amounts.get(name, 0) for amounts in row.taken.values())
+    suffix = "Gi" if name == MEMORY else ""
+    return f"{taken / unit:.4g}/{row.node.allocatable.get(name, 0) / unit:.4g}{suffix}"
+
+
+def _state(row: NodeRow) -> str:
+    words = ["cordoned"] if row.node.unschedulable else []
+    words += ["drained"] if row.node.drain is not None else []
+    if row.suspicion is None:
+        words.append("not known whether it is suspect")
+    elif row.suspicion:
+        words.append(f"suspect: {row.suspicion}")
+    return ", ".join(words)

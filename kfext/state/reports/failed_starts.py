@@ -1,0 +1,185 @@
+"""Starts that failed: the nodes that a job avoids at its next start, and the suspect nodes.
+
+A node is suspect if jobs failed there at their start, and then ran on other nodes. Only such cured
+failures count, so a job that fails everywhere accuses no node. A user could feign them, so a
+namespace decides for its own jobs alone: for the jobs of others it counts once for each node.
+
+All of this is in memory. A new controller learns of a bad node by the next failures there.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.snapshot import CuredFailure, FailedStart
+from kfext.model.timestamps import written_time
+from kfext.model.verdict import Verdict
+from kfext.names import PLACED, REASON_SUSPECT_NODE
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+
+START_SECONDS = 120.0
+"""A pod that fails within this time after its creation has failed at its start."""
+CURED_SECONDS = 300.0
+"""A job that runs for this long on other nodes is cured: a job at fault would have failed again."""
+WINDOW_SECONDS, LASTS_SECONDS = 6 * 3600.0, 24 * 3600.0
+"""Enough cured failures within the window make a node suspect for some time after the last."""
+_FAILURES, _SERIES = 3, 2
+_MOST_NODES = 8
+"""The last nodes that count for a job: a job may fail on all nodes of the cluster, in turn."""
+_MOST_JOBS = 4
+"""The last jobs of a namespace that count for a node; users may submit any number."""
+_LOOK_SECONDS = 10.0
+_RUNS = {"Running", "Succeeded"}
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Jobs get the node last `until` then, in epoch seconds, because so many were cured."""
+
+    until: float
+    jobs: int
+    series: int
+
+
+def suspicions(
+    failures: Iterable[CuredFailure], *, namespace: str, now: float
+) -> dict[str, Suspicion]:
+    """Return the suspect nodes for the jobs of a namespace; empty: a namespace without failures.
+
+    `failures`: at most one for each node and job. `now`: in epoch seconds; failures of a later time
+    are from a clock that was ahead.
+    """
+    found: dict[str, Suspicion] = {}
+    recent: dict[str, list[CuredFailure]] = {}
+    for failure in sorted(failures, key=lambda failure: failure.at):
+        before = recent.get(failure.node, [])
+        here = [each for each in before if failure.at - each.at < WINDOW_SECONDS] + [failure]
+        recent[failure.node] = here
+        counted, until = _counted(here, namespace), failure.at + LASTS_SECONDS
+        series = len({each.series for each in counted})
+        if len(counted) >= _FAILURES and series >= _SERIES and failure.at <= now < until:
+            found[failure.node] = Suspicion(until, len(counted), series)
+    return found
+
+
+def _counted(failures: Sequence[CuredFailure], namespace: str) -> list[CuredFailure]:
+    """Return the failures of a namespace, and the last failure of each other namespace."""
+    others = {each.namespace: each for each in failures if each.namespace != namespace}
+    return [*(each for each in failures if each.namespace == namespace), *others.values()]
+
+
+class FailedStarts:
+    """The failed starts of a cluster's jobs. Times are epoch seconds.
+
+    `of_jobs`: by uid and node, the failed starts of jobs that are not cured.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.of_jobs: dict[str, dict[str, FailedStart]] = {}
+        self._cured: dict[tuple[str, str], list[CuredFailure]] = {}
+        self._suspects: dict[str, Mapping[str, Suspicion]] = {}
+        self._cluster = cluster
+        self._look_at = -math.inf
+
+    @property
+    def cured(self) -> tuple[CuredFailure, ...]:
+        """The failed starts that count against nodes."""
+        return tuple(chain.from_iterable(self._cured.values()))
+
+    def restore(
+        self, of_jobs: Mapping[str, Mapping[str, FailedStart]], cured: Iterable[CuredFailure]
+    ) -> None:
+        """Restore what a snapshot recorded."""
+        self.of_jobs = {uid: dict(starts) for uid, starts in of_jobs.items()}
+        for failure in cured:
+            self._accuse(failure)
+
+    def doubted(self, tracked: TrackedJob) -> frozenset[str]:
+        """Return the nodes that a job gets only if it fits nowhere else."""
+        if not (self.of_jobs or self._suspects):
+            return frozenset()
+        suspects = self._suspects.get(tracked.job.namespace, self._suspects.get("", {}))
+        return frozenset((*self.of_jobs.get(tracked.job.uid, ()), *suspects))
+
+    def failed_on(self, tracked: TrackedJob) -> frozenset[str]:
+        """Return the nodes on which a job failed under its present plan."""
+        starts = self.of_jobs.get(tracked.job.uid, {}).items()
+        generation = tracked.plan.generation if tracked.plan else 0
+        return frozenset(node for node, start in starts if start.generation == generation)
+
+    def suspects(self) -> dict[str, Verdict]:
+        """Return by node why it is suspect; what is true for all namespaces comes first."""
+        found: dict[str, Verdict] = {}
+        for namespace, nodes in sorted(self._suspects.items()):
+            jobs = "the jobs of one namespace" if namespace else "all jobs"
+            for node, why in nodes.items():
+                message = (
+                    f"{why.jobs} jobs of {why.series} series failed here at their start and then "
+                    f"ran on other nodes; {jobs} get it last until {written_time(why.until)}"
+                )
+                found.setdefault(node, Verdict(REASON_SUSPECT_NODE, message))
+        return found
+
+    def settle(self, now: Moment) -> None:
+        """Record the pods that failed since the last call; now and then look for cured jobs."""
+        failed, self._cluster.failed = self._cluster.failed, []
+        for pod in failed:
+            self._record(pod, now.wall)
+        if now.monotonic >= self._look_at and (self.of_jobs or self._cured):
+            self._look_at = now.monotonic + _LOOK_SECONDS
+            self._look(now)
+
+    def _record(self, pod: Pod, now: float) -> None:
+        """Record a failed pod, if kfext has placed it and it failed at its start."""
+        tracked = self._cluster.jobs.get(pod.owner_uid)
+        plan, node = tracked.plan if tracked else None, pod.node_name
+        if plan is None or pod.replica is None or plan.assignment.get(pod.replica) != node:
+            return
+        if abs(now - pod.created) > START_SECONDS:
+            return
+        starts = self.of_jobs.setdefault(pod.owner_uid, {})
+        for other, start in starts.items():
+            if start.generation == plan.generation:  # the first to fail is the likely cause
+                starts[other] = replace(start, alone=start.alone and other == node)
+                return
+        starts.pop(node, None)
+        starts[node] = FailedStart(plan.generation, now)
+        if len(starts) > _MOST_NODES:
+            del starts[next(iter(starts))]
+
+    def _look(self, now: Moment) -> None:
+        """Record what was cured, forget what is old, and find the suspect nodes."""
+        old = now.wall - WINDOW_SECONDS
+        for uid, starts in tuple(self.of_jobs.items()):
+            tracked = self._cluster.jobs.get(uid)
+            if tracked and tracked.plan and self._is_cured(tracked, now.monotonic):
+                job = tracked.job
+                for node in starts.keys() - {*tracked.plan.nodes}:
+                    if starts[node].alone:
+                        failure = CuredFailure(node, uid, job.namespace, job.series, now.wall)
+                        self._accuse(failure)
+                del self.of_jobs[uid]
+            elif not tracked or max(each.at for each in starts.values()) < old:
+                del self.of_jobs[uid]
+        since = old - LASTS_SECONDS
+        self._cured = {at: jobs for at, jobs in self._cured.items() if jobs[-1].at > since}
+        failures = self.cured
+        views = {"", *(failure.namespace for failure in failures)}
+        found = {view: suspicions(failures, namespace=view, now=now.wall) for view in views}
+        self._suspects = {**found} if any(found.values()) else {}
+
+    def _is_cured(self, tracked: TrackedJob, now: float) -> bool:
+        """Return whether a job has run for long enough, or to its end, under its present plan."""
+        phases = {pod.phase for pod in self._cluster.pods(tracked.job.uid)}
+        runs = tracked.phase == PLACED and bool(phases) and phases <= _RUNS
+        return tracked.job.has("Succeeded") or (runs and now - tracked.since >= CURED_SECONDS)
+
+    def _accuse(self, failure: CuredFailure) -> None:
+        """Count a failure against its node, once for its job."""
+        where = failure.node, failure.namespace
+        others = [each for each in self._cured.get(where, ()) if each.job != failure.job]
+        self._cured[where] = [*others[1 - _MOST_JOBS :], failure]
