@@ -27,7 +27,7 @@ from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
 from e2e.bench.gpu_share.cards import CARDS
 from e2e.bench.model import measure as simulate
-from e2e.bench.model import preempt, size, tables
+from e2e.bench.model import preempt, size, starts, tables
 from e2e.bench.model.worlds import WORLDS
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
@@ -44,6 +44,7 @@ _PURE: dict[str, Callable[..., str]] = {
     "simulate": simulate.measure,
     "simulate-size": size.measure,
     "preempt": preempt.measure,
+    "starts": starts.measure,
 }
 _ON_A_CLUSTER: dict[str, Callable[..., str]] = {
     "review": review.measure,
