@@ -26,7 +26,7 @@ from e2e.bench.companion import measure as companion
 from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
 from e2e.bench.gpu_share.cards import CARDS
-from e2e.bench.model import bad_nodes, fairness, preempt, size, stall, tables
+from e2e.bench.model import bad_nodes, fairness, preempt, size, stall, starts, tables
 from e2e.bench.model import measure as simulate
 from e2e.bench.model.worlds import WORLDS
 from e2e.bench.peers import measure as peers
@@ -47,6 +47,7 @@ _PURE: dict[str, Callable[..., str]] = {
     "stall": stall.measure,
     "fairness": fairness.measure,
     "bad-nodes": bad_nodes.measure,
+    "starts": starts.measure,
 }
 _ON_A_CLUSTER: dict[str, Callable[..., str]] = {
     "review": review.measure,

@@ -47,6 +47,7 @@ _QUEUE: Columns = {
     "PODS": lambda line: _text(line["pods"]) or "?",
     "ASKS": lambda line: "?" if line["pods"] is None else ", ".join(line["asks"]) or "nothing",
     "JOB": job_of,
+    "STARTS": lambda line: text(line["expectedStart"].get("summary")),
     "REASON": lambda line: line["reason"],
 }
 _CLAUSES = 2
@@ -154,6 +155,7 @@ def queue_of(
                 "ageSeconds": max(int(now - job.created), 0),
                 "pods": None if unknown else job.pods,
                 "asks": asks,
+                "expectedStart": dict(mapping(status.get("expectedStart"))),
                 "reason": text(status.get("reason")),
                 "message": text(status.get("message")),
             }

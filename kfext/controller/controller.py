@@ -10,6 +10,7 @@ from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics, guard
 from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.reconciler import Reconciler
+from kfext.controller.start_forecast import StartForecast
 from kfext.controller.step_executor import StepExecutor
 from kfext.controller.training_plan import WrittenTrainingPlan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
@@ -85,6 +86,7 @@ class Controller:
             show=display.show_progress,
             now=self.now,
         )
+        self._forecast = StartForecast(self.planner, self.plan_writer, metrics, now=self.now)
         metrics.follow(self.planner)
         metrics.follow_jobs(self.planner.progress.reports)
         self._informers = informers(
@@ -129,6 +131,7 @@ class Controller:
                 tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
             tasks.create_task(self.progress_reader.run())
+            tasks.create_task(self._forecast.run())
 
     def _observe_plan(
         self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None

@@ -107,6 +107,18 @@ class Metrics:
             ("bound",),
         )
         self.pins = counter("kfext_pins_total", "Pods pinned and ungated")
+        self.starts = counter(
+            "kfext_expected_starts_total",
+            "Forecasts of jobs that have started: the start was earlier than the expected range, "
+            "within it, or later",
+            ("was",),
+        )
+        self.start_errors = histogram(
+            "kfext_expected_start_error_seconds",
+            "Time from the expected start of a job to its start, by the expected wait",
+            ("lead",),
+            buckets=_PHASE_SECONDS,
+        )
         self.phases = histogram(
             "kfext_phase_seconds",
             "Time that jobs spent in a phase before the next",

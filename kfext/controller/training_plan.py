@@ -8,6 +8,7 @@ import msgspec
 
 from kfext.core.progress.posted import Posted, decode_posted
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
+from kfext.core.queue.expected import ExpectedStart, decode_expected, encode_expected
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, planned_uid
@@ -48,6 +49,7 @@ class TrainingPlanStatus:
     """The status of a TrainingPlan.
 
     `ahead`: how many jobs are ahead of it in the queue; None of a job that is not queued.
+    `expected`: when a queued job should start; None: not forecast.
     `progress`: what the job last reported, or None.
     `conditions`: the conditions by type, except Placed, which follows from the phase, and the
         conditions of the progress, which are part of it.
@@ -60,6 +62,7 @@ class TrainingPlanStatus:
     reason: str = ""
     message: str = ""
     ahead: int | None = None
+    expected: ExpectedStart | None = None
     progress: Reported | None = None
     conditions: Mapping[str, ConditionStatus] = field(default_factory=dict)
 
@@ -105,6 +108,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             reason=text(raw_status.get("reason")),
             message=text(raw_status.get("message")),
             ahead=ahead if type(ahead) is int else None,
+            expected=decode_expected(raw_status.get("expectedStart")),
             progress=decode_progress(raw_status.get("progress"), written),
             conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
         ),
@@ -216,6 +220,7 @@ def encode_status(
         "reason": status.reason,
         "message": status.message,
         "ahead": status.ahead,
+        "expectedStart": encode_expected(status.expected, now=now),
         "progress": encode_progress(status.progress),
         "conditions": [
             encode_condition(type_, shown, marks, now=now) for type_, shown in conditions.items()
@@ -240,13 +245,13 @@ def encode_condition(
 
 
 def same_but_texts(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
-    """Return whether only messages and the progress of a status are new."""
+    """Return whether only messages, progress and the expected start are new."""
     if written is None or _without_texts(status) != _without_texts(written):
         return False
     alike = replace(
         status, message=written.message, ahead=written.ahead, conditions=written.conditions
     )
-    return replace(alike, progress=written.progress) == written
+    return replace(alike, progress=written.progress, expected=written.expected) == written
 
 
 def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool | None, str]]:

@@ -20,12 +20,13 @@ from kfext.controller.training_plan import (
 )
 from kfext.core.progress import reported
 from kfext.core.progress.reported import Reported, looks_the_same
+from kfext.core.queue.expected import ExpectedStart
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
-from kfext.names import BINDING, GATED, PLANNED
+from kfext.names import BINDING, GATED, PLANNED, QUEUED
 from kfext.state.running.policy import ConditionStatus
 
 _log = structlog.get_logger(__name__)
@@ -87,7 +88,7 @@ class TrainingPlanWriter:
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str] = ()
     ) -> None:
-        """Show `status` on the TrainingPlan of a job, and keep its progress.
+        """Show `status` on the TrainingPlan of a job, and keep its progress and expected start.
 
         `keeping`: the types of the other conditions that stay as they are.
         """
@@ -100,6 +101,8 @@ class TrainingPlanWriter:
             }
             conditions = {**status.conditions, **kept}
             status = replace(status, progress=shown.progress, conditions=conditions)
+            if status.phase == QUEUED:
+                status = replace(status, expected=shown.expected)
         self._want(job, status)
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
@@ -116,6 +119,12 @@ class TrainingPlanWriter:
             if written and written.progress and looks_the_same(written.progress, progress):
                 progress = written.progress
         self._want(job, replace(status, progress=progress))
+
+    def show_expected(self, job: TrainingJob, expected: ExpectedStart | None) -> None:
+        """Show when a job should start, while it is queued."""
+        _, status = self._wanted.get(job.uid, (job, None))
+        if status is not None and status.phase == QUEUED:  # else its phase comes first
+            self._want(job, replace(status, expected=expected))
 
     def show_companion(self, job: TrainingJob, type_: str, shown: ConditionStatus | None) -> None:
         """Show a condition of the companion on the TrainingPlan of a job, or remove it."""

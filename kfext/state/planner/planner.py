@@ -85,16 +85,24 @@ class Tick:
 
 
 class Planner:
-    """Decides the next step of each job. `wake` is called when there is something to decide."""
+    """Decides the next step of each job. `wake` is called when there is something to decide.
+
+    `durations`: how long jobs take; by default as their progress and ended jobs show.
+    """
 
     def __init__(
-        self, *, wake: Callable[[], None] = lambda: None, most: int = MOST_DECISIONS
+        self,
+        *,
+        wake: Callable[[], None] = lambda: None,
+        most: int = MOST_DECISIONS,
+        durations: DurationEstimates | None = None,
     ) -> None:
         self.settings = SettingsSource()
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
         self.settings.follow(self.cluster.recount_namespace)
         self.progress = JobsProgress(self.cluster, self.settings.of)
-        self.queue = Queue(self.cluster, self.settings, DurationEstimates(self.progress))
+        durations = durations or DurationEstimates(self.progress)
+        self.queue = Queue(self.cluster, self.settings, durations)
         self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
         self.starts = FailedStarts(self.cluster)
         self.cluster.claim_tracker.doubted = self.starts.doubted

@@ -82,6 +82,7 @@ class JobsProgress:
         self._known: frozenset[str] = frozenset()
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
+        self._adopted: Mapping[str, Reported] = {}
         self._statuses: dict[str, PodPosts] = {}
         self._early: dict[str, tuple[tuple[Post, ...], set[str], str]] = {}
         self._unread = Followed()
@@ -242,7 +243,11 @@ class JobsProgress:
     def reported(self, uid: str) -> Reported | None:
         """Return the progress to show for a job, or None without a log that is read."""
         followed = self._followed.get(uid)
-        return followed.reported() if followed else None
+        return followed.reported() if followed else self._adopted.get(uid)
+
+    def adopt(self, shown: Mapping[str, Reported]) -> None:
+        """Take the progress of jobs, by uid, as their TrainingPlans show it: no log is read."""
+        self._adopted = shown
 
     def reports(self) -> Iterator[tuple[TrainingJob, Reported]]:
         """Yield the jobs with known progress, and the progress to show."""

@@ -320,7 +320,7 @@ class Queue:
             priority=priority.value,
             preempts=priority.preempts,
             reservation=kept,
-            reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
+            reserved_for=named([holder.job] if holder else [], to=tracked.job) or "another job",
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
             estimated=kept is not None and self._is_estimated(kept),
             reservable_in=self.reservations.due_in(tracked, now=now),
@@ -349,11 +349,8 @@ class Queue:
     def _ends(self, now: float) -> Mapping[str, float]:
         """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
         if self._expected is None:
-            running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
-            remaining = self.durations.remaining
-            self._expected = {
-                job.uid: min(now + remaining(job, now=now), job.ends or math.inf) for job in running
-            }
+            jobs = (tracked.job for tracked in self._cluster.jobs.values())
+            self._expected = self.durations.ends(jobs, now=now)
         return self._expected
 
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
@@ -404,7 +401,7 @@ class Queue:
     def _awaited(self, kept: Hold, *, to: TrainingJob) -> str:
         """Return the jobs that a hold waits for, as the users of `to` may see them."""
         awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
-        return _named([tracked.job for tracked in awaited if tracked], to=to)
+        return named([tracked.job for tracked in awaited if tracked], to=to)
 
 
 def _rounded(ahead: int) -> int:
@@ -413,7 +410,7 @@ def _rounded(ahead: int) -> int:
     return round(ahead / unit) * unit
 
 
-def _named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
+def named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
     """Return the names of jobs in the namespace of the job `to`, and the number of the others.
 
     A user who may see a job need not be allowed to see other namespaces.

@@ -32,7 +32,13 @@ def listed(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object
     runs = job(name="runs", uid="3").worker(1).build()
     statuses: dict[str, dict[str, Any]] = {
         "1": {"phase": "Queued", "reason": "NoRoom", "message": "1 cpu short", "ahead": 1},
-        "2": {"phase": "Queued", "reason": "NoRoom", "message": "", "ahead": 0},
+        "2": {
+            "phase": "Queued",
+            "reason": "NoRoom",
+            "message": "",
+            "ahead": 0,
+            "expectedStart": {"summary": "14:10-14:40 UTC"},
+        },
         "3": {"phase": "Placed"},
     }
     return queue_of([old, urgent.build(), runs], statuses=statuses, classes=classes, now=LATER)
@@ -58,10 +64,13 @@ def test_a_job_of_higher_priority_is_listed_first_though_older_positions_do_not_
 
 
 def test_the_queue_as_a_table() -> None:
+    rest = " " * len("14:10-14:40 UTC")
     assert [*queue_lines(waiting(), namespace="")] == [
-        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON",
-        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    NoRoom",
-        "2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  NoRoom",
+        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  "
+        f"{'STARTS':15}  REASON",
+        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    "
+        "14:10-14:40 UTC  NoRoom",
+        f"2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  {rest}  NoRoom",
         "    1 cpu short",
     ]
 

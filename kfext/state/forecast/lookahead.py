@@ -1,0 +1,227 @@
+"""The planner run ahead on a recording of the cluster, until the waiting jobs have started.
+
+A second planner decides as the first would. Running jobs end when they are expected to, and a job
+that starts runs as long as is expected of it. Nothing is carried out: a start stays unanswered, so
+its plan keeps its places until the job ends.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+
+from kfext.core.elastic import workers_of
+from kfext.core.lifecycle.steps import SaveState, Step, Unsuspend
+from kfext.model.job import TrainingJob
+from kfext.model.moment import Moment
+from kfext.state.forecast.outset import Arrival, Outset
+from kfext.state.mirror.cards import Unreserve
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.planner.recording import restoring
+from kfext.state.waiting.durations import DurationEstimates
+
+HORIZON = 86_400.0
+"""The seconds that are looked ahead, as in Slurm (bf_window)."""
+_REST = 3600.0
+"""After the last end, time alone lets a job start: by then a reservation has had its break."""
+_DECISIONS = 8
+"""Decisions of a tick: the caller goes on with other work after each tick."""
+_PAUSE, _PART = 5.0, 0.05
+"""Between two ends, the planner has a tick after 5 s, or 5 % of the time since the outset, at the
+earliest: time alone changes little, and each of 50 jobs may have an alarm in every second."""
+_LEAVES = 10.0
+"""The pods of a job that was stopped are gone after so many seconds."""
+
+
+class Unknown(Enum):
+    """What jobs of unknown length do: end when others do, at their deadline alone, or at once."""
+
+    USUAL = auto()
+    FOREVER = auto()
+    AT_ONCE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of a waiting job, in epoch seconds.
+
+    `after`: the uids of the jobs that were on its nodes and ended before. `unknown`: of all jobs of
+    unknown length that ended before.
+    """
+
+    at: float
+    after: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What was seen ahead: the starts by uid, and of the other jobs the reason of their wait."""
+
+    starts: Mapping[str, Start]
+    reasons: Mapping[str, str]
+
+
+def look_ahead(
+    outset: Outset, *, unknown: Unknown = Unknown.USUAL, arrivals: Sequence[Arrival] = ()
+) -> Generator[None, None, Ahead]:
+    """Return when the waiting jobs of an outset start, in parts of some milliseconds.
+
+    `arrivals`: the jobs that come meanwhile.
+    """
+    ahead = _LookAhead(outset, unknown)
+    yield from ahead.run(arrivals)
+    jobs = ahead.planner.cluster.jobs
+    left = (uid for uid in outset.waiting if uid not in ahead.starts and uid in jobs)
+    return Ahead(ahead.starts, {uid: jobs[uid].lacks for uid in left})
+
+
+class _Lengths(DurationEstimates):
+    """The lengths of jobs in a forecast; `ending` has by uid when each running job ends.
+
+    A late job has as many seconds left as it is late.
+    """
+
+    def __init__(self, outset: Outset) -> None:
+        self.found, self.ending = dict(outset.lengths), dict[str, float]()
+        self._usual_seconds = outset.usual
+
+    def observe(self, job: TrainingJob) -> bool:
+        return False
+
+    def forget(self, uid: str) -> None:
+        self.ending.pop(uid, None)
+
+    def runs(self, job: TrainingJob) -> bool:
+        return job.uid in self.ending
+
+    def typical(self, job: TrainingJob) -> float | None:
+        return self.found[job.uid].typical if job.uid in self.found else None
+
+    def usual(self, namespace: str = "") -> float:
+        return self._usual_seconds
+
+    def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
+        known = job.uid in self.found and self.found[job.uid].known
+        return self.remaining(job, now=now) if known else None
+
+    def remaining(self, job: TrainingJob, *, now: float) -> float:
+        if job.uid in self.ending:
+            return abs(self.ending[job.uid] - now)
+        return self.found[job.uid].seconds if job.uid in self.found else self._usual_seconds
+
+
+class _LookAhead:
+    """The run of a planner. Times are in epoch seconds."""
+
+    def __init__(self, outset: Outset, unknown: Unknown) -> None:
+        self.starts: dict[str, Start] = {}
+        self._outset, self._unknown = outset, unknown
+        self._lengths = _Lengths(outset)
+        self.planner = Planner(durations=self._lengths, most=_DECISIONS)
+        self._now = self._last = outset.now.wall
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._ended: list[tuple[str, frozenset[str]]] = []
+
+    def run(self, arrivals: Sequence[Arrival]) -> Generator[None, None, None]:
+        """Go on until each waiting job has started, or none will."""
+        outset, planner = self._outset, self.planner
+        yield from restoring(planner, outset.snapshot, outset.now)
+        for uid, tracked in planner.cluster.jobs.items():
+            if uid in outset.running:
+                self._begin(tracked, self._lengths.found[uid].seconds)
+            elif planner.cluster.pods(uid):
+                self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
+        for arrival in arrivals:
+            self._at(arrival.at, partial(self._arrive, arrival))
+        waiting = set(outset.waiting)
+        while waiting - self.starts.keys() and self._now <= self._until():
+            remainder = 1
+            while remainder:
+                tick = planner.tick(self._moment)
+                for tracked, step in tick.steps:
+                    self._answer(tracked, step)
+                remainder = tick.remainder
+                yield
+            self._now = self._next()
+            while self._events and self._events[0][0] <= self._now:
+                self._last, _, happen = heapq.heappop(self._events)
+                happen()
+
+    @property
+    def _moment(self) -> Moment:
+        begun = self._outset.now
+        return Moment(wall=self._now, monotonic=begun.monotonic + self._now - begun.wall)
+
+    def _until(self) -> float:
+        horizon = self._outset.now.wall + HORIZON
+        return horizon if self._events else min(horizon, self._last + _REST)
+
+    def _next(self) -> float:
+        """Return when something happens next."""
+        alarm = self._now + self.planner.next_alarm() - self._moment.monotonic
+        soonest = self._now + max(_PAUSE, _PART * (self._now - self._outset.now.wall))
+        return min(self._events[0][0] if self._events else math.inf, max(alarm, soonest))
+
+    def _at(self, time: float, event: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (time, self._number, event))
+
+    def _answer(self, tracked: TrackedJob, step: Step) -> None:
+        """Begin what a step begins; other steps take a job out of the queue."""
+        uid = tracked.job.uid
+        match step:
+            case Unsuspend():
+                workers, fewer = workers_of(tracked.job), tracked.assumed_workers
+                seconds = self._lengths.remaining(tracked.job, now=self._now)
+                self._begin(tracked, seconds * (workers / fewer if fewer else 1.0))
+                if uid in self._outset.waiting:
+                    self.starts[uid] = self._started(frozenset(step.plan.nodes))
+            case SaveState() if step.state != tracked.state:
+                tracked.state = step.state
+                self.planner.finish(tracked, self._moment)
+            case _:
+                pass
+
+    def _started(self, nodes: frozenset[str]) -> Start:
+        """Return a start on these nodes now."""
+        found, ended = self._lengths.found, self._ended
+        after = tuple(uid for uid, on in ended if on & nodes)
+        return Start(self._now, after, tuple(uid for uid, _ in ended if not found[uid].known))
+
+    def _begin(self, tracked: TrackedJob, seconds: float) -> None:
+        """Let a job run for so many seconds; the operator creates its pods at once."""
+        uid, length = tracked.job.uid, self._lengths.found[tracked.job.uid]
+        self._lengths.ending[uid] = self._now + seconds
+        self.planner.cluster.claim_tracker.give_up(tracked)
+        if not length.known and self._unknown is not Unknown.USUAL:
+            seconds = length.most if self._unknown is Unknown.FOREVER else 0.0
+        if math.isfinite(seconds):
+            self._at(self._now + max(1.0, seconds), partial(self._end, tracked))
+
+    def _arrive(self, arrival: Arrival) -> None:
+        self._lengths.found[arrival.job.uid] = arrival.length
+        self.planner.cluster.take_job(arrival.job, {})
+
+    def _end(self, tracked: TrackedJob) -> None:
+        """Let a job end, with its pods."""
+        uid, cluster = tracked.job.uid, self.planner.cluster
+        plan = tracked.assumed or tracked.plan
+        self._ended.append((uid, frozenset((*cluster.homes(uid), *(plan.nodes if plan else ())))))
+        self._remove_pods(uid)
+        cluster.forget_job(uid)
+        if tracked.shares_gpus:
+            now = self._moment.monotonic
+            cluster.settle(now)
+            for step in self.planner.card_steps(now):
+                if isinstance(step, Unreserve):
+                    cluster.observe_pod(step.pod, None)
+                self.planner.cards.finish(step, now)
+
+    def _remove_pods(self, uid: str) -> None:
+        for pod in self.planner.cluster.pods(uid):
+            self.planner.cluster.observe_pod(pod, None)

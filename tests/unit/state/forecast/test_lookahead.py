@@ -1,0 +1,96 @@
+"""The planner run ahead: what starts when, and what jobs of unknown length do."""
+
+from collections.abc import Generator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext.state.forecast.lookahead import Ahead, Unknown, _Lengths, look_ahead
+from kfext.state.forecast.outset import outset_of
+from tests.unit.state.forecast.scene import NOW, Scene, ended, runs, waits
+from tests.unit.state.history import ACTS, CROWDED, History
+
+
+def ahead(scene: Scene, unknown: Unknown = Unknown.USUAL) -> Ahead:
+    scene.tick()
+    return result(look_ahead(outset_of(scene.planner, scene.now), unknown=unknown))
+
+
+def result(parts: Generator[None, None, Ahead]) -> Ahead:
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def test_a_late_job_has_as_much_left_as_it_is_late() -> None:
+    scene = Scene(runs("first"), first=600)
+    scene.tick()
+    lengths = _Lengths(outset_of(scene.planner, scene.now))
+    job = scene.planner.cluster.jobs["first"].job
+    assert lengths.remaining(job, now=NOW) == 600
+    lengths.ending["first"] = NOW + 600
+    lefts = [lengths.remaining(job, now=NOW + later) for later in (0, 500, 600, 700)]
+    assert lefts == [600, 100, 0, 100]
+
+
+def times(found: Ahead) -> dict[str, float]:
+    return {uid: start.at - NOW for uid, start in found.starts.items()}
+
+
+def test_jobs_start_one_after_the_other() -> None:
+    series = [waits(f"job-{n}", created=NOW - 3600 + n) for n in range(2, 6)]
+    found = times(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
+    assert found == {"job-2": 50, "job-3": 150, "job-4": 250, "job-5": 350}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "starts"),
+    [
+        (Unknown.USUAL, {"head": 600, "next": 900}),
+        (Unknown.AT_ONCE, {"head": 600, "next": 601}),
+        (Unknown.FOREVER, {"head": 600}),
+    ],
+)
+def test_what_a_job_of_unknown_length_does(unknown: Unknown, starts: dict[str, float]) -> None:
+    scene = Scene(runs("first"), waits("head"), waits("next", created=NOW - 60), first=600)
+    assert times(ahead(scene, unknown)) == starts
+
+
+def test_a_job_that_does_not_start_says_why() -> None:
+    large = waits("large", 9).annotated("kfext.dev/colocation", "required")
+    found = ahead(Scene(runs("first"), large, first=600))
+    assert found.reasons == {"large": "TooBig"}
+
+
+def test_pods_that_the_operator_would_create_do_not_close_the_queue() -> None:
+    """In the cluster, more than 500 pods to create keep further jobs from starting."""
+    many = [waits(f"job-{n}", 40, cpu="1m", created=NOW - 3600 + n) for n in range(30)]
+    found = times(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
+    assert found == {f"job-{n}": 600 for n in range(30)}
+
+
+def test_the_planner_is_left_as_it_was() -> None:
+    scene = Scene(runs("first"), waits("head"), first=600)
+    scene.tick()
+    before = scene.planner.cluster.ledger.claims()
+    ahead(scene)
+    assert scene.planner.cluster.ledger.claims() == before
+    assert scene.planner.cluster.jobs.keys() == {"first", "head"}
+
+
+@pytest.mark.histories
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_whatever_happened_before_a_look_ahead_comes_to_an_end(data: st.DataObject) -> None:
+    history = History(data)
+    acts = st.lists(st.sampled_from(ACTS), max_size=40)
+    for act in (*data.draw(st.sampled_from([(), CROWDED])), *data.draw(acts, label="acts")):
+        act(history)
+    history.end_round()
+    outset = outset_of(history.planner, history.moment)
+    for unknown in Unknown:
+        for parts, _ in enumerate(look_ahead(outset, unknown=unknown, arrivals=outset.arrivals)):
+            assert parts < 5000
