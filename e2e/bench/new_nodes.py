@@ -22,11 +22,12 @@ _ARMS: dict[str, tuple[Callable[[Scene], None], float]] = {_PLAIN: (_NO_WAIT, 0.
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a gang took: seconds until whole, and from the first to the last member bound.
+    """What a gang took, in seconds: until kfext asked for nodes, until it was whole, and `apart`.
 
-    `writes`: of placeholders, for each of its pods.
+    `apart`: from the first to the last member bound. `writes`: of placeholders, for each pod.
     """
 
+    asked: float
     whole: float
     apart: float
     created: int
@@ -44,7 +45,7 @@ def measure(*, quick: bool, repeats: int) -> str:
                 for arm in _ARMS:
                     runs[arm].append(_run(kfext, arm, number))
     plain = median(run.whole for run in runs[_PLAIN])
-    head = ("arm", "whole s", "late s", "first to last s", "nodes", "half", "writes a pod")
+    head = ("arm", "asked s", "whole s", "late s", "apart s", "nodes", "half", "writes a pod")
     return table(
         f"A gang of {PODS} pods on new nodes; {len(runs[_PLAIN])} repeats",
         head,
@@ -57,6 +58,7 @@ def _row(arm: str, runs: Sequence[Run], due: float) -> tuple[str, ...]:
     writes = max(run.writes for run in runs)
     return (
         arm,
+        spread([run.asked for run in runs], digits=1),
         spread([run.whole for run in runs], digits=1),
         f"{late:.1f} {NEW_NODES_LATE.judge(late)}",
         spread([run.apart for run in runs], digits=1),
@@ -78,6 +80,7 @@ def _run(kfext: Kfext, arm: str, number: int) -> Run:
         scene.until(lambda look: not look.asked, "no placeholder is left")
         gang = scene.gangs["gang"]
         return Run(
+            asked=0.0 if arm == _PLAIN else scene.asked_after("gang"),
             whole=scene.whole_after("gang"),
             apart=sum(gang.stretches),
             created=len(scene.created()),

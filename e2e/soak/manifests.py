@@ -119,7 +119,7 @@ class Sizes:
         before = self._last.get(gang.uid, now)
         self._last[gang.uid] = now
         self._take_choice(gang.uid, now, at)
-        self._take_wish(gang.uid, before, now)
+        self._take_wish(gang, before, now)
         if gang.suspended or gang.over or gang.ending:
             self.staying.pop(gang.uid, None)
             self.servers.pop(gang.uid, None)
@@ -143,13 +143,15 @@ class Sizes:
             self.out_since.setdefault(uid, at)
             self.left_alone.discard(uid)
 
-    def _take_wish(self, uid: str, before: _Seen, now: _Seen) -> None:
+    def _take_wish(self, gang: Gang, before: _Seen, now: _Seen) -> None:
         """Register what people want of a job, and whether that is the end of its being scaled.
 
         It is only where kfext had given it another size. That kfext was about to is not seen.
         """
-        wish = int(now.by_hand or now.workers)
-        known = self.wished.setdefault(uid, frozenset({wish}))
+        uid, wish = gang.uid, int(now.by_hand or now.workers)
+        # Where no webhook was at work, the Master of a PyTorchJob is no worker.
+        alone = {now.workers} if gang.kind == "PyTorchJob" and gang.sizes.get("master") else set()
+        known = self.wished.setdefault(uid, frozenset({wish} | alone))
         if now.by_hand == before.by_hand:
             return
         if before.workers == wish:

@@ -231,6 +231,10 @@ def test_what_is_said_of_another_size_than_people_want(
 SILENCE = {
     "kfext has shrunk it": (sized(4), sized(2), True),
     "a person has shrunk it": (sized(4), sized(2, by_hand=2), False),
+    "no webhook took its Master for a worker": (
+        *[sized(3, by_hand=4, servers={"Master": 1})] * 2,
+        False,
+    ),
 }
 
 
