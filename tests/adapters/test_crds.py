@@ -39,6 +39,7 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.resize": ["memory", "cpu,memory", False],
     "settings.migrate": ["checkpoint"],
     "settings.preempt": ["checkpointed", True],
+    "settings.stalled": ["off", True],
     "settings.metrics": [
         *("logs", "stdout:", "stdout:loss=(.*)", "push:8080", "stdout:" + "x" * 600),
         *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
@@ -92,6 +93,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "settings.elastic": ["1-1", "2-16", "off"],
     "settings.resize": ["off", "observe", "cpu"],
     "settings.preempt": ["off", "checkpoint", "always"],
+    "settings.stalled": ["report", "restart"],
     "settings.metrics": ["auto", "push", "off", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
     "queue": [{"fairness": "usage", "halfLife": "168h"}],
     "placement.bindTimeout": ["1s", "90s", "1h30m"],
