@@ -19,7 +19,7 @@ from kfext.core.placement.place import place
 from kfext.core.queue.quota import demand
 from kfext.core.settings.table import Settings
 from kfext.model.kinds.job_kind import WORKER
-from kfext.model.limit import Excluded, KeptAnyway
+from kfext.model.limit import KeptAnyway
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
@@ -222,21 +222,19 @@ class ScaleRoom:
         return not {pod.home for pod in growth if pod.home} <= self.kept_anyway()
 
     def anew(
-        self, job: RunningJob, *, now: float, without: frozenset[str] = frozenset()
+        self, job: RunningJob, *, now: float, doubted: Iterable[str] = ()
     ) -> Assignment | None:
         """Return the places that a job would get if it were stopped now, or None without any.
 
-        Its present room counts as free for it, except on the nodes `without`.
+        Its present room counts as free for it. `doubted`: the nodes that come last.
         """
         tracked, pods = job.tracked, self._cluster.pods(job.uid)
         training = hosted(tracked.job) if tracked.plan and tracked.plan.port else tracked.job
         limits = self.limits(tracked, now=now)
-        if without:
-            limits = replace(limits, on_nodes=(*limits.on_nodes, Excluded(without)))
         nodes = place(
             members_of(training, pods),
             self._cluster.ledger,
-            limits,
+            replace(limits, doubted=limits.doubted.union(doubted)),
             ignoring=[
                 *self._cluster.holds.plan(job.uid),
                 *(pod_key(pod.uid) for pod in pods),

@@ -19,7 +19,7 @@ from kfext.core.lifecycle.steps import Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.core.settings.values import ALWAYS
 from kfext.model.moment import Moment
-from kfext.model.plan import NO_SLOTS, Assignment, Places
+from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -40,7 +40,6 @@ from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
 
-_STALLED = "it is stalled"
 MOST_RESTARTS = 2
 """A job that stalls again after so many restarts needs a person."""
 
@@ -104,7 +103,7 @@ class Drains:
     def proposals(self, now: Moment) -> list[Proposal]:
         """Return the proposals to stop jobs on drained nodes, and stalled jobs."""
         return [
-            Proposal("drain", job.uid, Stop(), why, rank=Rank.DRAIN)
+            Proposal("drain", job.uid, Stop(), why.message, rank=Rank.DRAIN)
             for job in self._jobs.values()
             if is_settled(job)
             and job.tracked.plan is not None
@@ -112,18 +111,19 @@ class Drains:
             and (why := self._why(job, now=now.wall))
         ]
 
-    def _why(self, job: RunningJob, *, now: float) -> str:
-        """Return why a job leaves now; empty if it stays."""
-        if self.may_restart(job.tracked):
-            return _STALLED
+    def _why(self, job: RunningJob, *, now: float) -> Verdict | None:
+        """Return why a job leaves now, or None if it stays."""
+        if stalled := self.stalled(job.tracked):
+            return stalled
         node = self.node_of(job.tracked)
-        return f"{node} is drained" if node and not self.why_ineligible(job, now=now) else ""
+        leaves = node and not self.why_ineligible(job, now=now)
+        return Verdict(names.REASON_DRAINED, f"{node} is drained") if leaves else None
 
-    def may_restart(self, tracked: TrackedJob) -> bool:
-        """Return whether a job hangs, and loses only the work since its last checkpoint."""
+    def stalled(self, tracked: TrackedJob) -> Verdict | None:
+        """Return why a job restarts from its last checkpoint, or None if it may not."""
         progress, uid = self._running.progress, tracked.job.uid
         settings = self._running.settings_of(tracked)
-        return (
+        restarts = (
             settings.restarts_stalled
             and progress.silences.hangs(uid)
             and not tracked.job.suspend
@@ -131,6 +131,7 @@ class Drains:
             and progress.followed(uid).checkpoints.saved is not None
             and why_not_moved(tracked.job, settings) is None
         )
+        return progress.silences.verdicts.get(uid) if restarts else None
 
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
@@ -160,51 +161,36 @@ class Drains:
             if waited >= longest or goes_on or (training.suspend and not training.in_queue):
                 self.end(job)
             return
-        why = self._why(job, now=now.wall)
-        if not why:
+        if (why := self._why(job, now=now.wall)) is None:
             self.end(job)
             return
-        if why == _STALLED:
-            yield self._restart(job, now)
-            return
         ready, late = self._stops.saving(job, now=now.wall), waited >= ANSWER_SECONDS
-        if ready in {Readiness.READY, Readiness.NEVER} or (late and self._by_force(job)):
-            yield self._stop(job, operation, now)
+        saved = why.reason == names.REASON_STALLED or ready in {Readiness.READY, Readiness.NEVER}
+        if saved or (late and self._by_force(job)):
+            yield self._stop(job, why, now)
         elif ready is Readiness.ASK and late:
             miss(record_of(job), at=now.monotonic)
             self.end(job)
         elif step := self._stops.request(job, now):
             yield step
 
-    def _stop(self, job: RunningJob, operation: StopOperation, now: Moment) -> Suspend:
-        """Return the write that stops a job; its room elsewhere is held, if it has any."""
-        tracked = job.tracked
-        self._hold(job, self._room.anew(job, now=now.wall), now=now.wall)
-        message = f"{operation.proposal.reason}; {continues(self._stops.checkpoints(job))}"
-        stop = replace(tracked.state.stop, at=now.wall, waiting="", places={})
-        return self._stops.stop(job, names.REASON_DRAINED, message, stop, now)
-
-    def _restart(self, job: RunningJob, now: Moment) -> Suspend:
-        """Return the write that stops a stalled job."""
-        silences, stop = self._running.progress.silences, job.tracked.state.stop
-        suspect, verdict = silences.suspect(job.uid), silences.verdicts.get(job.uid)
-        without = frozenset({suspect.node} if suspect else ())
-        places = self._room.anew(job, now=now.wall, without=without)
-        if places is None and without:
-            without, places = frozenset(), self._room.anew(job, now=now.wall)
-        self._hold(job, places, now=now.wall)
-        why = verdict.message if verdict else _STALLED
-        message = f"{why}; {continues(self._stops.checkpoints(job))}"
-        stop = replace(stop, at=now.wall, waiting="", places={}, restarts=stop.restarts + 1)
-        step = self._stops.stop(job, names.REASON_STALLED, message, stop, now)
-        return replace(step, state=step.state.with_excluded(without, now=now.wall))
-
-    def _hold(self, job: RunningJob, places: Assignment | None, *, now: float) -> None:
-        """Hold the room where a job goes on, if there is any."""
+    def _stop(self, job: RunningJob, why: Verdict, now: Moment) -> Suspend:
+        """Return the write that stops a job; the room where it goes on is held, if there is any."""
+        tracked, stop = job.tracked, job.tracked.state.stop
+        stalled = why.reason == names.REASON_STALLED
+        suspect = self._running.progress.silences.suspect(job.uid) if stalled else None
+        avoided = {suspect.node} if suspect else set()
+        places = self._room.anew(job, now=now.wall, doubted=avoided)
         if places is not None:
-            members, room = members_of(job.tracked.job), Places(places, NO_SLOTS)
-            until = now + HOLD_SECONDS
+            members, room = members_of(tracked.job), Places(places, NO_SLOTS)
+            until = now.wall + HOLD_SECONDS
             self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
+        message = f"{why.message}; {continues(self._stops.checkpoints(job))}"
+        restarts = stop.restarts + stalled
+        stop = replace(stop, at=now.wall, waiting="", places={}, restarts=restarts)
+        step = self._stops.stop(job, why.reason, message, stop, now)
+        left = avoided.difference(places.values()) if places else ()
+        return replace(step, state=step.state.with_excluded(left, now=now.wall))
 
     def end(self, job: RunningJob) -> None:
         """End the stop of a job, and release the room that is held for it."""
@@ -217,9 +203,7 @@ class Drains:
         """Return what to show of a job on a drained node or about to restart; None: another job."""
         node, record = self.node_of(job.tracked), record_of(job)
         if not node:
-            stalled = record.operation and record.operation.proposal.reason == _STALLED
-            restarts = stalled and not job.tracked.stopped
-            return Verdict(names.REASON_STALLED, _STALLED) if restarts else None
+            return self.stalled(job.tracked)
         if self.leaves(job):
             message = f"{node} is being drained: it saves its work, and then leaves"
             return Verdict(names.REASON_AWAITS_CHECKPOINT, message)

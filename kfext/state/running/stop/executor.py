@@ -75,7 +75,7 @@ class StopExecutor(Executor):
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
         stopping = job is not None and record_of(job).operation is not None
-        asked = PREEMPT.name in chosen or tracked.draining or self._drains.may_restart(tracked)
+        asked = PREEMPT.name in chosen or tracked.draining or bool(self._drains.stalled(tracked))
         return asked or stopping or tracked.stopped
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
