@@ -100,7 +100,6 @@ def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: An
     show_default=True,
     help="Whether to issue the webhook's certificates; another system, such as cert-manager, may.",
 )
-@click.option("--stall-factor", type=float, default=1.0, hidden=True)
 def controller(**options: Any) -> None:
     """Run the placement controller."""
     from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import

@@ -43,14 +43,12 @@ async def run(
     run_folder: Path | None = None,
     job_metrics: bool = True,
     certificates: bool = True,
-    stall_factor: float = 1.0,
 ) -> None:
     """Run the controller until SIGTERM. Raises KfextError if it cannot go on.
 
     On SIGUSR1 it writes a snapshot into `run_folder`.
     `job_metrics`: whether Prometheus gets the progress of each job. `certificates`: whether kfext
-    issues the webhook's certificates. `stall_factor`: scales the times after which a job is
-    stalled, for a test on real nodes.
+    issues the webhook's certificates.
     """
     access = find_access(kubeconfig=kubeconfig)
     metrics = Metrics(of_jobs=job_metrics)
@@ -79,7 +77,6 @@ async def run(
             metrics=metrics,
             certificates=certificates,
         )
-        controller.planner.progress.silences.factor = stall_factor
         handlers = registry(
             planner=controller.planner,
             plan_writer=controller.plan_writer,

@@ -159,7 +159,7 @@ def _by(rule: Rule) -> Judge:
             at = float(begins[line])
             start = Start(0.0, read=at, moved=at, stepped=of.first, longest=float(before[line]))
             saving = of.series.announces and of.kinds[line] == Kind.SAVE
-            return start.limit(rule, known, saving=bool(saving), factor=1.0)
+            return start.limit(rule, known, saving=bool(saving))
 
         return limit
 
@@ -172,7 +172,7 @@ def _slowest(of: Course, _known: Habits) -> Callable[[int], float]:
 
 
 def _first(rule: Rule, known: Habits) -> float:
-    return Start(0.0, 0.0, 0.0, alive=True).limit(rule, known, saving=False, factor=1.0)
+    return Start(0.0, 0.0, 0.0, alive=True).limit(rule, known, saving=False)
 
 
 ARMS: dict[str, tuple[Judge, Callable[[Habits], float], float]] = {

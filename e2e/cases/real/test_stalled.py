@@ -30,6 +30,17 @@ MEASURED_SECONDS = 180.0
 PATIENCE = 600.0
 _CONTROLLER = "kfext-controller"
 _COMMAND = "/spec/template/spec/containers/0/command"
+_SCALED = f"""
+from kfext.cli.main import main
+from kfext.core.progress import stall
+for name in ("EARLY_SECONDS", "FIRST_SECONDS", "SETTLED_SECONDS"):
+    setattr(stall, name, getattr(stall, name) * {FACTOR})
+for name in ("REPORT", "RESTART"):
+    rule = getattr(stall, name)
+    setattr(stall, name, rule._replace(least=rule.least * {FACTOR}, early=rule.early * {FACTOR}))
+main()
+"""
+"""Runs kfext with the rule scaled."""
 Object = dict[str, Any]
 
 
@@ -39,7 +50,7 @@ def scaled(bed: Testbed) -> Iterator[None]:
     path = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/deployments/{_CONTROLLER}"
     (container,) = bed.api.get(path)["spec"]["template"]["spec"]["containers"]
     before = container["command"]
-    _command(bed, [*before, f"--stall-factor={FACTOR:.4f}"])
+    _command(bed, ["python3", "-c", _SCALED, *before[1:]])
     yield
     _command(bed, before)
 

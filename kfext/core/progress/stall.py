@@ -78,17 +78,16 @@ class Start:
         """For how long no counter had moved at the last read."""
         return self.read - self.moved
 
-    def limit(self, rule: Rule, known: Habits, *, saving: bool, factor: float) -> float:
+    def limit(self, rule: Rule, known: Habits, *, saving: bool) -> float:
         """Return how long the job may be silent, infinity if its log may show nothing at all.
 
         `known`: of its series. `saving`: whether a save is announced and not complete.
-        `factor`: scales all times of the rule.
         """
         if self.stepped is None:
             least = rule.least if known.first else FIRST_SECONDS if self.alive else math.inf
-            return max(rule.times * known.first, least * factor)
-        early = not known.silence and self.moved - self.stepped < EARLY_SECONDS * factor
-        least = factor * (rule.early if early else rule.least)
+            return max(rule.times * known.first, least)
+        early = not known.silence and self.moved - self.stepped < EARLY_SECONDS
+        least = rule.early if early else rule.least
         limit = max(rule.times * max(self.longest, known.silence), least)
         return limit * _OF_SAVES if saving else limit
 

@@ -62,12 +62,10 @@ class Silences:
 
     `verdicts`: by uid, that a job is stalled, or why that is unknown; None: it progresses. A job
         that is not in it cannot be judged yet.
-    `factor`: scales all times of the rule; only a test on real nodes sets it.
     """
 
     def __init__(self, cluster: Cluster, uses: Uses) -> None:
         self.verdicts: dict[str, Verdict | None] = {}
-        self.factor = 1.0
         self._cluster = cluster
         self._uses = uses
         self._records: dict[str, _Record] = {}
@@ -86,7 +84,7 @@ class Silences:
         if not runs:
             return
         changed = past(tracked.state.scale.changed_at, now=now.wall)
-        moved |= now.wall - changed < stall.SETTLED_SECONDS * self.factor
+        moved |= now.wall - changed < stall.SETTLED_SECONDS
         if record is None:  # the lines of the first read may be old
             record = self._records[job.uid] = _Record(created, Start(at, at, at), now.wall)
         elif moved:
@@ -103,7 +101,7 @@ class Silences:
         start, shown = record.start, self.verdicts.get(job.uid)
         known = self._habits.get(job.namespace, OrderedDict()).get(job.series, Habits())
         limit, most = (
-            start.limit(rule, known, saving=followed.life.saving, factor=self.factor)
+            start.limit(rule, known, saving=followed.life.saving)
             for rule in (stall.REPORT, stall.RESTART)
         )
         if start.silent > limit / 2:
@@ -178,9 +176,7 @@ class Silences:
     def _keep(self, job: TrainingJob, start: Start) -> None:
         """Keep the habits of a start that was long, or of a job that has succeeded."""
         lasted = 0.0 if start.stepped is None else start.moved - start.stepped
-        if start.stepped is None or not (
-            job.has("Succeeded") or lasted >= stall.EARLY_SECONDS * self.factor
-        ):
+        if start.stepped is None or not (job.has("Succeeded") or lasted >= stall.EARLY_SECONDS):
             return
         habits = self._habits.setdefault(job.namespace, OrderedDict())
         known, first = habits.pop(job.series, Habits()), start.stepped - start.began

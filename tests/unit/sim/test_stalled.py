@@ -9,6 +9,7 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import Suspend
+from kfext.core.progress import stall
 from kfext.model.cpu_use import CpuUse
 from kfext.sim.jobs import JobSpec, Saving, Style
 from kfext.sim.objects import LivePod
@@ -29,10 +30,19 @@ stops = partial(stopped, reason=names.REASON_STALLED)
 """Returns the names of the jobs that were stopped because they were stalled, in order."""
 
 
+@pytest.fixture(autouse=True)
+def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EARLY_SECONDS", "FIRST_SECONDS", "SETTLED_SECONDS"):
+        monkeypatch.setattr(stall, name, getattr(stall, name) * FACTOR)
+    for name in ("REPORT", "RESTART"):
+        rule: stall.Rule = getattr(stall, name)
+        shorter = rule._replace(least=rule.least * FACTOR, early=rule.early * FACTOR)
+        monkeypatch.setattr(stall, name, shorter)
+
+
 def stalls(of: Bed, *, setting: str = "restart", name: str = "train") -> Bed:
     """Have the training hang at OLD in all pods, while these run on."""
     of.annotate(names.STALLED, setting, name)
-    of.planner.progress.silences.factor = FACTOR
     return hang(of.at(OLD), name)
 
 
@@ -182,7 +192,6 @@ def dies(of: Bed) -> None:
     """Replace the controller; the next one reads the last lines of the log once more."""
     training = of.job().training
     of.restart()
-    of.planner.progress.silences.factor = FACTOR
     training._print(OLD, training._progress(training.done))
     training._print(OLD, f"saved checkpoint to out/step-{training.saved}.pt")
 

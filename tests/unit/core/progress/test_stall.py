@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.stall import REPORT, RESTART, Habits, Rule, Start, odd_pod
+from kfext.core.progress.stall import REPORT, RESTART, Habits, Start, odd_pod
 
 MINUTE, HOUR = 60.0, 3600.0
 NEW = Habits()
@@ -18,7 +18,7 @@ def start(*, steps: float | None = 0.0, longest: float = 0.0, now: float = 3 * H
 
 def test_a_log_that_has_shown_nothing_may_be_silent_unless_its_series_is_known() -> None:
     of = Start(0.0, read=9 * HOUR, moved=0.0)
-    limits = [of.limit(REPORT, known, saving=False, factor=1.0) for known in (NEW, Habits(9.0, 60))]
+    limits = [of.limit(REPORT, known, saving=False) for known in (NEW, Habits(9.0, 60))]
     assert limits == [math.inf, 15 * MINUTE]
 
 
@@ -49,23 +49,8 @@ LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
 def test_how_long_a_job_may_be_silent(
     of: Start, known: Habits, saving: bool, report: float, restart: float
 ) -> None:
-    limits = [of.limit(rule, known, saving=saving, factor=1.0) for rule in (REPORT, RESTART)]
+    limits = [of.limit(rule, known, saving=saving) for rule in (REPORT, RESTART)]
     assert limits == [report * MINUTE, restart * MINUTE]
-
-
-@given(
-    factor=st.floats(0.01, 1.0), longest=st.floats(0, HOUR), saving=st.booleans(),
-    steps=st.none() | st.just(0.0), known=st.integers(0, 3600),
-)  # fmt: skip
-def test_one_factor_scales_all_times(
-    factor: float, longest: float, saving: bool, steps: float | None, known: int
-) -> None:
-    def limit(rule: Rule, by: float) -> float:
-        of = start(steps=steps, longest=longest * by, now=90 * MINUTE * by)
-        return of.limit(rule, Habits(known * by, known * by), saving=saving, factor=by)
-
-    for rule in (REPORT, RESTART):
-        assert limit(rule, factor) == pytest.approx(factor * limit(rule, 1.0))
 
 
 @given(longest=st.floats(0, HOUR), known=st.floats(0, HOUR), now=st.floats(0, 9 * HOUR))
@@ -74,9 +59,7 @@ def test_a_job_is_shown_as_stalled_before_it_may_be_restarted(
 ) -> None:
     for steps in (None, 0.0):
         of = start(steps=steps, longest=longest, now=now)
-        limits = [
-            of.limit(r, Habits(known, known), saving=False, factor=1) for r in (REPORT, RESTART)
-        ]
+        limits = [of.limit(r, Habits(known, known), saving=False) for r in (REPORT, RESTART)]
         assert limits == sorted(limits)
 
 
