@@ -99,9 +99,7 @@ class Controller:
             identity=identity,
             healthy=self._healthy,
             kinds=[kind.name for kind in kinds],
-            suspects=lambda: {
-                node: why.message for node, why in self.planner.starts.suspects().items()
-            },
+            suspects=self.planner.starts.suspects,
         )
         self._usage = UsageKeeper(client, self.planner)
         self._listed = self._had_template = False
@@ -163,13 +161,8 @@ class Controller:
         return self.readiness_problem() is None and self.liveness_problem() is None
 
     async def _recheck(self) -> None:
-        """Every 5 minutes drop objects that kopf missed, look for an autoscaler, keep the usage.
-
-        Suspect nodes get their events then too.
-        """
+        """Every 5 minutes drop objects that kopf missed, look for an autoscaler, keep the usage."""
         while True:
-            for node, why in self.planner.starts.suspects().items():
-                self._events.record(node, why, action="Suspect", warning=True)
             with guard("sweep"), suppress(ApiError):
                 await self._look_for_autoscaler()
                 await forget_deleted(

@@ -1,4 +1,4 @@
-"""Events on jobs and nodes: what happened to them and why, without repeats."""
+"""Events on jobs: what happened to them and why, without repeats."""
 
 import asyncio
 import hashlib
@@ -35,10 +35,9 @@ class _Recorded:
 class EventRecorder:
     """Writes events from a queue; `record` never waits and never fails.
 
-    A job gets an event when its reason changes, and a node also when the message does, but never
-    twice with the same reason and message. The name of an event has a hash of its content, so this
-    holds across restarts for as long as the API server keeps the event. `dropped` counts events
-    that did not reach the cluster.
+    A job gets an event when its reason changes, but never twice with the same reason and
+    message. The name of an event has a hash of its content, so this holds across restarts for as
+    long as the API server keeps the event. `dropped` counts events that did not reach the cluster.
     """
 
     def __init__(
@@ -52,30 +51,27 @@ class EventRecorder:
         self._client = client
         self._reporter = reporter
         self._instance = instance
-        self._queue: asyncio.Queue[Object] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[tuple[TrainingJob, Object]] = asyncio.Queue(_QUEUE)
         self._recorded: OrderedDict[str, _Recorded] = OrderedDict()
 
     def record(
-        self, about: TrainingJob | str, verdict: Verdict, *, action: str, warning: bool = False
+        self, job: TrainingJob, verdict: Verdict, *, action: str, warning: bool = False
     ) -> None:
         """Queue an event unless it repeats an earlier one; drop and count it if the queue is full.
 
-        `about`: a job, or the name of a node. `action`: what kfext did, in CamelCase.
+        `action`: what kfext did, in CamelCase.
         """
         reason, message = verdict.reason, verdict.message
-        regarding = _reference(about)
-        uid = regarding["uid"]
-        recorded = self._recorded.setdefault(uid, _Recorded())
-        self._recorded.move_to_end(uid)
+        recorded = self._recorded.setdefault(job.uid, _Recorded())
+        self._recorded.move_to_end(job.uid)
         if len(self._recorded) > _JOBS:
             self._recorded.popitem(last=False)
-        same = reason == recorded.reason and not isinstance(about, str)
-        if same or (reason, message) in recorded.sentences:
+        if reason == recorded.reason or (reason, message) in recorded.sentences:
             recorded.reason = reason
             return
-        event = self._event(regarding, verdict, action=action, warning=warning)
+        event = self._event(job, verdict, action=action, warning=warning)
         try:
-            self._queue.put_nowait(event)
+            self._queue.put_nowait((job, event))
         except asyncio.QueueFull:
             self.dropped += 1
             return
@@ -87,26 +83,24 @@ class EventRecorder:
     async def run(self) -> None:
         """Write queued events until cancelled."""
         while True:
-            event = await self._queue.get()
-            namespace = event["metadata"]["namespace"]
+            job, event = await self._queue.get()
             try:
-                await self._client.create(paths.events(namespace), event)
+                await self._client.create(paths.events(job.namespace), event)
             except Conflict:
                 pass  # an earlier process wrote it
             except ApiError as error:
                 self.dropped += 1
-                # The next `record` then writes it.
-                self._recorded.pop(event["regarding"]["uid"], None)
+                self._recorded.pop(job.uid, None)  # so that the next `record` writes it
                 _log.warning(
                     "event not written",
-                    namespace=namespace,
+                    namespace=job.namespace,
                     name=event["metadata"]["name"],
                     error=str(error),
                 )
             except Exception:
                 # Users write parts of the text, and one event must not end all others.
                 self.dropped += 1
-                _log.exception("event not written", namespace=namespace)
+                _log.exception("event not written", namespace=job.namespace)
             finally:
                 self._queue.task_done()
 
@@ -114,15 +108,15 @@ class EventRecorder:
         """Wait until everything queued so far is written or dropped, while `run` runs."""
         await self._queue.join()
 
-    def _event(self, regarding: Object, verdict: Verdict, *, action: str, warning: bool) -> Object:
-        content = "\0".join((regarding["uid"], verdict.reason, verdict.message))
-        digest = hashlib.sha256(content.encode(errors="replace")).hexdigest()[:16]
+    def _event(self, job: TrainingJob, verdict: Verdict, *, action: str, warning: bool) -> Object:
+        content = "\0".join((job.uid, verdict.reason, verdict.message)).encode(errors="replace")
+        digest = hashlib.sha256(content).hexdigest()[:16]
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "namespace": regarding.get("namespace", "default"),
-                "name": f"{regarding['name'][:_LONGEST_NAME].rstrip('.-')}.{digest}",
+                "namespace": job.namespace,
+                "name": f"{job.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
             },
             "eventTime": written_micro_time(time.time()),
             "reportingController": self._reporter,
@@ -131,23 +125,14 @@ class EventRecorder:
             "reason": verdict.reason,
             "type": "Warning" if warning else "Normal",
             "note": _clipped(verdict.message),
-            "regarding": regarding,
+            "regarding": {
+                "apiVersion": job.kind.api_version,
+                "kind": job.kind.name,
+                "namespace": job.namespace,
+                "name": job.name,
+                "uid": job.uid,
+            },
         }
-
-
-def _reference(about: TrainingJob | str) -> Object:
-    """Return the reference of an event to a job, or to the node of a name."""
-    if isinstance(about, str):
-        # `kubectl describe node` looks for the name as the uid, which the kubelet writes too.
-        return {"apiVersion": "v1", "kind": "Node", "name": about, "uid": about}
-    kind = about.kind
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "namespace": about.namespace,
-        "name": about.name,
-        "uid": about.uid,
-    }
 
 
 def _clipped(message: str) -> str:

@@ -22,7 +22,6 @@ from kfext.state.reports.failed_starts import (
     LASTS_SECONDS,
     START_SECONDS,
     WINDOW_SECONDS,
-    Suspicion,
     suspicions,
 )
 
@@ -144,7 +143,7 @@ class _Cluster:
                 at = now + CURED_SECONDS
                 self.cured.append(CuredFailure(f"n{node}", job, namespace, series, at))
 
-    def _suspects(self, namespace: str, now: float) -> dict[str, Suspicion]:
+    def _suspects(self, namespace: str, now: float) -> dict[str, str]:
         kept = now - WINDOW_SECONDS - LASTS_SECONDS
         self.cured = [each for each in self.cured if each.at > kept]
         found = suspicions(self.cured, namespace=namespace, now=now)

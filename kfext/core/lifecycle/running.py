@@ -185,6 +185,10 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
     if _others_first(gated.values(), live.values()):
         return _binding(situation, ledger, live)
     claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.usable_claims]
+
+    def anew() -> Step:
+        return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
+
     if plan := situation.plan:
         job = situation.job
         claims += [card_key(job.uid, key) for key in gated]
@@ -198,8 +202,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
             assignment=plan.assignment,
             ignoring=claims,
         ):
-            moved = _elsewhere(situation, ledger, live, gated, spare=spare, claims=claims)
-            first = moved or _learnt(situation, ledger, plan)
+            moved = anew() if _failed_there(situation, live, gated) else None
+            first = moved if isinstance(moved, Replan) else _learnt(situation, ledger, plan)
             return first or _without_part(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     remaining = situation.placement.bind_timeout - situation.clocks.longest_wait(loose)
@@ -207,28 +211,17 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         # kube-scheduler chooses their nodes, and the rest is planned around them.
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
-    return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
+    return anew()
 
 
-def _elsewhere(
-    situation: Situation,
-    ledger: Ledger,
-    live: Live,
-    gated: Live,
-    *,
-    spare: Spare,
-    claims: Collection[Hashable],
-) -> Replan | None:
-    """Return a new plan for gated pods if the gang failed at its start on their nodes, or None.
+def _failed_there(situation: Situation, live: Live, gated: Live) -> bool:
+    """Return whether the gang failed at its start on nodes to which gated pods are to go.
 
-    They return where other members run: the node is not to blame.
+    A node on which other members run is not to blame.
     """
     plan, homes = situation.plan, {pod.home for pod in live.values() if not pod.finished}
     failed = situation.failed_on - homes
-    if plan is None or failed.isdisjoint(plan.assignment.get(key, "") for key in gated):
-        return None
-    step = _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
-    return step if isinstance(step, Replan) else None
+    return plan is not None and not failed.isdisjoint(map(plan.assignment.get, gated))
 
 
 def _placed_anew(

@@ -9,15 +9,14 @@ All of this is in memory. A new controller learns of a bad node by the next fail
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.snapshot import CuredFailure, FailedStart
 from kfext.model.timestamps import written_time
-from kfext.model.verdict import Verdict
-from kfext.names import PLACED, REASON_SUSPECT_NODE
+from kfext.names import PLACED
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 
@@ -36,24 +35,14 @@ _LOOK_SECONDS = 10.0
 _RUNS = {"Running", "Succeeded"}
 
 
-@dataclass(frozen=True, slots=True)
-class Suspicion:
-    """Jobs get the node last `until` then, in epoch seconds, because so many were cured."""
-
-    until: float
-    jobs: int
-    series: int
-
-
-def suspicions(
-    failures: Iterable[CuredFailure], *, namespace: str, now: float
-) -> dict[str, Suspicion]:
-    """Return the suspect nodes for the jobs of a namespace; empty: a namespace without failures.
+def suspicions(failures: Iterable[CuredFailure], *, namespace: str, now: float) -> dict[str, str]:
+    """Return by node why it is suspect for the jobs of a namespace; "": one without failures.
 
     `failures`: at most one for each node and job. `now`: in epoch seconds; failures of a later time
     are from a clock that was ahead.
     """
-    found: dict[str, Suspicion] = {}
+    found: dict[str, str] = {}
+    who = "the jobs of one namespace" if namespace else "all jobs"
     recent: dict[str, list[CuredFailure]] = {}
     for failure in sorted(failures, key=lambda failure: failure.at):
         before = recent.get(failure.node, [])
@@ -62,7 +51,10 @@ def suspicions(
         counted, until = _counted(here, namespace), failure.at + LASTS_SECONDS
         series = len({each.series for each in counted})
         if len(counted) >= _FAILURES and series >= _SERIES and failure.at <= now < until:
-            found[failure.node] = Suspicion(until, len(counted), series)
+            found[failure.node] = (
+                f"{len(counted)} jobs of {series} series failed here at their start and then ran "
+                f"on other nodes; {who} get it last until {written_time(until)}"
+            )
     return found
 
 
@@ -81,7 +73,7 @@ class FailedStarts:
     def __init__(self, cluster: Cluster) -> None:
         self.of_jobs: dict[str, dict[str, FailedStart]] = {}
         self._cured: dict[tuple[str, str], list[CuredFailure]] = {}
-        self._suspects: dict[str, Mapping[str, Suspicion]] = {}
+        self._suspects: dict[str, dict[str, str]] = {}
         self._cluster = cluster
         self._look_at = -math.inf
 
@@ -111,18 +103,10 @@ class FailedStarts:
         generation = tracked.plan.generation if tracked.plan else 0
         return frozenset(node for node, start in starts if start.generation == generation)
 
-    def suspects(self) -> dict[str, Verdict]:
-        """Return by node why it is suspect; what is true for all namespaces comes first."""
-        found: dict[str, Verdict] = {}
-        for namespace, nodes in sorted(self._suspects.items()):
-            jobs = "the jobs of one namespace" if namespace else "all jobs"
-            for node, why in nodes.items():
-                message = (
-                    f"{why.jobs} jobs of {why.series} series failed here at their start and then "
-                    f"ran on other nodes; {jobs} get it last until {written_time(why.until)}"
-                )
-                found.setdefault(node, Verdict(REASON_SUSPECT_NODE, message))
-        return found
+    def suspects(self) -> dict[str, str]:
+        """Return by node why it is suspect, for all namespaces if it is."""
+        views = sorted(self._suspects.items(), reverse=True)
+        return {node: why for _, nodes in views for node, why in nodes.items()}
 
     def settle(self, now: Moment) -> None:
         """Record the pods that failed since the last call; now and then look for cured jobs."""
@@ -170,7 +154,7 @@ class FailedStarts:
         failures = self.cured
         views = {"", *(failure.namespace for failure in failures)}
         found = {view: suspicions(failures, namespace=view, now=now.wall) for view in views}
-        self._suspects = {**found} if any(found.values()) else {}
+        self._suspects = {view: nodes for view, nodes in found.items() if nodes}
 
     def _is_cured(self, tracked: TrackedJob, now: float) -> bool:
         """Return whether a job has run for long enough, or to its end, under its present plan."""

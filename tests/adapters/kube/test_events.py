@@ -1,7 +1,6 @@
 """Events: each said once, none in the way of the caller."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -109,21 +108,6 @@ async def test_two_jobs_may_have_the_same_reason(client: Client, namespace: str)
 
     found = await client.list_all(paths.events(namespace))
     assert [event["type"] for event in found] == ["Warning", "Warning"]
-
-
-async def test_a_node_has_an_event_for_each_new_message_where_kubectl_describe_finds_it(
-    client: Client,
-) -> None:
-    node = f"node-{uuid.uuid4().hex[:8]}"
-    async with recording(client) as recorder:
-        for message in ("until noon", "until noon", "until six"):
-            recorder.record(node, Verdict("SuspectNode", message), action="Suspect", warning=True)
-        await recorder.drain()
-
-    found = await client.list_all(paths.events("default"))
-    own = [event for event in found if event["regarding"]["name"] == node]
-    assert sorted(event["note"] for event in own) == ["until noon", "until six"]
-    assert {(e["regarding"]["kind"], e["regarding"]["uid"]) for e in own} == {("Node", node)}
 
 
 async def test_long_names_and_sentences_are_cut_to_what_the_api_takes(

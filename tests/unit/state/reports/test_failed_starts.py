@@ -13,6 +13,7 @@ from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.snapshot import CuredFailure
+from kfext.model.timestamps import written_time
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.failed_starts import (
@@ -95,8 +96,9 @@ def test_whether_a_node_is_suspect(
 
 def test_a_suspicion_says_for_how_long_and_on_what_evidence() -> None:
     found = suspicions([*OWN, cured("x", "a"), cured("x", "b")], namespace="team", now=NOW)
-    assert (found["bad"].jobs, found["bad"].series) == (4, 3)
-    assert found["bad"].until == NOW - HOUR + LASTS_SECONDS
+    until = written_time(NOW - HOUR + LASTS_SECONDS)
+    assert found["bad"].startswith("4 jobs of 3 series failed here at their start")
+    assert found["bad"].endswith(f"; the jobs of one namespace get it last until {until}")
 
 
 some_failures = st.lists(
@@ -331,7 +333,7 @@ def test_jobs_of_one_namespace_accuse_a_node_for_that_namespace_alone() -> None:
     all_cure(bed, Bed.cure)
     assert (bed.suspects(), bed.suspects("other")) == ({"bad"}, set())
     (why,) = bed.starts.suspects().values()
-    assert why.message.startswith(
+    assert why.startswith(
         "3 jobs of 3 series failed here at their start and then ran on other nodes; the jobs of one"
     )
 
@@ -341,7 +343,7 @@ def test_jobs_of_three_namespaces_accuse_a_node_for_all_jobs_until_a_day_is_over
     for namespace in ("x", "y", "z"):
         bed.cure(f"alpha-{namespace}", namespace=namespace)
     assert (bed.suspects(), bed.suspects("x")) == ({"bad"}, {"bad"})
-    assert "; all jobs get it last until 1970-01-1" in bed.starts.suspects()["bad"].message
+    assert "; all jobs get it last until 1970-01-1" in bed.starts.suspects()["bad"]
     bed.after(LASTS_SECONDS)
     assert (bed.suspects(), bed.starts.suspects()) == (set(), {})
 
