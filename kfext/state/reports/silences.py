@@ -121,10 +121,10 @@ class Silences:
 
     @property
     def stalled(self) -> int:
-        """The number of stalled jobs that are not suspended."""
-        jobs = self._cluster.jobs
-        shown = (uid for uid, verdict in self.verdicts.items() if _is_stalled(verdict))
-        return sum(uid in jobs and not jobs[uid].job.suspend for uid in shown)
+        """The number of stalled jobs that still run."""
+        shown = [uid for uid, verdict in self.verdicts.items() if _is_stalled(verdict)]
+        jobs = [self._cluster.jobs[uid].job for uid in shown if uid in self._cluster.jobs]
+        return sum(not (job.suspend or job.finished) for job in jobs)
 
     def fail(self, uid: str, why: Verdict | None) -> None:
         """Record that the log of a job could not be read; `why`: once that is to be shown."""

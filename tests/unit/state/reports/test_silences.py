@@ -192,9 +192,20 @@ def test_a_report_ends_with_the_start(event: Callable[[Hours], None]) -> None:
     assert (of.reason, silences.hangs(uid)) == ("", False)
 
 
-def test_a_job_that_is_suspended_is_no_stalled_job() -> None:
-    of = Hours().run(180, "steps").run(20, "silent")
+def suspended(of: Hours) -> None:
     of.tracked.job = replace(of.tracked.job, suspend=True)
+
+
+def failed(of: Hours) -> None:
+    """The job ends, and its pods are gone before its last lines are read."""
+    of.cluster.observe_job(of.made.condition("Failed", since=of.at).version(1000).raw)
+
+
+@pytest.mark.parametrize("change", [suspended, failed])
+def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], None]) -> None:
+    of = Hours().run(180, "steps").run(20, "silent")
+    assert of.progress.silences.stalled == 1
+    change(of)
     assert of.progress.silences.stalled == 0
 
 
