@@ -31,7 +31,7 @@ from kfext.cli.output import (
     output_option,
     short,
 )
-from kfext.cli.progress import NO_PROGRESS, STOPPED, is_resized, is_stalled, progress_in, steps
+from kfext.cli.progress import NO_PROGRESS, STOPPED, progress_in, shows, steps
 from kfext.core.queue.priority import Classes, priority_class
 from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, NotFound, Unavailable, UserError
@@ -39,7 +39,7 @@ from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, amount_text
 from kfext.model.tolerant import mapping, text
-from kfext.names import REASON_STALLED
+from kfext.names import PROGRESSING, REASON_STALLED, RESIZED
 
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
@@ -295,8 +295,8 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
                 "name": text(job.get("name")),
                 "phase": text(status.get("phase")),
                 "workers": workers if type(workers) is int else None,
-                "resized": is_resized(status),
-                "stalled": is_stalled(status),
+                "resized": shows(status, RESIZED, "True"),
+                "stalled": shows(status, PROGRESSING, "False"),
                 "progress": progress_in(status, now=now),
             }
         )

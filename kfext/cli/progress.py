@@ -55,17 +55,8 @@ _SERIES: Columns = {
 }
 
 
-def is_resized(status: Mapping[str, Any]) -> bool:
-    """Return whether a TrainingPlan shows CPU that kfext changed."""
-    return _has(status, names.RESIZED, "True")
-
-
-def is_stalled(status: Mapping[str, Any]) -> bool:
-    """Return whether a TrainingPlan shows that the job is stalled."""
-    return _has(status, names.PROGRESSING, "False")
-
-
-def _has(status: Mapping[str, Any], type_: str, value: str) -> bool:
+def shows(status: Mapping[str, Any], type_: str, value: str) -> bool:
+    """Return whether a TrainingPlan shows a condition with this status."""
     conditions = map(mapping, sequence(status.get("conditions")))
     found = ((condition.get("type"), condition.get("status")) for condition in conditions)
     return (type_, value) in found
