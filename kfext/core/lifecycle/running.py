@@ -215,9 +215,9 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
 
 
 def _failed_there(situation: Situation, live: Live, gated: Live) -> bool:
-    """Return whether the gang failed at its start on nodes to which gated pods are to go.
+    """Return whether the plan gives gated pods nodes where the gang failed at its start.
 
-    A node on which other members run is not to blame.
+    A node is not to blame while other members run there.
     """
     plan, homes = situation.plan, {pod.home for pod in live.values() if not pod.finished}
     failed = situation.failed_on - homes

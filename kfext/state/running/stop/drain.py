@@ -112,7 +112,7 @@ class Drains:
         ]
 
     def _why(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return why a job leaves now, or None if it stays."""
+        """Return why a job leaves now; None: it stays."""
         if stalled := self.stalled(job.tracked):
             return stalled
         node = self.node_of(job.tracked)
@@ -120,7 +120,7 @@ class Drains:
         return Verdict(names.REASON_DRAINED, f"{node} is drained") if leaves else None
 
     def stalled(self, tracked: TrackedJob) -> Verdict | None:
-        """Return why a job restarts from its last checkpoint, or None if it may not."""
+        """Return why a job restarts from its last checkpoint; None: it may not."""
         progress, uid = self._running.progress, tracked.job.uid
         settings = self._running.settings_of(tracked)
         restarts = (
