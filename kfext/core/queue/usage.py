@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
+from kfext.core.queue.order import FIRST
 from kfext.model.gpu import SLOT, UNITS, resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.quantity import Resources, times
@@ -30,18 +31,6 @@ def usage_after(seconds: float, used: float, *, held: float, half_life: float) -
     """Return the usage after so many seconds in which a part `held` of the cluster was held."""
     most = window(half_life)
     return used - math.expm1(-seconds / most) * (held * most - used)
-
-
-def projected(ahead: float, *, used: float, held: float, weight: float, half_life: float) -> float:
-    """Return the usage that decides about a waiting job of a namespace: the least comes first.
-
-    `ahead`: the part that the job and the jobs of its namespace before it ask for; -infinity: it
-    keeps its place. With weight 0 it comes last.
-    """
-    if math.isinf(ahead):
-        return ahead
-    counted = _LOOK_AHEAD * window(half_life) * (held + ahead)
-    return (used + counted) / weight if weight else math.inf
 
 
 def part_of(requests: Iterable[Resources], capacity: Mapping[str, float]) -> float:
@@ -66,7 +55,7 @@ def requests_of(job: TrainingJob) -> Iterator[Resources]:
             yield {resource_of(0): group.share.units * group.replicas}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NamespaceUsage:
     """What a namespace `used`, in seconds of the cluster, the part it holds, its `waiting` jobs."""
 
@@ -75,14 +64,25 @@ class NamespaceUsage:
     held: float = 0.0
     waiting: float = 0
 
+    def projected(self, ahead: float, *, half_life: float) -> float:
+        """Return the usage that decides about a waiting job: the least comes first.
 
-@dataclass(frozen=True, slots=True)
+        `ahead`: the part that the job and the jobs of its namespace before it ask for; FIRST: it
+        keeps its place. With weight 0 it comes last.
+        """
+        if ahead == FIRST:
+            return FIRST
+        counted = _LOOK_AHEAD * window(half_life) * (self.held + ahead)
+        return (self.used + counted) / self.weight if self.weight else math.inf
+
+
+@dataclass(slots=True)
 class UsageRecord:
     """The usage of all namespaces at a time in epoch seconds; 0.0: unknown."""
 
     at: float = 0.0
     half_life: float = 1.0
-    namespaces: Mapping[str, NamespaceUsage] = field(default_factory=dict)
+    namespaces: dict[str, NamespaceUsage] = field(default_factory=dict)
 
     def mean(self, namespace: str) -> float:
         """Return the part of the cluster that a namespace held in the mean, lately above all."""

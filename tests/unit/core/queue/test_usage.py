@@ -17,7 +17,6 @@ from kfext.core.queue.usage import (
     UsageRecord,
     decode_usage,
     part_of,
-    projected,
     requests_of,
     usage_after,
     window,
@@ -33,7 +32,7 @@ CAPACITY = {"cpu": 100_000.0, "memory": 1000.0, NATIVE_GPU: 8.0}
 def line(sizes: Sequence[float], used: float, weight: float, held: float = 0.0) -> list[float]:
     """The projected usage of each job of a namespace."""
     return [
-        projected(ahead, used=used, held=held, weight=weight, half_life=DAY)
+        NamespaceUsage(used, weight, held).projected(ahead, half_life=DAY)
         for ahead in accumulate(sizes)
     ]
 
@@ -101,8 +100,8 @@ def test_within_a_namespace_the_order_stays(
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_a_job_that_keeps_its_place_is_before_all_others(weight: float) -> None:
-    kept = projected(FIRST, used=DAY, held=1.0, weight=weight, half_life=DAY)
-    assert kept < projected(0.0, used=0.0, held=0.0, weight=9.0, half_life=DAY)
+    kept = NamespaceUsage(DAY, weight, 1.0).projected(FIRST, half_life=DAY)
+    assert kept < NamespaceUsage(weight=9.0).projected(0.0, half_life=DAY)
 
 
 # --- usage --------------------------------------------------------------------------------------
