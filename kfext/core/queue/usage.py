@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-from kfext.core.queue.order import FIRST
 from kfext.model.gpu import SLOT, UNITS, resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.quantity import Resources, times
@@ -67,11 +66,9 @@ class NamespaceUsage:
     def projected(self, ahead: float, *, half_life: float) -> float:
         """Return the usage that decides about a waiting job: the least comes first.
 
-        `ahead`: the part that the job and the jobs of its namespace before it ask for; FIRST: it
-        keeps its place. With weight 0 it comes last.
+        `ahead`: the part that the job and the jobs of its namespace before it ask for. With weight
+        0 it comes last.
         """
-        if ahead == FIRST:
-            return FIRST
         counted = _LOOK_AHEAD * window(half_life) * (self.held + ahead)
         return (self.used + counted) / self.weight if self.weight else math.inf
 

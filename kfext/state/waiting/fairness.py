@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kfext.core.elastic import requested_workers, workers_of
 from kfext.core.ledger.claims import pod_key
-from kfext.core.queue.order import FIRST, LONGEST_WAIT, QueueKey
+from kfext.core.queue.order import QueueKey
 from kfext.core.queue.usage import NamespaceUsage, UsageRecord, part_of, requests_of, usage_after
 from kfext.model.moment import Moment
 from kfext.model.parameters import Fairness
@@ -20,6 +20,10 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.tracked_job import TrackedJob
 
+LONGEST_WAIT = 86_400.0
+"""No namespace comes before a job that has waited for so many seconds, however little it used."""
+_FIRST = -math.inf
+"""The projected usage of such a job."""
 _ORDER_SECONDS = 1.0
 """Jobs are ordered anew after this time, and at once after a job came, started or changed."""
 _LEAST_USED = 1e-3
@@ -167,9 +171,8 @@ class UsageOrder:
         for turn, uid in sorted((self._turn(jobs[uid]), uid) for uid in waiting):
             name = jobs[uid].job.namespace
             asked[name] += self._asking[uid]
-            ahead = FIRST if _is_overdue(jobs[uid], now) else asked[name]
-            usage = namespaces[name].projected(ahead, half_life=self.record.half_life)
-            self._projected[uid] = usage
+            usage = namespaces[name].projected(asked[name], half_life=self.record.half_life)
+            usage = self._projected[uid] = _FIRST if _is_overdue(jobs[uid], now) else usage
             self._first.setdefault((turn[0], name), usage)
             order.append((turn[0], usage, turn, uid))
         line = [uid for *_, uid in sorted(order)]
@@ -186,7 +189,7 @@ class UsageOrder:
         if own <= 0:
             return ""
         first = ((name, usage) for (of, name), usage in self._first.items() if of == priority)
-        ahead = (self._mean(name) for name, usage in first if FIRST < usage < own)
+        ahead = (self._mean(name) for name, usage in first if _FIRST < usage < own)
         means = min(ahead, default=1), self._mean(tracked.job.namespace)
         least, mine = (round(100 * mean) for mean in means)
         hours = self.record.half_life / 3600

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.cards import as_sharing
-from kfext.core.queue.order import FIRST
 from kfext.core.queue.usage import (
     NamespaceUsage,
     UsageRecord,
@@ -96,12 +95,6 @@ def test_within_a_namespace_the_order_stays(
     found = line(sizes, used, weight, held)
     assert found == sorted(found)
     assert all(map(math.isfinite, found))
-
-
-@pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_a_job_that_keeps_its_place_is_before_all_others(weight: float) -> None:
-    kept = NamespaceUsage(DAY, weight, 1.0).projected(FIRST, half_life=DAY)
-    assert kept < NamespaceUsage(weight=9.0).projected(0.0, half_life=DAY)
 
 
 # --- usage --------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfext.core.lifecycle.steps import Unsuspend
-from kfext.core.queue.order import LONGEST_WAIT
 from kfext.core.queue.usage import UsageRecord, decode_usage, usage_after
 from kfext.model.label_selector import LabelSelector
 from kfext.model.moment import Moment
@@ -23,7 +22,7 @@ from kfext.sim.jobs import JobSpec, Pace, Style
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import planner_of, snapshot_of
-from kfext.state.waiting.fairness import UsageOrder
+from kfext.state.waiting.fairness import LONGEST_WAIT, UsageOrder
 from tests.builders import JobBuilder, moment, node, pods
 from tests.unit.controller.bench import Bench, gang, running, told
 from tests.unit.sim.bed import Bed
