@@ -208,10 +208,9 @@ class UsageKeeper:
                 usage.restore(decode_usage(await read_usage(self._client)))
                 self._was_read = True
             elif usage.on:
-                record = usage.record()
-                held = any(found.held for found in record.namespaces.values())
+                held = any(found.held for found in usage.record.namespaces.values())
                 if held or self._was_held:
-                    await write_usage(self._client, record.encode())
+                    await write_usage(self._client, usage.record.encode())
                 self._was_held = held
         except ApiError as error:
             _log.warning("usage is not kept", error=str(error))

@@ -277,7 +277,7 @@ def _of_preemptions(planner: Planner) -> Iterator[Metric]:
 
 def _of_usage(queue: Queue) -> Iterator[Metric]:
     """Yield the usage of the namespaces with the most, where the queue is ordered by it."""
-    record = queue.usage.record() if queue.usage.on else UsageRecord()
+    record = queue.usage.record if queue.usage.on else UsageRecord()
     what = "Part of the cluster that a namespace holds, or used in the mean, lately above all"
     family = GaugeMetricFamily("kfext_namespace_usage_ratio", what, labels=("namespace", "of"))
     most = nlargest(MOST_JOBS, record.namespaces, key=record.mean)

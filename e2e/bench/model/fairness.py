@@ -21,7 +21,7 @@ from e2e.bench.model.preempt import over_seeds
 from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
-from kfext.core.queue.usage import part_of, requests_of
+from kfext.core.queue.usage import NamespaceUsage, part_of, requests_of
 from kfext.model.moment import Moment
 from kfext.model.parameters import Fairness, Queueing
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
@@ -89,7 +89,7 @@ class _Kueue(UsageOrder):
 
     def __init__(self, cluster: Cluster) -> None:
         planner = cluster.planner
-        super().__init__(planner.cluster, planner.settings, planner.queue._key)
+        super().__init__(planner.cluster, planner.settings, planner.queue.key)
         self._sampled_mean: dict[str, float] = defaultdict(float)
         self._penalty: dict[str, float] = defaultdict(float)
         self._sampled, self._started = 0.0, set[str]()
@@ -101,9 +101,9 @@ class _Kueue(UsageOrder):
         self._sampled = self._sampled or now.monotonic
         if passed >= _SAMPLE_SECONDS:
             weight = self._weight(passed)
-            for name in {*self._sampled_mean, *self._held}:
-                mean = self._sampled_mean[name]
-                self._sampled_mean[name] += weight * (self._held.get(name, 0.0) - mean)
+            for name in {*self._sampled_mean, *self.record.namespaces}:
+                found = self.record.namespaces.get(name, NamespaceUsage())
+                self._sampled_mean[name] += weight * (found.held - self._sampled_mean[name])
             self._penalty.clear()
             self._sampled = now.monotonic
 

@@ -1,7 +1,5 @@
 """The order in which jobs start and get workers. The queue alone uses it: there is one order."""
 
-import math
-
 from kfext.model.job import TrainingJob
 
 QueueKey = tuple[int, float, float, str, str, str]
@@ -11,10 +9,6 @@ PATIENCE = 16.0
 without end."""
 LONGEST_HEAD_START = 7 * 86_400.0
 """No job comes after a job that was created so many seconds later, whatever their lengths."""
-LONGEST_WAIT = 86_400.0
-"""No namespace comes before a job that has waited for so many seconds, however little it used."""
-FIRST = -math.inf
-"""The usage that such a job counts with."""
 
 
 def queue_key(

@@ -32,18 +32,6 @@ def usage_after(seconds: float, used: float, *, held: float, half_life: float) -
     return used - math.expm1(-seconds / most) * (held * most - used)
 
 
-def projected(ahead: float, *, used: float, held: float, weight: float, half_life: float) -> float:
-    """Return the usage that decides about a waiting job of a namespace: the least comes first.
-
-    `ahead`: the part that the job and the jobs of its namespace before it ask for; -infinity: it
-    keeps its place. With weight 0 it comes last.
-    """
-    if math.isinf(ahead):
-        return ahead
-    counted = _LOOK_AHEAD * window(half_life) * (held + ahead)
-    return (used + counted) / weight if weight else math.inf
-
-
 def part_of(requests: Iterable[Resources], capacity: Mapping[str, float]) -> float:
     """Return the part of the cluster that requests are together, at most 1.
 
@@ -66,7 +54,7 @@ def requests_of(job: TrainingJob) -> Iterator[Resources]:
             yield {resource_of(0): group.share.units * group.replicas}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NamespaceUsage:
     """What a namespace `used`, in seconds of the cluster, the part it holds, its `waiting` jobs."""
 
@@ -75,14 +63,23 @@ class NamespaceUsage:
     held: float = 0.0
     waiting: float = 0
 
+    def projected(self, ahead: float, *, half_life: float) -> float:
+        """Return the usage that decides about a waiting job: the least comes first.
 
-@dataclass(frozen=True, slots=True)
+        `ahead`: the part that the job and the jobs of its namespace before it ask for. With weight
+        0 it comes last.
+        """
+        counted = _LOOK_AHEAD * window(half_life) * (self.held + ahead)
+        return (self.used + counted) / self.weight if self.weight else math.inf
+
+
+@dataclass(slots=True)
 class UsageRecord:
     """The usage of all namespaces at a time in epoch seconds; 0.0: unknown."""
 
     at: float = 0.0
     half_life: float = 1.0
-    namespaces: Mapping[str, NamespaceUsage] = field(default_factory=dict)
+    namespaces: dict[str, NamespaceUsage] = field(default_factory=dict)
 
     def mean(self, namespace: str) -> float:
         """Return the part of the cluster that a namespace held in the mean, lately above all."""

@@ -157,7 +157,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         promises=tuple(cluster.holds.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
-        usage=queue.usage.record().encode() if queue.usage.on else "",
+        usage=queue.usage.record.encode() if queue.usage.on else "",
         failed_starts={uid: dict(starts) for uid, starts in planner.starts.of_jobs.items()},
         cured=planner.starts.cured,
     )

@@ -61,7 +61,7 @@ class Queue:
         durations: DurationEstimates,
     ) -> None:
         self.no_fits = NoFitCache()
-        self.usage = UsageOrder(cluster, settings, self._key)
+        self.usage = UsageOrder(cluster, settings, self.key)
         self.autoscaler = False
         self.started_at = -math.inf
         self.quotas = Quotas(cluster)
@@ -123,16 +123,11 @@ class Queue:
 
         `remaining`: the seconds to its end; by default as if it has not started.
         """
-        projected = self.usage.projected(tracked) if self.usage.on else 0.0
-        return self._key(tracked, remaining=remaining, projected=projected)
-
-    def _key(
-        self, tracked: TrackedJob, *, remaining: float | None = None, projected: float = 0.0
-    ) -> QueueKey:
         length = None
         if self._counts_length(tracked):
             length = self.durations.known(tracked.job) if remaining is None else remaining
         length = self.durations.usual() if length is None else length
+        projected = self.usage.projected(tracked) if self.usage.on else 0.0
         return queue_key(tracked.job, self.priority(tracked), length, projected=projected)
 
     def _counts_length(self, tracked: TrackedJob) -> bool:

@@ -184,7 +184,7 @@ def test_the_usage_of_namespaces_is_shown_where_it_orders_the_queue() -> None:
         return metrics.registry.get_sample_value("kfext_namespace_usage_ratio", labels)
 
     assert value("a", "held") == pytest.approx(0.5)
-    assert value("a", "used") == pytest.approx(teams.usage.record().mean("a"))
+    assert value("a", "used") == pytest.approx(teams.usage.record.mean("a"))
     assert value("b", "used") is None
     teams.planner.settings.forget_policy("all")
     teams.sample(1)

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.cards import as_sharing
-from kfext.core.queue.order import FIRST
 from kfext.core.queue.usage import (
     NamespaceUsage,
     UsageRecord,
     decode_usage,
     part_of,
-    projected,
     requests_of,
     usage_after,
     window,
@@ -33,7 +31,7 @@ CAPACITY = {"cpu": 100_000.0, "memory": 1000.0, NATIVE_GPU: 8.0}
 def line(sizes: Sequence[float], used: float, weight: float, held: float = 0.0) -> list[float]:
     """The projected usage of each job of a namespace."""
     return [
-        projected(ahead, used=used, held=held, weight=weight, half_life=DAY)
+        NamespaceUsage(used, weight, held).projected(ahead, half_life=DAY)
         for ahead in accumulate(sizes)
     ]
 
@@ -97,12 +95,6 @@ def test_within_a_namespace_the_order_stays(
     found = line(sizes, used, weight, held)
     assert found == sorted(found)
     assert all(map(math.isfinite, found))
-
-
-@pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_a_job_that_keeps_its_place_is_before_all_others(weight: float) -> None:
-    kept = projected(FIRST, used=DAY, held=1.0, weight=weight, half_life=DAY)
-    assert kept < projected(0.0, used=0.0, held=0.0, weight=9.0, half_life=DAY)
 
 
 # --- usage --------------------------------------------------------------------------------------
