@@ -10,35 +10,28 @@ from typing import IO, Any
 
 import click
 
-from kfext.cli.cluster import (
-    ClusterOptions,
-    all_plans,
-    cluster_options,
-    kinds_in,
-    read_snapshot,
-)
+from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import entry, format_output, output_option, plain, table
 from kfext.cli.policy_file import read_policies
 from kfext.cli.render import review
-from kfext.cli.what_if import Change, Progress, expected_starts, what_if, what_if_lines
+from kfext.cli.what_if import (
+    Change,
+    Progress,
+    expected_starts,
+    read_progress,
+    what_if,
+    what_if_lines,
+)
 from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
-from kfext.core.progress.reported import decode_progress
 from kfext.core.queue.expected import sentence
 from kfext.core.queue.priority import in_line
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
-from kfext.model.job import (
-    TrainingJob,
-    parse_job,
-    planned_uid,
-    pod_name,
-    templates_in,
-    with_templates,
-)
+from kfext.model.job import TrainingJob, parse_job, pod_name, templates_in, with_templates
 from kfext.model.kinds.job_kind import JobKind, TemplateSource
 from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
@@ -114,10 +107,9 @@ def plan(
     jobs in its queue. Exits with code 3 if a job would wait.
 
     With --with, --without or --policy it shows when each waiting job should start, now and after
-    the change. A new node is like the first node with so many GPUs or CPUs, or like a node by its
-    name, e.g. 2xnode-1. Jobs that run on a node without which you plan end there as expected.
+    the change. A new node is like the first node with so many GPUs, or like a node by its name,
+    e.g. 2xnode-1. Jobs that run on a node without which you plan end there as expected.
     """
-    change = Change(new, without, read_policies(policies))
     changes = bool(new or without or policies)
     if changes and files:
         raise click.UsageError("give jobs with -f, or a change, not both")
@@ -126,9 +118,9 @@ def plan(
     documents = [item for file in files for item in load(file)]
     taken = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
     if changes:
+        change = Change(new, without, read_policies(policies))
         rows = asyncio.run(_what_if(change, cluster=cluster, snapshot=taken))
-        lines = format_output(rows, output=output, text=lambda: what_if_lines(rows))
-        click.echo(lines, nl=False)
+        click.echo(format_output(rows, output=output, text=lambda: what_if_lines(rows)), nl=False)
         return
     answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=taken))
     for note in notes:
@@ -159,25 +151,16 @@ async def plan_jobs(
         async with cluster.connect() as client:
             kinds = await kinds_in(client)
             _check_kinds(jobs, kinds)
-            forecast = Forecast(await read_snapshot(client, kinds), await _progress(client))
+            forecast = Forecast(await read_snapshot(client, kinds), await read_progress(client))
             for document in jobs:
                 sources = await _source(client, document, home=home) | sources
     answers = []
     for document in jobs:
         _check_namespace(document, cluster.namespace)
         answer = forecast.submit(document, home=home, sources=sources)
-        answers.append(forecast.timed(answer))
+        answers.append(answer)
         notes += answer.warnings
     return answers, notes
-
-
-async def _progress(client: Client) -> Progress:
-    """Return what the TrainingPlans of the cluster show of its jobs. Raises UserError, ApiError."""
-    found = (
-        (planned_uid(raw), decode_progress(mapping(raw.get("status")).get("progress"), {}))
-        for raw in await all_plans(client, namespace="")
-    )
-    return {uid: shown for uid, shown in found if shown is not None}
 
 
 async def _what_if(
@@ -185,13 +168,10 @@ async def _what_if(
 ) -> list[dict[str, Any]]:
     """Return when waiting jobs should start. Raises UserError, ApiError, NoAccess."""
     if snapshot is not None:
-        now = Moment(wall=snapshot.taken, monotonic=snapshot.taken)
-        return what_if(snapshot.snapshot, change, progress={}, now=now)
+        return what_if(snapshot.snapshot, change, progress={}, now=snapshot.taken)
     async with cluster.connect() as client:
         taken = await read_snapshot(client, await kinds_in(client))
-        progress = await _progress(client)
-    now = Moment(wall=time.time(), monotonic=time.time())
-    return what_if(taken, change, progress=progress, now=now)
+        return what_if(taken, change, progress=await read_progress(client), now=time.time())
 
 
 def _jobs_among(documents: list[Any]) -> list[Any]:
@@ -323,15 +303,11 @@ class Forecast:
             return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
         job = _rendered(job, raw, sources)
         self._planner.cluster.take_job(job, raw)
-        return _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
-
-    def timed(self, answer: Answer) -> Answer:
-        """Return an answer with the expected start of its job, if the job waits for capacity."""
-        starts = expected_starts(self._planner, self._now) if answer.outcome == WAITS else {}
-        jobs = self._planner.cluster.jobs
-        found = (start for uid, start in starts.items() if jobs[uid].job.title == answer.job)
-        words = (sentence(start, now=self._now.wall) for start in found)
-        return replace(answer, starts=next(words, ""))
+        answer = _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
+        if answer.outcome == WAITS:
+            start = expected_starts(self._planner, self._now)[job.uid]
+            answer = replace(answer, starts=sentence(start, now=self._now.wall))
+        return answer
 
     def queue(self) -> list[Answer]:
         """Return the outcomes for the jobs in the queue, in order."""

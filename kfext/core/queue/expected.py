@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -29,7 +29,6 @@ LEADS = {120.0: "0-2m", 600.0: "2-10m", 3600.0: "10-60m", math.inf: "60m+"}
 """The expected wait is below so many seconds -> its class."""
 _TODAY = 12 * 3600.0
 """A time that is nearer is unambiguous without its day."""
-_LONGEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +50,9 @@ class ExpectedStart:
         """Return whether this differs so much from what is `shown` that it is shown instead."""
         if shown is None or self.unknown != shown.unknown:
             return True
-        pairs = list(zip(self._times(), shown._times(), strict=True))
-        if any((new is None) is not (old is None) for new, old in pairs):
-            return True
-        moved = [abs(new - old) for new, old in pairs if new is not None and old is not None]
-        rest = (self.time or self.earliest or now) - now
-        return max(moved, default=0.0) > max(60.0, _NEWS * rest)
+        pairs = zip(self.times, shown.times, strict=True)
+        moved = max(abs((new or now) - (old or now)) for new, old in pairs)
+        return moved > max(60.0, _NEWS * ((self.time or self.earliest or now) - now))
 
     def was(self, started: float) -> "Was":
         """Return whether a job that has started did so within its range."""
@@ -64,7 +60,9 @@ class ExpectedStart:
             return Was.EARLIER
         return Was.LATER if self.latest is not None and started > self.latest else Was.WITHIN
 
-    def _times(self) -> tuple[float | None, float | None, float | None]:
+    @property
+    def times(self) -> tuple[float | None, float | None, float | None]:
+        """The time, the earliest and the latest."""
         return self.time, self.earliest, self.latest
 
 
@@ -115,12 +113,11 @@ def rounded(expected: ExpectedStart, *, now: float) -> ExpectedStart:
     end = expected.latest or expected.earliest or now
     unit = next(unit for bound, unit in _UNITS if end - now < bound)
     time, earliest, latest = expected.time, expected.earliest, expected.latest
-    return ExpectedStart(
+    return replace(
+        expected,
         time=None if time is None else float(round(time)),
         earliest=None if earliest is None else math.floor(earliest / unit) * unit,
         latest=None if latest is None else math.ceil(latest / unit) * unit,
-        unknown=expected.unknown[:_LONGEST],
-        after=expected.after[:_LONGEST],
     )
 
 
@@ -136,13 +133,12 @@ def column(expected: ExpectedStart, *, now: float) -> str:
 
 def sentence(expected: ExpectedStart, *, now: float) -> str:
     """Return when a job should start, for a person."""
-    if expected.time is None or expected.earliest is None or expected.latest is None:
-        at = expected.earliest
-        before = f"not before {_clock(at, now=now)} UTC, else " if at is not None else ""
+    times = expected.earliest, expected.time, expected.latest
+    known = [_clock(at, now=now) for at in times if at is not None]
+    if len(known) < len(times):
+        before = f"not before {known[0]} UTC, else " if known else ""
         return f"{before}not known: {expected.unknown}"
-    first, likely, last = (
-        _clock(at, now=now) for at in (expected.earliest, expected.time, expected.latest)
-    )
+    first, likely, last = known
     after = f"; after the end of {expected.after}" if expected.after else ""
     return f"it should start between {first} and {last} UTC, most likely at {likely}{after}"
 
@@ -160,10 +156,9 @@ def encode_expected(expected: ExpectedStart | None, *, now: float) -> dict[str, 
     """Return the field `expectedStart`. In a merge patch, null removes what is no longer known."""
     if expected is None:
         return None
-    times = ("time", "earliest", "latest")
-    found = {name: getattr(expected, name) for name in times}
+    times = zip(("time", "earliest", "latest"), expected.times, strict=True)
     return {
-        **{name: None if at is None else written_time(at) for name, at in found.items()},
+        **{name: None if at is None else written_time(at) for name, at in times},
         "unknown": expected.unknown or None,
         "after": expected.after or None,
         "summary": column(expected, now=now),

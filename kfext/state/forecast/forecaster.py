@@ -5,13 +5,13 @@ forecasts again, and knows no scores at first.
 """
 
 import math
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead, rounded
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
-from kfext.state.forecast.lookahead import HORIZON, Ahead, Unknown, look_ahead
+from kfext.state.forecast.lookahead import HORIZON, Start, look_ahead
 from kfext.state.forecast.outset import MOST_JOBS, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
@@ -89,12 +89,13 @@ class Forecaster:
         """
         if now.monotonic < self._next or not self._queued():
             return False
-        seen, before = self._ends(now.wall), self._seen
-        if seen.keys() != before.keys():
-            return True
+        ends, before = self._ends(now.wall), self._seen
         shown = (waiting.shown.time for waiting in self._waiting.values())
-        late = any(time is not None and time < now.wall - EVERY for time in shown)
-        return late or any(_moved(before[uid], end, now=now.wall) for uid, end in seen.items())
+        return (
+            ends.keys() != before.keys()
+            or any(_moved(before[key], end, now=now.wall) for key, end in ends.items())
+            or any(time is not None and time < now.wall - EVERY for time in shown)
+        )
 
     def forecast(self, now: Moment) -> Generator[None, None, None]:
         """Forecast the start of each waiting job, in parts of some milliseconds."""
@@ -103,32 +104,33 @@ class Forecaster:
         usual = yield from look_ahead(outset)
         behind = forever = at_once = usual
         last = max((start.at for start in usual.starts.values()), default=0.0)
-        if arrivals := [arrival for arrival in outset.arrivals if arrival.at < last]:
+        if arrivals := [job for job in outset.arrivals if job.created < last]:
             behind = yield from look_ahead(outset, arrivals=arrivals)
         if not all(length.known for length in outset.lengths.values()):
-            forever = yield from look_ahead(outset, unknown=Unknown.FOREVER)
-            at_once = yield from look_ahead(outset, unknown=Unknown.AT_ONCE)
+            forever = yield from look_ahead(outset, silent=math.inf)
+            at_once = yield from look_ahead(outset, silent=0.0)
         for uid, tracked in self._queued().items():
-            if uid in usual.starts and uid in forever.starts:
-                ends = self._named(forever.starts[uid].after, to=tracked)
-                late = max(ahead.starts[uid].at for ahead in (usual, behind) if uid in ahead.starts)
-                bounds = usual.starts[uid].at, late, forever.starts[uid].at
-                self._expect(uid, *bounds, after=ends, now=now.wall)
-            elif uid in usual.starts:
-                unknown = self._named(usual.starts[uid].unknown, to=tracked) or "a job before it"
-                why = f"the length of {unknown} is not known"
-                start = at_once.starts.get(uid)
-                known = start is not None and start.at > now.wall + EVERY
-                self._show(uid, why, earliest=start.at if start and known else None, now=now.wall)
+            start, late = usual.starts.get(uid), forever.starts.get(uid)
+            if start and late:
+                pushed = behind.starts.get(uid, start).at
+                self._expect(tracked, start.at, max(start.at, pushed), late, now=now.wall)
+            elif start:
+                silent = self._named(start.silent, to=tracked) or "a job before it"
+                soonest = at_once.starts.get(uid)
+                known = soonest.at if soonest and soonest.at > now.wall + EVERY else None
+                why = f"the length of {silent} is not known"
+                self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
             elif uid in outset.waiting:
-                self._show(uid, self._why(uid, usual), now=now.wall)
+                why = _NEW_NODES if self._planner.queue.autoscaler else _NEVER
+                why = _WHY.get(usual.lacks(uid), why)
+                self._show(uid, ExpectedStart(unknown=why), now=now.wall)
             elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
-                self._show(uid, _BEHIND, now=now.wall)
+                self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)
 
     def give_up(self, now: Moment) -> None:
         """Show that the starts are unknown, after an error of a forecast."""
         for uid in self._queued():
-            self._show(uid, _ERROR, now=now.wall)
+            self._show(uid, ExpectedStart(unknown=_ERROR), now=now.wall)
 
     def _queued(self) -> dict[str, TrackedJob]:
         jobs = self._planner.cluster.jobs.items()
@@ -140,38 +142,31 @@ class Forecaster:
         A waiting job never ends. The nodes count by their number.
         """
         cluster, durations = self._planner.cluster, self._planner.queue.durations
-        jobs = [tracked.job for tracked in cluster.jobs.values() if not tracked.job.finished]
-        shown = {job.uid for job in jobs if durations.shown_remaining(job, now=now) is not None}
-        running = durations.ends(jobs, now=now)
-        ends = {uid: end if uid in shown else None for uid, end in running.items()}
-        waiting = dict.fromkeys(self._queued(), math.inf)
-        return {**ends, **waiting, f"{cluster.ledger.node_count} nodes": None}
+        ends: dict[str, float | None] = dict.fromkeys(self._queued(), math.inf)
+        for uid, tracked in cluster.jobs.items():
+            if not (tracked.job.suspend or tracked.job.finished):
+                left = durations.shown_remaining(tracked.job, now=now)
+                ends[uid] = None if left is None else now + left
+        return {**ends, f"{cluster.ledger.node_count} nodes": None}
 
-    def _named(self, uids: tuple[str, ...], *, to: TrackedJob) -> str:
+    def _named(self, uids: Sequence[str], *, to: TrackedJob) -> str:
         """Return the names of the jobs among `uids` that exist, as the users of a job see them."""
         jobs = self._planner.cluster.jobs
         return named([jobs[uid].job for uid in uids if uid in jobs], to=to.job)
 
-    def _why(self, uid: str, ahead: Ahead) -> str:
-        """Return why no start of a job is in sight."""
-        never = _NEW_NODES if self._planner.queue.autoscaler else _NEVER
-        return _WHY.get(ahead.reasons.get(uid, ""), never)
-
     def _expect(
-        self, uid: str, start: float, behind: float, last: float, *, after: str, now: float
+        self, tracked: TrackedJob, start: float, behind: float, last: Start, *, now: float
     ) -> None:
         """Show a start; `last`: if the jobs of unknown length never end."""
         low, high = self.scores.range(start - now, behind=behind - now)
-        expected = ExpectedStart(start, now + low, max(now + high, last), after=after)
-        waiting = self._shown(uid, rounded(expected, now=now), now=now)
+        ends = self._named(last.after, to=tracked)
+        expected = ExpectedStart(start, now + low, max(now + high, last.at), after=ends)
+        waiting = self._show(tracked.job.uid, expected, now=now)
         waiting.made.setdefault(lead(start - now), (now, waiting.shown, start, behind))
 
-    def _show(self, uid: str, why: str, *, now: float, earliest: float | None = None) -> None:
-        unknown = ExpectedStart(earliest=earliest, unknown=why)
-        self._shown(uid, rounded(unknown, now=now), now=now)
-
-    def _shown(self, uid: str, expected: ExpectedStart, *, now: float) -> _Waiting:
-        waiting = self._waiting.get(uid)
+    def _show(self, uid: str, expected: ExpectedStart, *, now: float) -> _Waiting:
+        """Show an expected start if it is news; return what is shown."""
+        expected, waiting = rounded(expected, now=now), self._waiting.get(uid)
         if waiting is None:
             waiting = self._waiting[uid] = _Waiting(expected)
             self._news.add(uid)

@@ -7,16 +7,16 @@ its plan keeps its places until the job ends.
 
 import heapq
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
+from itertools import count
 
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import SaveState, Step, Unsuspend
 from kfext.model.job import TrainingJob
 from kfext.model.moment import Moment
-from kfext.state.forecast.outset import Arrival, Outset
+from kfext.state.forecast.outset import Outset
 from kfext.state.mirror.cards import Unreserve
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
@@ -36,47 +36,30 @@ _LEAVES = 10.0
 """The pods of a job that was stopped are gone after so many seconds."""
 
 
-class Unknown(Enum):
-    """What jobs of unknown length do: end when others do, at their deadline alone, or at once."""
-
-    USUAL = auto()
-    FOREVER = auto()
-    AT_ONCE = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class Start:
     """The start of a waiting job, in epoch seconds.
 
-    `after`: the uids of the jobs that were on its nodes and ended before. `unknown`: of all jobs of
+    `after`: the uids of the jobs that were on its nodes and ended before. `silent`: of all jobs of
     unknown length that ended before.
     """
 
     at: float
     after: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """What was seen ahead: the starts by uid, and of the other jobs the reason of their wait."""
-
-    starts: Mapping[str, Start]
-    reasons: Mapping[str, str]
+    silent: tuple[str, ...]
 
 
 def look_ahead(
-    outset: Outset, *, unknown: Unknown = Unknown.USUAL, arrivals: Sequence[Arrival] = ()
-) -> Generator[None, None, Ahead]:
-    """Return when the waiting jobs of an outset start, in parts of some milliseconds.
+    outset: Outset, *, silent: float | None = None, arrivals: Sequence[TrainingJob] = ()
+) -> Generator[None, None, "Ahead"]:
+    """Return what was seen ahead of an outset, in parts of some milliseconds.
 
-    `arrivals`: the jobs that come meanwhile.
+    `silent`: the seconds after which each job of unknown length ends; by default the usual length.
+    A deadline ends it too. `arrivals`: the jobs that come meanwhile.
     """
-    ahead = _LookAhead(outset, unknown)
+    ahead = Ahead(outset, silent)
     yield from ahead.run(arrivals)
-    jobs = ahead.planner.cluster.jobs
-    left = (uid for uid in outset.waiting if uid not in ahead.starts and uid in jobs)
-    return Ahead(ahead.starts, {uid: jobs[uid].lacks for uid in left})
+    return ahead
 
 
 class _Lengths(DurationEstimates):
@@ -86,7 +69,7 @@ class _Lengths(DurationEstimates):
     """
 
     def __init__(self, outset: Outset) -> None:
-        self.found, self.ending = dict(outset.lengths), dict[str, float]()
+        self.of, self.ending = outset.lengths, dict[str, float]()
         self._usual_seconds = outset.usual
 
     def observe(self, job: TrainingJob) -> bool:
@@ -99,45 +82,51 @@ class _Lengths(DurationEstimates):
         return job.uid in self.ending
 
     def typical(self, job: TrainingJob) -> float | None:
-        return self.found[job.uid].typical if job.uid in self.found else None
+        return self.of[job.uid].typical
 
     def usual(self, namespace: str = "") -> float:
         return self._usual_seconds
 
     def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
-        known = job.uid in self.found and self.found[job.uid].known
-        return self.remaining(job, now=now) if known else None
+        return self.remaining(job, now=now) if self.of[job.uid].known else None
 
     def remaining(self, job: TrainingJob, *, now: float) -> float:
-        if job.uid in self.ending:
+        if self.runs(job):
             return abs(self.ending[job.uid] - now)
-        return self.found[job.uid].seconds if job.uid in self.found else self._usual_seconds
+        return self.of[job.uid].seconds
 
 
-class _LookAhead:
-    """The run of a planner. Times are in epoch seconds."""
+class Ahead:
+    """A planner that is run ahead. Times are in epoch seconds.
 
-    def __init__(self, outset: Outset, unknown: Unknown) -> None:
+    `starts`: by uid, of the waiting jobs that have started.
+    """
+
+    def __init__(self, outset: Outset, silent: float | None) -> None:
         self.starts: dict[str, Start] = {}
-        self._outset, self._unknown = outset, unknown
+        self._outset, self._silent = outset, silent
         self._lengths = _Lengths(outset)
         self.planner = Planner(durations=self._lengths, most=_DECISIONS)
         self._now = self._last = outset.now.wall
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._number = 0
+        self._numbers = count()
         self._ended: list[tuple[str, frozenset[str]]] = []
 
-    def run(self, arrivals: Sequence[Arrival]) -> Generator[None, None, None]:
+    def lacks(self, uid: str) -> str:
+        """Return what keeps a waiting job from its start."""
+        return self.planner.cluster.jobs[uid].lacks
+
+    def run(self, arrivals: Sequence[TrainingJob]) -> Generator[None, None, None]:
         """Go on until each waiting job has started, or none will."""
         outset, planner = self._outset, self.planner
         yield from restoring(planner, outset.snapshot, outset.now)
         for uid, tracked in planner.cluster.jobs.items():
-            if uid in outset.running:
-                self._begin(tracked, self._lengths.found[uid].seconds)
+            if tracked.busy:  # it runs
+                self._begin(tracked, outset.lengths[uid].seconds)
             elif planner.cluster.pods(uid):
                 self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
-        for arrival in arrivals:
-            self._at(arrival.at, partial(self._arrive, arrival))
+        for job in arrivals:
+            self._at(job.created, partial(planner.cluster.take_job, job, {}))
         waiting = set(outset.waiting)
         while waiting - self.starts.keys() and self._now <= self._until():
             remainder = 1
@@ -168,44 +157,33 @@ class _LookAhead:
         return min(self._events[0][0] if self._events else math.inf, max(alarm, soonest))
 
     def _at(self, time: float, event: Callable[[], None]) -> None:
-        self._number += 1
-        heapq.heappush(self._events, (time, self._number, event))
+        heapq.heappush(self._events, (time, next(self._numbers), event))
 
     def _answer(self, tracked: TrackedJob, step: Step) -> None:
         """Begin what a step begins; other steps take a job out of the queue."""
         uid = tracked.job.uid
-        match step:
-            case Unsuspend():
-                workers, fewer = workers_of(tracked.job), tracked.assumed_workers
-                seconds = self._lengths.remaining(tracked.job, now=self._now)
-                self._begin(tracked, seconds * (workers / fewer if fewer else 1.0))
-                if uid in self._outset.waiting:
-                    self.starts[uid] = self._started(frozenset(step.plan.nodes))
-            case SaveState() if step.state != tracked.state:
-                tracked.state = step.state
-                self.planner.finish(tracked, self._moment)
-            case _:
-                pass
-
-    def _started(self, nodes: frozenset[str]) -> Start:
-        """Return a start on these nodes now."""
-        found, ended = self._lengths.found, self._ended
-        after = tuple(uid for uid, on in ended if on & nodes)
-        return Start(self._now, after, tuple(uid for uid, _ in ended if not found[uid].known))
+        if isinstance(step, Unsuspend):
+            workers, fewer = workers_of(tracked.job), tracked.assumed_workers
+            seconds = self._lengths.remaining(tracked.job, now=self._now)
+            self._begin(tracked, seconds * (workers / fewer if fewer else 1.0))
+            if uid in self._outset.waiting:
+                nodes = frozenset(step.plan.nodes)
+                after = tuple(ended for ended, on in self._ended if on & nodes)
+                silent = (ended for ended, _ in self._ended if not self._lengths.of[ended].known)
+                self.starts[uid] = Start(self._now, after, tuple(silent))
+        elif isinstance(step, SaveState) and step.state != tracked.state:
+            tracked.state = step.state
+            self.planner.finish(tracked, self._moment)
 
     def _begin(self, tracked: TrackedJob, seconds: float) -> None:
         """Let a job run for so many seconds; the operator creates its pods at once."""
-        uid, length = tracked.job.uid, self._lengths.found[tracked.job.uid]
+        uid = tracked.job.uid
         self._lengths.ending[uid] = self._now + seconds
         self.planner.cluster.claim_tracker.give_up(tracked)
-        if not length.known and self._unknown is not Unknown.USUAL:
-            seconds = length.most if self._unknown is Unknown.FOREVER else 0.0
+        if self._silent is not None and not self._lengths.of[uid].known:
+            seconds = min(self._silent, self._lengths.of[uid].most)
         if math.isfinite(seconds):
             self._at(self._now + max(1.0, seconds), partial(self._end, tracked))
-
-    def _arrive(self, arrival: Arrival) -> None:
-        self._lengths.found[arrival.job.uid] = arrival.length
-        self.planner.cluster.take_job(arrival.job, {})
 
     def _end(self, tracked: TrackedJob) -> None:
         """Let a job end, with its pods."""

@@ -38,30 +38,20 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A job that comes at a time, in epoch seconds."""
-
-    at: float
-    job: TrainingJob
-    length: Length
-
-
-@dataclass(frozen=True, slots=True)
 class Outset:
     """The cluster at one moment, without the jobs behind the first of the queue.
 
-    `waiting`: the uids of the jobs to look ahead for, in the order of the queue. `lengths`: of the
-    jobs in the snapshot, by uid. `running`: the uids of the jobs among them that run. `usual`: the
-    length of a job without a length. `arrivals`: the jobs that should come.
+    `waiting`: the uids of the jobs to look ahead for, in the order of the queue. `arrivals`: the
+    jobs that should come, when they are created. `lengths`: of all jobs, by uid. `usual`: the
+    length of a job of unknown length. A step is being written for each job that runs.
     """
 
     now: Moment
     snapshot: Snapshot
     waiting: tuple[str, ...]
-    running: frozenset[str]
+    arrivals: tuple[TrainingJob, ...]
     lengths: Mapping[str, Length]
     usual: float
-    arrivals: tuple[Arrival, ...]
 
 
 def outset_of(planner: Planner, now: Moment) -> Outset:
@@ -74,10 +64,12 @@ def outset_of(planner: Planner, now: Moment) -> Outset:
     queued = (tracked.job.uid for tracked in queue.queued() if tracked.assumed is None)
     waiting = tuple(queued)[:MOST_JOBS]
     snapshot = snapshot_of(planner, now)
-    running = frozenset(uid for uid, tracked in cluster.jobs.items() if _runs(tracked))
+    running = {uid for uid, tracked in cluster.jobs.items() if _runs(tracked)}
     kept = {*waiting, *running, *(record.job_uid for record in snapshot.promises)}
     kept |= {snapshot.reservation.job_uid} if snapshot.reservation else set()
     jobs = {job.uid: job for job in snapshot.jobs if job.uid in kept or cluster.pods(job.uid)}
+    lengths = {uid: _length(queue.durations, job, now=now.wall) for uid, job in jobs.items()}
+    arrivals = list(_arrivals(planner, snapshot, now=now.wall))
     return Outset(
         now=now,
         snapshot=replace(
@@ -90,10 +82,9 @@ def outset_of(planner: Planner, now: Moment) -> Outset:
             crowded=False,
         ),
         waiting=waiting,
-        running=running,
-        lengths={uid: _length(queue.durations, job, now=now.wall) for uid, job in jobs.items()},
+        arrivals=tuple(job for job, _ in arrivals),
+        lengths=lengths | {job.uid: length for job, length in arrivals},
         usual=queue.durations.usual(),
-        arrivals=tuple(_arrivals(planner, snapshot, now=now.wall)),
     )
 
 
@@ -115,7 +106,9 @@ def _length(durations: DurationEstimates, job: TrainingJob, *, now: float) -> Le
     return Length(min(durations.remaining(job, now=now), most), known, typical, most)
 
 
-def _arrivals(planner: Planner, snapshot: Snapshot, *, now: float) -> Iterator[Arrival]:
+def _arrivals(
+    planner: Planner, snapshot: Snapshot, *, now: float
+) -> Iterator[tuple[TrainingJob, Length]]:
     """Yield the jobs that came lately, as they come again at the same pace."""
     tracked, durations = planner.cluster.jobs, planner.queue.durations
     lately = [
@@ -134,7 +127,7 @@ def _arrivals(planner: Planner, snapshot: Snapshot, *, now: float) -> Iterator[A
             seconds = ran + durations.remaining(job, now=now) if typical is None else typical
             at = job.created + (turn + 1) * max(window, 1.0)
             size = requested_workers(job, tracked[job.uid].state)
-            yield Arrival(at, _anew(with_workers(job, size), at, turn), Length(seconds))
+            yield _anew(with_workers(job, size), at, turn), Length(seconds)
 
 
 def _anew(job: TrainingJob, at: float, turn: int) -> TrainingJob:

@@ -28,9 +28,6 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import Refusal, TrackedJob
 from kfext.state.planner.planner import Planner
 
-_AT_ONCE = 100
-"""Objects that are restored between two pauses."""
-
 
 def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
     """Return a planner with the state of a snapshot; every job will be decided on."""
@@ -41,39 +38,8 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
 
 
 def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[None]:
-    """Restore a snapshot in a new planner, with pauses: a large cluster takes seconds."""
-    _observe_settings(planner, snapshot)
-    cluster = planner.cluster
-    _observe_volumes(cluster, snapshot)
-    for node in snapshot.nodes:
-        cluster.observe_node(None, node)
-    yield
-    for card in snapshot.cards:
-        cluster.observe_card(None, card)
-    for number, pod in enumerate(snapshot.pods):
-        cluster.observe_pod(None, pod)
-        if number % _AT_ONCE == 0:
-            yield
-    for number, job in enumerate(snapshot.jobs):
-        cluster.take_job(job, {})
-        _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
-        cluster.sync_claims(cluster.jobs[job.uid])
-        if number % _AT_ONCE == 0:
-            yield
-    cluster.set_time(now.wall)
-    cluster.settle(now.monotonic)
-    planner.starts.restore(snapshot.failed_starts, snapshot.cured)
-    cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
-    for uid, tracked in cluster.jobs.items():
-        _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
-        if tracked.not_before > now.monotonic:
-            planner.alarms.set(uid, tracked.not_before)
-    _restore_queue(planner, snapshot, now)
-
-
-def _observe_settings(planner: Planner, snapshot: Snapshot) -> None:
-    """Restore settings, priorities, quotas and the autoscaler."""
-    settings, queue = planner.settings, planner.queue
+    """Restore a snapshot in a new planner, in small parts: a large cluster takes seconds."""
+    cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     for namespace in snapshot.namespaces.values():
         settings.observe_namespace(None, namespace)
     for policy in snapshot.policies:
@@ -87,6 +53,29 @@ def _observe_settings(planner: Planner, snapshot: Snapshot) -> None:
     for namespace_name in snapshot.limit_ranges:
         queue.quotas.observe_limit_range(None, LimitRange(namespace_name))
     queue.observe_autoscaler(present=snapshot.autoscaler, can_ask=snapshot.can_ask)
+    _observe_volumes(cluster, snapshot)
+    for node in snapshot.nodes:
+        cluster.observe_node(None, node)
+    yield
+    for card in snapshot.cards:
+        cluster.observe_card(None, card)
+    for pod in snapshot.pods:
+        cluster.observe_pod(None, pod)
+        yield
+    for job in snapshot.jobs:
+        cluster.take_job(job, {})
+        _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
+        cluster.sync_claims(cluster.jobs[job.uid])
+        yield
+    cluster.set_time(now.wall)
+    cluster.settle(now.monotonic)
+    planner.starts.restore(snapshot.failed_starts, snapshot.cured)
+    cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
+    for uid, tracked in cluster.jobs.items():
+        _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
+        if tracked.not_before > now.monotonic:
+            planner.alarms.set(uid, tracked.not_before)
+    _restore_queue(planner, snapshot, now)
 
 
 def _restore_queue(planner: Planner, snapshot: Snapshot, now: Moment) -> None:

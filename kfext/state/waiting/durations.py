@@ -1,8 +1,7 @@
 """Expected durations of jobs: from their progress, and from jobs that have ended."""
 
-import math
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import nlargest
 from statistics import median
 
@@ -90,14 +89,6 @@ class DurationEstimates:
         left = self.shown_remaining(job, now=now) if self.runs(job) else None
         ends = [job.ends, None if left is None else now + LATE * left]
         return min((end for end in ends if end is not None), default=None)
-
-    def ends(self, jobs: Iterable[TrainingJob], *, now: float) -> dict[str, float]:
-        """Return by uid when the running jobs among `jobs` are expected to end."""
-        return {
-            job.uid: min(now + self.remaining(job, now=now), job.ends or math.inf)
-            for job in jobs
-            if self.runs(job)
-        }
 
     def runs(self, job: TrainingJob) -> bool:
         """Return whether a job counts as running."""

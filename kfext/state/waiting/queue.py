@@ -344,8 +344,12 @@ class Queue:
     def _ends(self, now: float) -> Mapping[str, float]:
         """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
         if self._expected is None:
-            jobs = (tracked.job for tracked in self._cluster.jobs.values())
-            self._expected = self.durations.ends(jobs, now=now)
+            jobs, durations = (job.job for job in self._cluster.jobs.values()), self.durations
+            self._expected = {
+                job.uid: min(now + durations.remaining(job, now=now), job.ends or math.inf)
+                for job in jobs
+                if durations.runs(job)
+            }
         return self._expected
 
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:

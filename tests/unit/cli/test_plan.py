@@ -286,7 +286,7 @@ def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting
 
 def timed(of: Snapshot, progress: Mapping[str, Reported] | None = None) -> Answer:
     forecast = Forecast(of, progress, now=NOW)
-    return forecast.timed(forecast.submit(document(job().worker(1, cpu="1")), home="team"))
+    return forecast.submit(document(job().worker(1, cpu="1")), home="team")
 
 
 def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from kfext.cli.main import cli
 from kfext.cli.what_if import Change, what_if, what_if_lines
 from kfext.core.progress.reported import Progress, Reported
+from kfext.core.queue.expected import ExpectedStart, decode_expected
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import write_snapshot
-from kfext.model.moment import Moment
 from kfext.model.node import Taint
 from kfext.model.policy import parse_policy
 from kfext.model.snapshot import Snapshot
@@ -34,23 +34,25 @@ def busy(*, cpu: str = "4") -> Snapshot:
     return snapshot(node("a", cpu=cpu), node("b", cpu="1", cordoned=True), jobs=jobs)
 
 
-def starts(change: Change, of: Snapshot | None = None) -> dict[str, list[str]]:
-    rows = what_if(of or busy(), change, progress=HOURS, now=Moment(NOW, NOW))
-    return {row["job"].rpartition("/")[2]: row["starts"] for row in rows}
+def starts(change: Change) -> dict[str, list[ExpectedStart | None]]:
+    """When jobs would start, now and after a change."""
+    rows = what_if(busy(), change, progress=HOURS, now=NOW)
+    return {
+        row["job"].rpartition("/")[2]: [decode_expected(row["now"]), decode_expected(row["then"])]
+        for row in rows
+    }
 
 
-def waits_of(change: Change, of: Snapshot | None = None) -> dict[str, list[float | None]]:
-    rows = what_if(of or busy(), change, progress=HOURS, now=Moment(NOW, NOW))
-    return {row["job"].rpartition("/")[2]: row["waits"] for row in rows}
-
-
-def test_a_new_node_is_like_the_first_with_so_much_cpu() -> None:
-    found = waits_of(Change(new=["1x4cpu"]))
-    assert found["head"] == [pytest.approx(7200), 0]
+def waits_of(change: Change) -> dict[str, list[float | None]]:
+    return {
+        name: [at.time - NOW if at and at.time else None for at in found]
+        for name, found in starts(change).items()
+    }
 
 
 def test_a_new_node_is_like_a_node_by_its_name() -> None:
-    """It is not cordoned, although that node is."""
+    """It is not cordoned, even if that node is."""
+    assert waits_of(Change(new=["1xa"]))["head"] == [pytest.approx(7200), 0]
     assert waits_of(Change(new=["2xb"]))["next"] == [None, 0]
 
 
@@ -59,14 +61,13 @@ def test_a_new_node_has_labels_and_taints_but_its_own_name() -> None:
     of = Snapshot(
         nodes=(node("g", gpus=8, taints=[{"key": "pool", "value": "gpu", "effect": "NoSchedule"}]),)
     )
-    _, *new = Change(new=["2x8gpu"]).of(of).nodes
-    assert [made.name for made in new] == ["g-new-0", "g-new-1"]
-    assert [made.labels[HOSTNAME] for made in new] == ["g-new-0", "g-new-1"]
+    _, *new = Change(new=["2x8gpu", "1x8gpu"]).of(of).nodes
+    assert len({made.name for made in new}) == 3
+    assert [made.labels[HOSTNAME] for made in new] == [made.name for made in new]
     assert {made.taints for made in new} == {(taint,)}
 
 
 def test_without_a_node_nothing_more_starts_there() -> None:
-    assert starts(Change(without=["a"]))["head"][1] == "unknown"
     assert waits_of(Change(without=["a"]))["head"] == [pytest.approx(7200), None]
 
 
@@ -74,7 +75,7 @@ def test_a_policy_takes_the_place_of_the_policy_of_its_name() -> None:
     released = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
     change = Change(policies=[parse_policy(released)])
     assert change.of(busy()).policies == (parse_policy(released),)
-    assert starts(change)["head"][1] == "unknown"
+    assert starts(change)["head"][1] == ExpectedStart(unknown="it does not wait for capacity")
 
 
 WRONG = {
@@ -92,11 +93,11 @@ def test_what_is_wrong_is_said(change: Change, said: str) -> None:
 
 
 def test_what_a_person_reads() -> None:
-    rows = what_if(busy(), Change(new=["1x4cpu"]), progress=HOURS, now=Moment(NOW, NOW))
-    head, *lines, mean = what_if_lines(rows)
+    rows = what_if(busy(), Change(new=["1xa"]), progress=HOURS, now=NOW)
+    head, *lines = what_if_lines(rows)
     assert head.split() == ["JOB", "NOW", "THEN"]
     assert [line.split()[1] for line in lines] == ["team/head", "team/next"]
-    assert mean == "mean wait where both are known: 2h now, 0s then"
+    assert lines[0].split()[-2:] == ["02:46-02:47", "UTC"]
     assert [*what_if_lines([])] == ["no job waits"]
 
 
@@ -107,14 +108,14 @@ def run(tmp_path: Path, *arguments: str) -> Any:
 
 
 def test_the_command_takes_a_snapshot(tmp_path: Path) -> None:
-    result = run(tmp_path, "--with", "1x4cpu", "-o", "json")
+    result = run(tmp_path, "--with", "1xa", "-o", "json")
     assert result.exit_code == 0
-    rows = {row["job"]: row["waits"] for row in json.loads(result.stdout)}
-    assert rows["PyTorchJob team/head"][1] == 0
+    rows = {row["job"]: row["then"] for row in json.loads(result.stdout)}
+    assert rows["PyTorchJob team/head"]["time"] == "1970-01-01T02:46:40Z"
 
 
 def test_jobs_and_a_change_do_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("kind: PyTorchJob")
-    result = run(tmp_path, "--with", "1x4cpu", "-f", str(tmp_path / "job.yaml"))
+    result = run(tmp_path, "--with", "1xa", "-f", str(tmp_path / "job.yaml"))
     assert result.exit_code == 2
     assert "not both" in result.stderr

@@ -1,20 +1,25 @@
 """The planner run ahead: what starts when, and what jobs of unknown length do."""
 
+import math
 from collections.abc import Generator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfext.state.forecast.lookahead import Ahead, Unknown, _Lengths, look_ahead
+from kfext.model.parameters import Fairness, Queueing
+from kfext.model.policy import TrainingPolicy
+from kfext.model.snapshot import CuredFailure
+from kfext.state.forecast.lookahead import Ahead, _Lengths, look_ahead
 from kfext.state.forecast.outset import outset_of
-from tests.unit.state.forecast.scene import NOW, Scene, ended, runs, waits
+from tests.builders import node
+from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, waits
 from tests.unit.state.history import ACTS, CROWDED, History
 
 
-def ahead(scene: Scene, unknown: Unknown = Unknown.USUAL) -> Ahead:
+def ahead(scene: Scene, silent: float | None = None) -> Ahead:
     scene.tick()
-    return result(look_ahead(outset_of(scene.planner, scene.now), unknown=unknown))
+    return result(look_ahead(outset_of(scene.planner, scene.now), silent=silent))
 
 
 def result(parts: Generator[None, None, Ahead]) -> Ahead:
@@ -47,22 +52,49 @@ def test_jobs_start_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unknown", "starts"),
+    ("silent", "starts"),
     [
-        (Unknown.USUAL, {"head": 600, "next": 900}),
-        (Unknown.AT_ONCE, {"head": 600, "next": 601}),
-        (Unknown.FOREVER, {"head": 600}),
+        (None, {"head": 600, "next": 900}),
+        (0.0, {"head": 600, "next": 601}),
+        (math.inf, {"head": 600}),
     ],
 )
-def test_what_a_job_of_unknown_length_does(unknown: Unknown, starts: dict[str, float]) -> None:
+def test_what_a_job_of_unknown_length_does(silent: float, starts: dict[str, float]) -> None:
     scene = Scene(runs("first"), waits("head"), waits("next", created=NOW - 60), first=600)
-    assert times(ahead(scene, unknown)) == starts
+    assert times(ahead(scene, silent)) == starts
 
 
 def test_a_job_that_does_not_start_says_why() -> None:
     large = waits("large", 9).annotated("kfext.dev/colocation", "required")
     found = ahead(Scene(runs("first"), large, first=600))
-    assert found.reasons == {"large": "TooBig"}
+    assert not found.starts
+    assert found.lacks("large") == "TooBig"
+
+
+def test_jobs_start_in_the_order_by_usage() -> None:
+    """The namespace of the job that came first has used the cluster; the other has not."""
+    jobs = waits("head"), elsewhere(waits("other", created=NOW - 60))
+    scene = Scene(runs("first", 4), *jobs, first=600)
+    assert times(ahead(scene)) == {"head": 600, "other": 900}
+    queue = Queueing(fairness=Fairness.USAGE, half_life=3600)
+    scene.planner.settings.observe_policy(TrainingPolicy("all", queue=queue))
+    assert times(ahead(scene)) == {"other": 600, "head": 900}
+
+
+@pytest.mark.parametrize(("doubted", "gets"), [("b", "c"), ("c", "b")])
+def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
+    doubted: str, gets: str
+) -> None:
+    scene = Scene(runs("first", 4), waits("head"), first=6000)
+    scene.tick()
+    for name in ("b", "c"):
+        scene.planner.cluster.observe_node(None, node(name, cpu="4"))
+    cured = [CuredFailure(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
+    scene.planner.starts.restore({}, cured)
+    found = result(look_ahead(outset_of(scene.planner, scene.now), silent=math.inf))
+    start = found.planner.cluster.jobs["head"].assumed
+    assert start is not None
+    assert list(start.nodes) == [gets]
 
 
 def test_pods_that_the_operator_would_create_do_not_close_the_queue() -> None:
@@ -91,6 +123,6 @@ def test_whatever_happened_before_a_look_ahead_comes_to_an_end(data: st.DataObje
         act(history)
     history.end_round()
     outset = outset_of(history.planner, history.moment)
-    for unknown in Unknown:
-        for parts, _ in enumerate(look_ahead(outset, unknown=unknown, arrivals=outset.arrivals)):
+    for silent in (None, 0.0, math.inf):
+        for parts, _ in enumerate(look_ahead(outset, silent=silent, arrivals=outset.arrivals)):
             assert parts < 5000
