@@ -31,7 +31,7 @@ decided on one by one. The first event after a rest has its turn at once."""
 _LATE_SECONDS = 1.0
 """A loop that turns so much late stood still, as in a paused process or virtual machine."""
 _CATCH_UP_SECONDS = 1.0
-"""Then the watches first bring what happened meanwhile: a gang may have become whole."""
+"""Then the watches first bring the events of that time: a gang may have become whole."""
 
 
 class Reconciler:

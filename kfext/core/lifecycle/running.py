@@ -255,6 +255,9 @@ def _placed_anew(
     if situation.shares_gpus and not isinstance(answer, Verdict):
         answer = no_slot_twice(everyone, answer)
     if isinstance(answer, Verdict):
+        if ungated := _being_bound(live):
+            # A pod that kube-scheduler never binds goes: it must not wait with the others.
+            return _binding(situation, ledger, ungated)
         return without_room(situation, answer, gated=gated.values(), some_run=bool(bound))
     message = f"the pods go to {listed(sorted(set(answer.values())), of='nodes')}"
     if failed := sorted(situation.failed_on):
@@ -270,9 +273,16 @@ def _placed_anew(
     return Replan(changed, verdict, started_without(situation, changed))
 
 
+def _being_bound(live: Live) -> Live:
+    """Return the pods that are not gated if any of them is pinned and not bound; else none."""
+    ungated = {key: pod for key, pod in live.items() if not pod.gated}
+    pinned = (pod.pinned_to and not (pod.node_name or pod.finished) for pod in ungated.values())
+    return ungated if any(pinned) else {}
+
+
 def _unplaced(situation: Situation, ledger: Ledger, live: Live, why: Verdict) -> Step:
     """Return the wait of a gang that trains while some of its pods are gated."""
-    if any(pod.pinned_to and not (pod.node_name or pod.finished) for pod in live.values()):
+    if _being_bound(live):
         return _binding(situation, ledger, live)
     remaining = situation.backs_off if situation.state.strikes >= STRIKES else 0.0
     return at_gate(sum(pod.gated for pod in live.values()), why, again=remaining)

@@ -42,7 +42,7 @@ async def test_what_is_being_written_already_counts(bench: Bench) -> None:
     assert bench.started() == ["first"]
 
 
-async def test_a_loop_that_stood_still_first_hears_what_happened_meanwhile(
+async def test_a_loop_that_stood_still_first_hears_the_events_of_that_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = asyncio.Event()

@@ -281,6 +281,22 @@ BARRIER: dict[str, Case] = {
         on=full(),
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 60.0,
     ),
+    "a member is never bound, and there is no room for the rest: it goes first": begun(
+        DeleteUnbound,
+        [worker(0, pinned="b"), *workers(gated=True)[1:]],
+        plan=plan("b", "gone", "gone"),
+        on=full(),
+        more={"waited": 60.0},
+        check=lambda step: [p.replica.index for p in step.pods] == [0],
+    ),
+    "a member is not bound yet, and there is no room for the rest": begun(
+        Wait,
+        [worker(0, pinned="b"), *workers(gated=True)[1:]],
+        plan=plan("b", "gone", "gone"),
+        on=full(),
+        more={"waited": 20.0},
+        check=lambda step: phase(BINDING)(step) and step.again == 40.0,
+    ),
     "a member of a running gang came back: next to the survivors": begun(
         Replan,
         [worker(0, bound="b"), worker(1, bound="b"), worker(2, gated=True)],
