@@ -2,17 +2,16 @@
 
 import structlog
 
-from kfext import names
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
+from kfext.core.progress.stall import stalled
 from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder
-from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
-from kfext.names import FINISHED, PHASE_RELEASED, PLACED, QUEUED, REASON_HANDS_OFF, SUSPENDED
+from kfext.names import FINISHED, PHASE_RELEASED, PLACED, QUEUED, REASON_HANDS_OFF
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.running.policy import ConditionStatus
@@ -48,25 +47,10 @@ class JobDisplay:
         # The setting may have changed during the read.
         reads = self._planner.settings.of(tracked).metrics.is_log
         if reported is not None and reads:
+            before = self._plan_writer.progress(tracked.job)
             self._plan_writer.show_progress(tracked.job, reported)
-            self._show_silence(tracked.job)
-
-    def _show_silence(self, job: TrainingJob) -> None:
-        """Show that a job is stalled, or that this is unknown; the first also as an event."""
-        verdicts = self._planner.progress.silences.verdicts
-        before = self._plan_writer.condition(job, names.PROGRESSING)
-        if job.uid not in verdicts and before is None:
-            return
-        # What an earlier controller has shown holds until a counter moves.
-        verdict = verdicts.setdefault(job.uid, before.verdict if before else None)
-        if verdict is None:
-            self._plan_writer.show_companion(job, names.PROGRESSING, None)
-            return
-        stalled = verdict.reason == names.REASON_STALLED
-        shown = ConditionStatus(False if stalled else None, verdict)
-        self._plan_writer.show_companion(job, names.PROGRESSING, shown)
-        if stalled and not (before and before.verdict.reason == verdict.reason):
-            self._events.record(job, verdict, action="Watch", warning=True)
+            if (verdict := stalled(reported.moves)) and not stalled(before.moves):
+                self._events.record(tracked.job, verdict, action="Watch", warning=True)
 
     def show_companion(
         self, tracked: TrackedJob, type_: str, shown: ConditionStatus | None
@@ -110,10 +94,7 @@ class JobDisplay:
                 why=verdict.message,
             )
             self._events.record(tracked.job, verdict, action="Wait")
-        keeping = tracked.changes_shown(settings)
-        if settings.metrics.is_log and phase not in {QUEUED, SUSPENDED, FINISHED}:
-            keeping |= {names.PROGRESSING}
-        self._plan_writer.show(tracked.job, status, keeping=keeping)
+        self._plan_writer.show(tracked.job, status, keeping=tracked.changes_shown(settings))
         if not settings.metrics.is_log:
             self._plan_writer.show_progress(tracked.job, None)
 

@@ -182,7 +182,7 @@ class Metrics:
             self.placeholders.labels(bound=str(bound).lower()).set_function(
                 partial(planner.placeholders.count, bound=bound)
             )
-        self.stalled.set_function(lambda: planner.progress.silences.stalled)
+        self.stalled.set_function(lambda: planner.progress.stalled)
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(Scraped(partial(_of_queue, queue)))

@@ -8,6 +8,7 @@ import msgspec
 
 from kfext.core.progress.posted import Posted, decode_posted
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
+from kfext.core.progress.stall import stalled
 from kfext.core.queue.expected import ExpectedStart, decode_expected, encode_expected
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
@@ -35,7 +36,7 @@ from kfext.state.running.registry import CONDITIONS
 
 _TYPES = (
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
-    *(PROGRESSING, *CONDITIONS),
+    *CONDITIONS,
 )
 _STATUS: Mapping[bool | None, str] = {True: "True", False: "False", None: "Unknown"}
 _HOLDS = {status: holds for holds, status in _STATUS.items()}
@@ -211,6 +212,9 @@ def encode_status(
             if verdict is not None
         },
     }
+    if progress.moves is not None:
+        holds = False if stalled(progress.moves) else None
+        conditions[PROGRESSING] = as_written(ConditionStatus(holds, progress.moves))
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),

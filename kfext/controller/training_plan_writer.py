@@ -26,7 +26,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
-from kfext.names import BINDING, GATED, PLANNED, QUEUED
+from kfext.names import BINDING, FINISHED, GATED, PLANNED, QUEUED, SUSPENDED
 from kfext.state.running.policy import ConditionStatus
 
 _log = structlog.get_logger(__name__)
@@ -39,6 +39,8 @@ _PASSING = frozenset({PLANNED, GATED, BINDING})
 _PASSING_SECONDS = 2.0
 """How long a job must be in a phase that a gang leaves in seconds before the phase is written. So a
 job that starts at once has its TrainingPlan created and written once, when its pods are bound."""
+_STOPPED = frozenset({QUEUED, SUSPENDED, FINISHED})
+"""The phases without pods that train, so that no job in them is stalled."""
 _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a refused write; each refusal in a row doubles the pause."""
 _WORKERS = 16
@@ -99,8 +101,10 @@ class TrainingPlanWriter:
                 for type_, condition in shown.conditions.items()
                 if type_ in keeping
             }
-            conditions = {**status.conditions, **kept}
-            status = replace(status, progress=shown.progress, conditions=conditions)
+            conditions, progress = {**status.conditions, **kept}, shown.progress
+            if progress is not None and status.phase in _STOPPED:
+                progress = replace(progress, moves=None)
+            status = replace(status, progress=progress, conditions=conditions)
             if status.phase == QUEUED:
                 status = replace(status, expected=shown.expected)
         self._want(job, status)
@@ -140,10 +144,10 @@ class TrainingPlanWriter:
         """Return whether a job has a TrainingPlan, or is about to get one."""
         return job.uid in self._wanted or job.uid in self._written
 
-    def condition(self, job: TrainingJob, type_: str) -> ConditionStatus | None:
-        """Return a condition last shown for a job, by an earlier controller perhaps."""
+    def progress(self, job: TrainingJob) -> Reported:
+        """Return the progress last shown for a job, by an earlier controller perhaps."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
-        return status.conditions.get(type_) if status else None
+        return (status.progress if status else None) or Reported()
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job; empty without a reason."""

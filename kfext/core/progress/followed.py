@@ -15,6 +15,7 @@ from kfext.core.progress.life import Life
 from kfext.core.progress.lines import Line, read_line
 from kfext.core.progress.posted import Post
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import Start
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.timestamps import written_time
@@ -45,7 +46,7 @@ class Followed:
     `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. A pause
         with a restart does not count.
     `life`: its counters. `moved`, `steps`: whether a counter has moved, and whether a step was
-        shown, since another room last set them to False.
+        shown, since the silence was last judged; `start`: that silence; `judged`: see Reported.
     """
 
     def __init__(self, expression: str = "") -> None:
@@ -57,6 +58,8 @@ class Followed:
         self.pause = 0.0
         self.life = Life()
         self.moved = self.steps = False
+        self.start: Start | None = None
+        self.judged: Verdict | None = None
         self._source = ""
         self._silent_from = 0.0
         self._posted_at = -math.inf
@@ -170,6 +173,8 @@ class Followed:
     def fail(self, why: Verdict) -> None:
         """Register that a read failed. A single failure is shown only if reading is forbidden."""
         self.failures += 1
+        if self.start is not None:
+            self.start.unread, self.start.hangs = True, False
         if why.reason == names.REASON_LOG_FORBIDDEN or self.failures >= _UNAVAILABLE:
             self._failed = why
 
@@ -189,7 +194,12 @@ class Followed:
         return bool(self.course.metric)
 
     @property
-    def unreadable(self) -> Verdict | None:
+    def moves(self) -> Verdict | None:
+        """Whether a counter moves; see Reported."""
+        return self._unreadable or self.judged
+
+    @property
+    def _unreadable(self) -> Verdict | None:
         """Why its log cannot be read, if it cannot, and it does not post."""
         return None if self._by_posts else self._failed
 
@@ -207,12 +217,13 @@ class Followed:
             cpu=self._cores,
             known=self._known(),
             unmeasured=self._unmeasured,
+            moves=self.moves,
         )
 
     def _known(self) -> Verdict | None:
         shows = "the job posts" if self._by_posts else "the log shows"
-        if self.unreadable is not None:
-            return self.unreadable
+        if self._unreadable is not None:
+            return self._unreadable
         metric = self.course.metric
         if (since := self.course.diverged_since) is not None:
             message = f"{metric} has not been a number since {written_time(since)}"

@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_STALLED
+
+MOVES = Verdict("", "")
+"""A counter of the log moves."""
+
 
 class Rule(NamedTuple):
     """A job is silent for too long after `times` the longest silence, `least` at least.
@@ -40,6 +46,19 @@ class Habits(NamedTuple):
     first: float = 0.0
 
 
+class Suspect(NamedTuple):
+    """A pod, by uid, with a CPU use unlike the pods that do the same work: how, in `words`.
+
+    `number`: its last measurement. `times`: the measurements in a row in which it differed.
+    """
+
+    uid: str
+    node: str
+    words: str
+    number: int
+    times: int = 1
+
+
 @dataclass(slots=True)
 class Start:
     """The silences of a job since all its pods run, by the times of the reads of its log.
@@ -49,6 +68,8 @@ class Start:
     `stepped`: the read that showed the first step; None: no read did.
     `longest`: the longest time between two movements since.
     `unread`: whether a read has failed since the last read.
+    `created`: the creation of the newest pod, and `at`: the last movement; in epoch seconds.
+    `hangs`: whether the silence is so long that the job may be restarted.
     """
 
     began: float
@@ -58,6 +79,10 @@ class Start:
     stepped: float | None = None
     longest: float = 0.0
     unread: bool = False
+    created: float = 0.0
+    at: float = 0.0
+    hangs: bool = False
+    suspect: Suspect | None = None
 
     def observe(self, now: float, *, moved: bool, steps: bool) -> None:
         """Register a read: whether a counter moved, and whether a step was shown.
@@ -78,6 +103,11 @@ class Start:
         """For how long no counter had moved at the last read."""
         return self.read - self.moved
 
+    @property
+    def cause(self) -> Suspect | None:
+        """The pod that is the likely cause of the silence, if any."""
+        return self.suspect if self.suspect and self.suspect.times >= _MEASUREMENTS else None
+
     def limit(self, rule: Rule, known: Habits, *, saving: bool) -> float:
         """Return how long the job may be silent, infinity if its log may show nothing at all.
 
@@ -97,6 +127,13 @@ _FAR = 0.4
 _FEWEST = 3
 """Of two pods, either may be the odd pod."""
 _TINY = 0.001
+_MEASUREMENTS = 3
+"""The measurements in a row in which a pod differs before it is named."""
+
+
+def stalled(moves: Verdict | None) -> Verdict | None:
+    """Return why a job is stalled; None: it is not, or this is not known."""
+    return moves if moves and moves.reason == REASON_STALLED else None
 
 
 def odd_pod(uses: Mapping[str, float]) -> str | None:

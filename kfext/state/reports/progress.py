@@ -12,6 +12,7 @@ from kfext import names
 from kfext.core.progress.followed import Followed
 from kfext.core.progress.posted import MOST_POSTS, PodPosts, Post, Posted
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import stalled
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import AUTO, OFF, PUSH
 from kfext.model.backoff import exponential_backoff
@@ -70,7 +71,7 @@ class LogRead:
 class JobsProgress:
     """The progress of the jobs of a cluster. `settings_of` returns the settings of a job.
 
-    `uses`: the CPU that each pod uses. `silences`: which jobs are stalled.
+    `uses`: the CPU that each pod uses. `silences`: judges which jobs are stalled.
     """
 
     def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
@@ -210,7 +211,6 @@ class JobsProgress:
             self._printers.read(read.uid, read.pod, shown=False)  # its container never started
         if why is not None:
             followed.fail(why)
-            self.silences.fail(read.uid, followed.unreadable)
             pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
             if read.uid in self._awaited:
                 pause = _LOOK_AGAIN
@@ -255,6 +255,13 @@ class JobsProgress:
             if followed.recognised and uid in self._cluster.jobs:
                 yield self._cluster.jobs[uid].job, followed.reported()
 
+    @property
+    def stalled(self) -> int:
+        """The number of stalled jobs that still run."""
+        found = [uid for uid, followed in self._followed.items() if stalled(followed.moves)]
+        jobs = [self._cluster.jobs[uid].job for uid in found if uid in self._cluster.jobs]
+        return sum(not (job.suspend or job.finished) for job in jobs)
+
     def running(self) -> list[Pod]:
         """Return the running pods of jobs with a log that is read; their use of CPU is measured."""
         pods = (pod for uid in self._followed for pod in self._cluster.pods(uid))
@@ -297,7 +304,6 @@ class JobsProgress:
         for uid in self._known.union(*memories) - present:
             for memory in memories:
                 memory.pop(uid, None)
-            self.silences.forget(uid)
             self._printers.forget(uid)
             self._awaited.discard(uid)
             self._running.discard(uid)

@@ -6,12 +6,11 @@ history of a series is in memory: a new controller is as patient as with a new s
 
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from statistics import median
 
 from kfext.core.progress import stall
 from kfext.core.progress.followed import Followed
-from kfext.core.progress.stall import Habits, Start
+from kfext.core.progress.stall import Habits, Start, Suspect
 from kfext.core.words import clock, cpus
 from kfext.model.job import TrainingJob
 from kfext.model.moment import Moment
@@ -25,130 +24,64 @@ from kfext.state.reports.uses import Measured, Uses
 
 _MOST_SERIES = 256
 """The series of a namespace with a history: the last that ended a start."""
-_MEASUREMENTS = 3
-"""The measurements in a row in which a pod differs before it is named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A pod, by uid, with a CPU use unlike the pods that do the same work: how, in `words`.
-
-    `number`: its last measurement. `times`: the measurements in a row in which it differed.
-    """
-
-    uid: str
-    node: str
-    words: str
-    number: int
-    times: int = 1
-
-
-@dataclass(slots=True)
-class _Record:
-    """The present start of a job, by the creation of its newest pod.
-
-    `at`: when a counter last moved, in epoch seconds. `hangs`: whether it may be restarted.
-    """
-
-    created: float
-    start: Start
-    at: float
-    suspect: Suspect | None = None
-    hangs: bool = False
 
 
 class Silences:
-    """The silences of the jobs of a cluster.
-
-    `verdicts`: by uid, that a job is stalled, or why that is unknown; None: it progresses. A job
-        that is not in it cannot be judged yet.
-    """
+    """Judges the silences of the jobs of a cluster."""
 
     def __init__(self, cluster: Cluster, uses: Uses) -> None:
-        self.verdicts: dict[str, Verdict | None] = {}
         self._cluster = cluster
         self._uses = uses
-        self._records: dict[str, _Record] = {}
         self._habits: dict[str, OrderedDict[str, Habits]] = {}
 
     def observe(self, tracked: TrackedJob, followed: Followed, now: Moment) -> None:
         """Judge a job after a read of its log, or after a post."""
-        job, pods, at = tracked.job, self._cluster.pods(tracked.job.uid), now.monotonic
+        job, pods, read = tracked.job, self._cluster.pods(tracked.job.uid), now.monotonic
         moved, steps = followed.moved, followed.steps
         followed.moved = followed.steps = False
-        runs, created = _all_run(job, pods), _newest(pods)
-        record = self._records.get(job.uid)
-        if record is not None and not (runs and created == record.created):
-            self._keep(job, self._records.pop(job.uid).start)
-            self.verdicts[job.uid], record = None, None
-        if not runs:
+        created, start = _created(job, pods), followed.start
+        if start is not None and created != start.created:
+            self._keep(job, start)
+            followed.start, followed.judged, start = None, stall.MOVES, None
+        if created is None:
             return
         changed = past(tracked.state.scale.changed_at, now=now.wall)
         moved |= now.wall - changed < stall.SETTLED_SECONDS
-        if record is None:  # the lines of the first read may be old
-            record = self._records[job.uid] = _Record(created, Start(at, at, at), now.wall)
+        if start is None:  # the lines of the first read may be old
+            start = followed.start = Start(read, read, read, created=created, at=now.wall)
         elif moved:
-            record.at, record.suspect, record.hangs = now.wall, None, False
-            self.verdicts[job.uid] = None
-        record.start.observe(at, moved=moved, steps=steps)
+            start.at, start.suspect, start.hangs = now.wall, None, False
+            followed.judged = stall.MOVES
+        start.observe(read, moved=moved, steps=steps)
         if not moved:
-            self._judge(job, record, pods, followed)
+            self._judge(job, start, pods, followed)
 
     def _judge(
-        self, job: TrainingJob, record: _Record, pods: Collection[Pod], followed: Followed
+        self, job: TrainingJob, start: Start, pods: Collection[Pod], followed: Followed
     ) -> None:
         """Judge a job after a read that showed no life."""
-        start, shown = record.start, self.verdicts.get(job.uid)
         known = self._habits.get(job.namespace, OrderedDict()).get(job.series, Habits())
         limit, most = (
             start.limit(rule, known, saving=followed.life.saving)
             for rule in (stall.REPORT, stall.RESTART)
         )
         if start.silent > limit / 2:
-            record.suspect = self._differing(job, pods, record.suspect)
-        record.hangs = start.silent > most
+            start.suspect = self._differing(job, pods, start.suspect)
+        start.hangs = start.silent > most
         if start.silent > limit:
             words = f"its longest pause before was {start.longest:.0f} s"
             parts = [
-                f"no counter of its log has moved since {clock(record.at)}",
+                f"no counter of its log has moved since {clock(start.at)}",
                 words if start.stepped is not None else "it has shown no step since its start",
                 "" if followed.course.step is None else f"its last step is {followed.course.step}",
-                suspect.words if (suspect := self.suspect(job.uid)) else "",
+                start.cause.words if start.cause else "",
             ]
-            self.verdicts[job.uid] = Verdict(REASON_STALLED, "; ".join(filter(None, parts)))
-        elif shown is not None and not _is_stalled(shown):
-            self.verdicts[job.uid] = None  # the log can be read again
+            followed.judged = Verdict(REASON_STALLED, "; ".join(filter(None, parts)))
 
-    @property
-    def stalled(self) -> int:
-        """The number of stalled jobs that still run."""
-        shown = [uid for uid, verdict in self.verdicts.items() if _is_stalled(verdict)]
-        jobs = [self._cluster.jobs[uid].job for uid in shown if uid in self._cluster.jobs]
-        return sum(not (job.suspend or job.finished) for job in jobs)
-
-    def fail(self, uid: str, why: Verdict | None) -> None:
-        """Record that the log of a job could not be read; `why`: once that is to be shown."""
-        if record := self._records.get(uid):
-            record.start.unread, record.hangs = True, False
-        if why is not None:
-            self.verdicts[uid] = why
-
-    def forget(self, uid: str) -> None:
-        """Forget a job that is gone."""
-        self._records.pop(uid, None)
-        self.verdicts.pop(uid, None)
-
-    def hangs(self, uid: str) -> bool:
+    def hangs(self, job: TrainingJob, followed: Followed) -> bool:
         """Return whether the present pods of a job have been silent so long that it may restart."""
-        record = self._records.get(uid)
-        if record is None or not record.hangs:
-            return False
-        return record.created == _newest(self._cluster.pods(uid))
-
-    def suspect(self, uid: str) -> Suspect | None:
-        """Return the pod that is the likely cause of a silence, if any."""
-        suspect = self._records[uid].suspect
-        return suspect if suspect and suspect.times >= _MEASUREMENTS else None
+        start, created = followed.start, _created(job, self._cluster.pods(job.uid))
+        return start is not None and start.hangs and start.created == created
 
     def _differing(
         self, job: TrainingJob, pods: Collection[Pod], last: Suspect | None
@@ -166,7 +99,8 @@ class Silences:
                 continue
             number = measures[odd].number
             if last is not None and last.uid == odd:
-                return replace(last, number=number, times=last.times + (number != last.number))
+                times = last.times + (number != last.number)
+                return last._replace(number=number, times=times)
             pod = next(pod for pod in pods if pod.uid == odd)
             used, usual = (cpus(round(1000 * use)) for use in (uses[odd], median(uses.values())))
             words = f"{pod.name} on {pod.node_name} uses {used}, and the median is {usual}"
@@ -185,17 +119,9 @@ class Silences:
             habits.popitem(last=False)
 
 
-def _is_stalled(verdict: Verdict | None) -> bool:
-    return verdict is not None and verdict.reason == REASON_STALLED
-
-
-def _newest(pods: Collection[Pod]) -> float:
-    """Return when the newest of the pods was created."""
-    return max((pod.created for pod in pods), default=0.0)
-
-
-def _all_run(job: TrainingJob, pods: Collection[Pod]) -> bool:
-    """Return whether all pods of a job exist, and run or have ended."""
+def _created(job: TrainingJob, pods: Collection[Pod]) -> float | None:
+    """Return when the newest pod of a job was created; None: not all pods run or have ended."""
     present = [pod for pod in pods if not pod.deleting]
     enough = len(present) >= job.pods and not (job.suspend or job.finished)
-    return enough and all(pod.finished or pod.phase == "Running" for pod in present)
+    runs = enough and all(pod.finished or pod.phase == "Running" for pod in present)
+    return max((pod.created for pod in pods), default=0.0) if runs else None

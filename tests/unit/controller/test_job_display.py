@@ -10,6 +10,7 @@ from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import MOVES
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
 from kfext.state.running.policy import ConditionStatus
@@ -21,23 +22,23 @@ class FakePlanWriter:
 
     def __init__(self) -> None:
         self.status = TrainingPlanStatus()
-        self.progress: Reported | None = None
+        self.progress_shown: Reported | None = None
 
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str]
     ) -> None:
-        self.status, self.keeping = status, keeping
+        self.status = status
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
-        self.progress = progress
+        self.progress_shown = progress
+
+    def progress(self, job: TrainingJob) -> Reported:
+        return self.progress_shown or Reported()
 
     def show_companion(self, job: TrainingJob, type_: str, shown: ConditionStatus | None) -> None:
         self.companion = (type_, shown)
         conditions = {type_: shown} if shown else {}
         self.status = replace(self.status, conditions=conditions)
-
-    def condition(self, job: TrainingJob, type_: str) -> ConditionStatus | None:
-        return self.status.conditions.get(type_)
 
 
 def shown(world: World) -> TrainingPlanStatus:
@@ -83,7 +84,7 @@ def test_a_read_that_ends_after_the_log_is_read_no_more_shows_nothing(
     monkeypatch.setattr(world.planner.progress, "reported", lambda _: Reported(cpu=0.5))
     (tracked,) = world.planner.cluster.jobs.values()
     JobDisplay(world.planner, cast(Any, writer), events).show_progress(tracked)
-    assert (writer.progress is not None) is (source == "log")
+    assert (writer.progress_shown is not None) is (source == "log")
 
 
 class FakeEvents:
@@ -134,55 +135,33 @@ def test_F6_a_refusal_is_an_event(
 
 
 STALLED = Verdict(names.REASON_STALLED, "no counter has moved since 10:00:00 UTC")
+NAMED = Verdict(names.REASON_STALLED, "worker-3 differs")
 UNREAD = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
-VERDICTS: dict[str, tuple[list[Verdict | None], list[bool | None], int]] = {
-    # what each read says -> the status of the condition, "gone" without it, and the events
-    "it progresses": ([None], [True], 0),
-    "it is stalled": ([STALLED], [False], 1),
-    "it stays stalled, and a pod is named": (
-        [STALLED, Verdict(names.REASON_STALLED, "worker-3 differs")],
-        [False, False],
-        1,
-    ),
-    "it goes on and stalls again": ([STALLED, None, STALLED], [False, True, False], 2),
-    "its log cannot be read": ([UNREAD], [None], 0),
+READS: dict[str, tuple[list[Verdict], Verdict | None, list[Verdict]]] = {
+    # what each read says of the counters, what an earlier controller has shown -> the events
+    "it progresses": ([MOVES], None, []),
+    "it is stalled": ([STALLED], None, [STALLED]),
+    "it stays stalled, and a pod is named": ([STALLED, NAMED], None, [STALLED]),
+    "it goes on and stalls again": ([STALLED, MOVES, STALLED], None, [STALLED, STALLED]),
+    "its log cannot be read": ([UNREAD], None, []),
+    "an earlier controller has told it": ([NAMED], STALLED, []),
 }
 
 
-@pytest.mark.parametrize(("verdicts", "holds", "events"), VERDICTS.values(), ids=VERDICTS)
-def test_a_stalled_job_is_shown_and_told_once(
-    verdicts: list[Verdict | None],
-    holds: list[bool | None],
-    events: int,
+@pytest.mark.parametrize(("reads", "shown", "events"), READS.values(), ids=READS)
+def test_a_stalled_job_is_told_once(
+    reads: list[Verdict],
+    shown: Verdict | None,
+    events: list[Verdict],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
+    writer.progress_shown = Reported(moves=shown)
     (tracked,) = world.planner.cluster.jobs.values()
-    monkeypatch.setattr(world.planner.progress, "reported", lambda _: Reported(cpu=0.5))
     display = JobDisplay(world.planner, cast(Any, writer), cast(Any, recorder))
-    seen: list[bool | None] = []
-    for verdict in verdicts:
-        world.planner.progress.silences.verdicts[tracked.job.uid] = verdict
+    for read in reads:
+        reported = Reported(cpu=0.5, moves=read)
+        monkeypatch.setattr(world.planner.progress, "reported", lambda _, r=reported: r)
         display.show_progress(tracked)
-        shown = writer.condition(tracked.job, names.PROGRESSING)
-        seen.append(shown.holds if shown else True)
-    assert (seen, len(recorder.recorded)) == (holds, events)
+    assert [Verdict(told["reason"], told["message"]) for told in recorder.recorded] == events
     assert all(told["warning"] for told in recorder.recorded)
-
-
-def test_a_new_controller_goes_on_with_a_shown_stall_and_tells_nothing() -> None:
-    world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
-    (tracked,) = world.planner.cluster.jobs.values()
-    writer.show_companion(tracked.job, names.PROGRESSING, ConditionStatus(False, STALLED))
-    JobDisplay(world.planner, cast(Any, writer), cast(Any, recorder))._show_silence(tracked.job)
-    assert world.planner.progress.silences.stalled == 1
-    assert recorder.recorded == []
-
-
-@pytest.mark.parametrize("suspended", [False, True])
-def test_the_condition_stays_while_the_pods_run(suspended: bool) -> None:
-    world, writer = placed(), FakePlanWriter()
-    (tracked,) = world.planner.cluster.jobs.values()
-    phase = names.SUSPENDED if suspended else names.PLACED
-    JobDisplay(world.planner, cast(Any, writer), cast(Any, None)).show(tracked, phase, None)
-    assert (names.PROGRESSING in writer.keeping) is not suspended

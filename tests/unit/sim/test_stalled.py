@@ -94,8 +94,7 @@ def restarts_at(of: Bed) -> float:
 
 def test_it_is_shown_first_and_restarted_after_half_an_hour() -> None:
     of = stalls(bed(SAVES).at(100))
-    silences = of.planner.progress.silences
-    until(of, lambda _: silences.stalled, most=LATER)
+    until(of, lambda of: of.planner.progress.stalled, most=LATER)
     shown = of.clock.now
     until(of, again, most=LATER)
     late = 30  # a read each 10 s, before and after the silence
@@ -113,14 +112,14 @@ STAYS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "setting"), STAYS.values(), ids=STAYS)
 def test_a_stalled_job_is_only_reported(changes: dict[str, Any], setting: str) -> None:
     of = stalls(bed(replace(SAVES, **changes)).at(100), setting=setting)
-    assert (stops(of.at(OLD + 900)), of.planner.progress.silences.stalled) == ([], 1)
+    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
 
 
 def test_a_job_that_Kueue_manages_is_only_reported() -> None:
     of = bed(SAVES).at(100)
     of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
     stalls(of)
-    assert (stops(of.at(OLD + 900)), of.planner.progress.silences.stalled) == ([], 1)
+    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
 
 
 def test_a_job_is_restarted_twice_at_most() -> None:
@@ -130,7 +129,7 @@ def test_a_job_is_restarted_twice_at_most() -> None:
     until(of, lambda of: len(stops(of)) == 2 and trains(of), most=LATER)
     hang(of.after(60)).after(2000)
     assert stops(of) == ["train", "train"]
-    assert of.planner.progress.silences.stalled == 1
+    assert of.planner.progress.stalled == 1
 
 
 # --- where it goes on -----------------------------------------------------------------------------

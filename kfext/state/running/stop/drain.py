@@ -121,17 +121,16 @@ class Drains:
 
     def stalled(self, tracked: TrackedJob) -> Verdict | None:
         """Return why a job restarts from its last checkpoint; None: it may not."""
-        progress, uid = self._running.progress, tracked.job.uid
-        settings = self._running.settings_of(tracked)
+        progress, settings = self._running.progress, self._running.settings_of(tracked)
+        followed = progress.followed(tracked.job.uid)
         restarts = (
             settings.restarts_stalled
-            and progress.silences.hangs(uid)
-            and not tracked.job.suspend
+            and progress.silences.hangs(tracked.job, followed)
             and tracked.state.stop.restarts < MOST_RESTARTS
-            and progress.followed(uid).checkpoints.saved is not None
+            and followed.checkpoints.saved is not None
             and why_not_moved(tracked.job, settings) is None
         )
-        return progress.silences.verdicts.get(uid) if restarts else None
+        return followed.judged if restarts else None
 
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
@@ -178,8 +177,8 @@ class Drains:
         """Return the write that stops a job; the room where it goes on is held, if there is any."""
         tracked, stop = job.tracked, job.tracked.state.stop
         stalled = why.reason == names.REASON_STALLED
-        suspect = self._running.progress.silences.suspect(job.uid) if stalled else None
-        avoided = {suspect.node} if suspect else set()
+        start = self._running.progress.followed(job.uid).start
+        avoided = {start.cause.node} if stalled and start and start.cause else set()
         places = self._room.anew(job, now=now.wall, doubted=avoided)
         if places is not None:
             members, room = members_of(tracked.job), Places(places, NO_SLOTS)

@@ -7,6 +7,8 @@ import pytest
 
 from kfext import names
 from kfext.core.progress.posted import Post, Posted
+from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import MOVES
 from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod
 from kfext.model.scale_state import ScaleState
@@ -36,7 +38,13 @@ class Hours(Bed):
 
     @property
     def verdict(self) -> Verdict | None:
-        return self.progress.silences.verdicts.get(self.tracked.job.uid)
+        moves = self.progress.followed(self.tracked.job.uid).moves
+        return None if moves == MOVES else moves
+
+    @property
+    def hangs(self) -> bool:
+        job = self.tracked.job
+        return self.progress.silences.hangs(job, self.progress.followed(job.uid))
 
     @property
     def reason(self) -> str:
@@ -121,25 +129,30 @@ def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
     assert since.startswith("no counter of its log has moved since 1")
     assert pause in {f"its longest pause before was {240 + more} s" for more in range(0, 61, 5)}
     assert step == f"its last step is {of.step}"
-    assert of.progress.silences.stalled == 1
+    assert of.progress.stalled == 1
     of.run(1, "steps")
-    assert (of.reason, of.progress.silences.stalled) == ("", 0)
+    assert (of.reason, of.progress.stalled) == ("", 0)
 
 
 def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> None:
     of = Hours()
-    silences, uid = of.progress.silences, of.tracked.job.uid
-    shown = silences.verdicts[uid] = Verdict(names.REASON_STALLED, "since long ago")
+    shown = Reported(moves=Verdict(names.REASON_STALLED, "since long ago"))
+
+    def moves() -> Verdict | None:
+        reported = of.progress.reported(of.tracked.job.uid)
+        assert reported is not None
+        return reported.after(shown).moves
+
     of.run(0.01, "steps")  # the last lines before the controller began
     of.run(25, "silent")
-    assert of.verdict is shown
+    assert moves() == shown.moves
     of.run(1, "steps")
-    assert of.verdict is None
+    assert moves() == MOVES
 
 
 def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
     of = Hours().run(0.01, "steps")
-    assert of.tracked.job.uid not in of.progress.silences.verdicts
+    assert of.progress.followed(of.tracked.job.uid).moves is None
 
 
 # --- what does not count --------------------------------------------------------------------------
@@ -184,12 +197,11 @@ def test_the_silence_begins_anew_after_an_event(event: Callable[[Hours], None]) 
 @pytest.mark.parametrize("event", [pod_lost, pod_replaced])
 def test_a_report_ends_with_the_start(event: Callable[[Hours], None]) -> None:
     of = Hours(pods=2).run(180, "steps").run(40, "silent")
-    silences, uid = of.progress.silences, of.tracked.job.uid
-    assert (of.reason, silences.hangs(uid)) == (names.REASON_STALLED, True)
+    assert (of.reason, of.hangs) == (names.REASON_STALLED, True)
     event(of)
-    assert silences.hangs(uid) is (event is pod_lost), "before the next read"
+    assert not of.hangs, "before the next read"
     of.run(1, "silent")
-    assert (of.reason, silences.hangs(uid)) == ("", False)
+    assert (of.reason, of.hangs) == ("", False)
 
 
 def suspended(of: Hours) -> None:
@@ -204,9 +216,9 @@ def failed(of: Hours) -> None:
 @pytest.mark.parametrize("change", [suspended, failed])
 def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], None]) -> None:
     of = Hours().run(180, "steps").run(20, "silent")
-    assert of.progress.silences.stalled == 1
+    assert of.progress.stalled == 1
     change(of)
-    assert of.progress.silences.stalled == 0
+    assert of.progress.stalled == 0
 
 
 UNREADABLE = {"the kubelet is down": (AWAY, 30.0), "kfext may not read it": (FORBIDDEN, 6.0)}
@@ -231,10 +243,9 @@ def test_a_log_that_cannot_be_read_makes_it_unknown_and_never_stalled(
 
 
 def test_a_job_may_be_restarted_later_than_it_is_reported() -> None:
-    of, uid = Hours().run(180, "steps"), "uid-team-train"
-    of.run(29, "silent")
-    assert (of.reason, of.progress.silences.hangs(uid)) == (names.REASON_STALLED, False)
-    assert of.run(3, "silent").progress.silences.hangs(uid)
+    of = Hours().run(180, "steps").run(29, "silent")
+    assert (of.reason, of.hangs) == (names.REASON_STALLED, False)
+    assert of.run(3, "silent").hangs
 
 
 def end(of: Hours, *, succeeds: bool) -> None:
@@ -334,14 +345,6 @@ def test_without_measurements_no_pod_is_named_and_nothing_else_is_read() -> None
     of = Hours(pods=4).run(180, "steps").run(20, "silent")
     assert of.verdict is not None
     assert " uses " not in of.verdict.message
-
-
-def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
-    of = Hours().run(10, "steps")
-    of.cluster.forget_job(of.tracked.job.uid)
-    of.due()
-    silences = of.progress.silences
-    assert (silences._records, silences.verdicts) == ({}, {})
 
 
 def test_a_namespace_keeps_the_history_of_few_series(monkeypatch: pytest.MonkeyPatch) -> None:
