@@ -129,21 +129,10 @@ class CreationRecord:
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A start that failed on a node, `at` a time in epoch seconds, under a plan of the generation.
+    """A start of a job, by its uid, that failed on a node, under a plan of the generation.
 
+    `at`: when it failed; once it is `cured`, when the job had run on other nodes. In epoch seconds.
     `alone`: whether no pod on another node failed too, so that the node may be the cause.
-    """
-
-    generation: int
-    at: float
-    alone: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CuredFailure:
-    """A job that failed on a node at its start, and then ran on others.
-
-    `job`: its uid. `at`: when it was cured, in epoch seconds.
     """
 
     node: str
@@ -151,6 +140,9 @@ class CuredFailure:
     namespace: str
     series: str
     at: float
+    generation: int = 0
+    alone: bool = True
+    cured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +154,8 @@ class Snapshot:
     `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
     job uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that
-    the operator is `creating`, in its order, whether it is `crowded` with pods to create, the
-    `failed_starts` by uid of a job and node, and the failures that were `cured`.
+    the operator is `creating`, in its order, whether it is `crowded` with pods to create, and the
+    `failed_starts`.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -188,5 +180,4 @@ class Snapshot:
     creating: tuple[CreationRecord, ...] = ()
     crowded: bool = False
     usage: str = ""
-    failed_starts: Mapping[str, Mapping[str, FailedStart]] = field(default_factory=dict)
-    cured: tuple[CuredFailure, ...] = ()
+    failed_starts: tuple[FailedStart, ...] = ()

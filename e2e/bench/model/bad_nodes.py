@@ -15,7 +15,7 @@ from statistics import fmean
 import numpy as np
 
 from e2e.bench.report import table
-from kfext.model.snapshot import CuredFailure
+from kfext.model.snapshot import FailedStart
 from kfext.sim.compare import quantile
 from kfext.state.reports.failed_starts import (
     CURED_SECONDS,
@@ -78,7 +78,7 @@ class _Cluster:
         self.world = world
         self.doubts = doubts
         self.free_at = np.zeros(_NODES)
-        self.cured: list[CuredFailure] = []
+        self.cured: list[FailedStart] = []
         self.wasted = self.poisoned = self.suspected = 0
         self.accused: set[str] = set()
 
@@ -141,7 +141,7 @@ class _Cluster:
         for node, alone in failed.items():
             if alone and node not in nodes:
                 at = now + CURED_SECONDS
-                self.cured.append(CuredFailure(f"n{node}", job, namespace, series, at))
+                self.cured.append(FailedStart(f"n{node}", job, namespace, series, at, cured=True))
 
     def _suspects(self, namespace: str, now: float) -> dict[str, str]:
         kept = now - WINDOW_SECONDS - LASTS_SECONDS

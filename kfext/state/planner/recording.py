@@ -69,7 +69,7 @@ def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[Non
         yield
     cluster.set_time(now.wall)
     cluster.settle(now.monotonic)
-    planner.starts.restore(snapshot.failed_starts, snapshot.cured)
+    planner.starts.restore(snapshot.failed_starts)
     cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
     for uid, tracked in cluster.jobs.items():
         _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
@@ -147,8 +147,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
         usage=queue.usage.record.encode() if queue.usage.on else "",
-        failed_starts={uid: dict(starts) for uid, starts in planner.starts.of_jobs.items()},
-        cured=planner.starts.cured,
+        failed_starts=planner.starts.all,
     )
 
 

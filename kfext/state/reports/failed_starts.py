@@ -8,13 +8,13 @@ All of this is in memory. A new controller learns of a bad node by the next fail
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
-from kfext.model.snapshot import CuredFailure, FailedStart
+from kfext.model.snapshot import FailedStart
 from kfext.model.timestamps import written_time
 from kfext.names import PLACED
 from kfext.state.mirror.cluster import Cluster
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 10.0
 _RUNS = {"Running", "Succeeded"}
 
 
-def suspicions(failures: Iterable[CuredFailure], *, namespace: str, now: float) -> dict[str, str]:
+def suspicions(failures: Iterable[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
     """Return by node why it is suspect for the jobs of a namespace; "": one without failures.
 
     `failures`: at most one for each node and job. `now`: in epoch seconds; failures of a later time
@@ -43,7 +43,7 @@ def suspicions(failures: Iterable[CuredFailure], *, namespace: str, now: float) 
     """
     found: dict[str, str] = {}
     who = "the jobs of one namespace" if namespace else "all jobs"
-    recent: dict[str, list[CuredFailure]] = {}
+    recent: dict[str, list[FailedStart]] = {}
     for failure in sorted(failures, key=lambda failure: failure.at):
         before = recent.get(failure.node, [])
         here = [each for each in before if failure.at - each.at < WINDOW_SECONDS] + [failure]
@@ -58,7 +58,7 @@ def suspicions(failures: Iterable[CuredFailure], *, namespace: str, now: float) 
     return found
 
 
-def _counted(failures: Sequence[CuredFailure], namespace: str) -> list[CuredFailure]:
+def _counted(failures: Sequence[FailedStart], namespace: str) -> list[FailedStart]:
     """Return the failures of a namespace, and the last failure of each other namespace."""
     others = {each.namespace: each for each in failures if each.namespace != namespace}
     return [*(each for each in failures if each.namespace == namespace), *others.values()]
@@ -72,23 +72,29 @@ class FailedStarts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.of_jobs: dict[str, dict[str, FailedStart]] = {}
-        self._cured: dict[tuple[str, str], list[CuredFailure]] = {}
+        self._cured: dict[tuple[str, str], list[FailedStart]] = {}
         self._suspects: dict[str, dict[str, str]] = {}
         self._cluster = cluster
         self._look_at = -math.inf
 
     @property
-    def cured(self) -> tuple[CuredFailure, ...]:
+    def cured(self) -> tuple[FailedStart, ...]:
         """The failed starts that count against nodes."""
         return tuple(chain.from_iterable(self._cured.values()))
 
-    def restore(
-        self, of_jobs: Mapping[str, Mapping[str, FailedStart]], cured: Iterable[CuredFailure]
-    ) -> None:
+    @property
+    def all(self) -> tuple[FailedStart, ...]:
+        """All failed starts that count, for a snapshot."""
+        of_jobs = (starts.values() for starts in self.of_jobs.values())
+        return (*chain.from_iterable(of_jobs), *self.cured)
+
+    def restore(self, recorded: Iterable[FailedStart]) -> None:
         """Restore what a snapshot recorded."""
-        self.of_jobs = {uid: dict(starts) for uid, starts in of_jobs.items()}
-        for failure in cured:
-            self._accuse(failure)
+        for start in recorded:
+            if start.cured:
+                self._accuse(start)
+            else:
+                self.of_jobs.setdefault(start.job, {})[start.node] = start
 
     def doubted(self, tracked: TrackedJob) -> frozenset[str]:
         """Return the nodes that a job gets only if it fits nowhere else."""
@@ -119,19 +125,19 @@ class FailedStarts:
 
     def _record(self, pod: Pod, now: float) -> None:
         """Record a failed pod, if kfext has placed it and it failed at its start."""
-        tracked = self._cluster.jobs.get(pod.owner_uid)
-        plan, node = tracked.plan if tracked else None, pod.node_name
-        if plan is None or pod.replica is None or plan.assignment.get(pod.replica) != node:
+        tracked, node = self._cluster.jobs.get(pod.owner_uid), pod.node_name
+        if tracked is None or tracked.plan is None or abs(now - pod.created) > START_SECONDS:
             return
-        if abs(now - pod.created) > START_SECONDS:
+        job, plan = tracked.job, tracked.plan
+        if pod.replica is None or plan.assignment.get(pod.replica) != node:
             return
-        starts = self.of_jobs.setdefault(pod.owner_uid, {})
+        starts = self.of_jobs.setdefault(job.uid, {})
         for other, start in starts.items():
             if start.generation == plan.generation:  # the first to fail is the likely cause
                 starts[other] = replace(start, alone=start.alone and other == node)
                 return
         starts.pop(node, None)
-        starts[node] = FailedStart(plan.generation, now)
+        starts[node] = FailedStart(node, job.uid, job.namespace, job.series, now, plan.generation)
         if len(starts) > _MOST_NODES:
             del starts[next(iter(starts))]
 
@@ -141,11 +147,9 @@ class FailedStarts:
         for uid, starts in tuple(self.of_jobs.items()):
             tracked = self._cluster.jobs.get(uid)
             if tracked and tracked.plan and self._is_cured(tracked, now.monotonic):
-                job = tracked.job
-                for node in starts.keys() - {*tracked.plan.nodes}:
-                    if starts[node].alone:
-                        failure = CuredFailure(node, uid, job.namespace, job.series, now.wall)
-                        self._accuse(failure)
+                for node, start in starts.items():
+                    if start.alone and node not in tracked.plan.nodes:
+                        self._accuse(replace(start, at=now.wall, cured=True))
                 del self.of_jobs[uid]
             elif not tracked or max(each.at for each in starts.values()) < old:
                 del self.of_jobs[uid]
@@ -162,7 +166,7 @@ class FailedStarts:
         runs = tracked.phase == PLACED and bool(phases) and phases <= _RUNS
         return tracked.job.has("Succeeded") or (runs and now - tracked.since >= CURED_SECONDS)
 
-    def _accuse(self, failure: CuredFailure) -> None:
+    def _accuse(self, failure: FailedStart) -> None:
         """Count a failure against its node, once for its job."""
         where = failure.node, failure.namespace
         others = [each for each in self._cured.get(where, ()) if each.job != failure.job]

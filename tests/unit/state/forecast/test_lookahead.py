@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kfext.model.parameters import Fairness, Queueing
 from kfext.model.policy import TrainingPolicy
-from kfext.model.snapshot import CuredFailure
+from kfext.model.snapshot import FailedStart
 from kfext.state.forecast.lookahead import Ahead, _Lengths, look_ahead
 from kfext.state.forecast.outset import outset_of
 from tests.builders import node
@@ -89,8 +89,8 @@ def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
     scene.tick()
     for name in ("b", "c"):
         scene.planner.cluster.observe_node(None, node(name, cpu="4"))
-    cured = [CuredFailure(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
-    scene.planner.starts.restore({}, cured)
+    of = [(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
+    scene.planner.starts.restore(FailedStart(*start, cured=True) for start in of)
     found = result(look_ahead(outset_of(scene.planner, scene.now), silent=math.inf))
     start = found.planner.cluster.jobs["head"].assumed
     assert start is not None

@@ -12,7 +12,7 @@ from kfext import names
 from kfext.model.moment import Moment
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.snapshot import CuredFailure
+from kfext.model.snapshot import FailedStart
 from kfext.model.timestamps import written_time
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -30,14 +30,14 @@ NOW = 1_000_000.0
 HOUR = 3600.0
 
 
-def cured(namespace: str, series: str, ago: float = HOUR, node: str = "bad") -> CuredFailure:
+def cured(namespace: str, series: str, ago: float = HOUR, node: str = "bad") -> FailedStart:
     job = f"{namespace} {series} {ago}"
-    return CuredFailure(node, job, namespace, f"{namespace}/{series}", NOW - ago)
+    return FailedStart(node, job, namespace, f"{namespace}/{series}", NOW - ago, cured=True)
 
 
 OWN = [cured("team", "a"), cured("team", "a", 2 * HOUR), cured("team", "b")]
 OF_THREE = [cured("x", "a"), cured("y", "a"), cured("z", "a")]
-CASES: dict[str, tuple[list[CuredFailure], bool, bool]] = {
+CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
     "nothing has failed": ([], False, False),
     "three jobs of two series of the namespace": (OWN, True, False),
     "two jobs of two series of the namespace": (OWN[1:], False, False),
@@ -87,7 +87,7 @@ CASES: dict[str, tuple[list[CuredFailure], bool, bool]] = {
 
 @pytest.mark.parametrize(("failures", "for_team", "for_others"), CASES.values(), ids=CASES)
 def test_whether_a_node_is_suspect(
-    failures: list[CuredFailure], *, for_team: bool, for_others: bool
+    failures: list[FailedStart], *, for_team: bool, for_others: bool
 ) -> None:
     for namespace, want in (("team", for_team), ("", for_others)):
         found = suspicions(failures, namespace=namespace, now=NOW)
@@ -113,13 +113,13 @@ some_failures = st.lists(
 
 
 @given(some_failures)
-def test_two_namespaces_never_accuse_a_node_for_a_third(failures: list[CuredFailure]) -> None:
+def test_two_namespaces_never_accuse_a_node_for_a_third(failures: list[FailedStart]) -> None:
     assert suspicions(failures, namespace="", now=NOW) == {}
 
 
 @given(some_failures, st.sampled_from(["team", "x", ""]))
 def test_the_order_in_which_failures_were_recorded_does_not_matter(
-    failures: list[CuredFailure], namespace: str
+    failures: list[FailedStart], namespace: str
 ) -> None:
     found = suspicions(failures, namespace=namespace, now=NOW)
     assert found == suspicions(failures[::-1], namespace=namespace, now=NOW)
@@ -374,7 +374,7 @@ def test_a_planner_from_a_snapshot_suspects_the_same_nodes() -> None:
     all_cure(bed, Bed.cure)
     bed.fail("alpha-2", "a")
     before, bed.starts = bed.starts, FailedStarts(bed.cluster)
-    bed.starts.restore(before.of_jobs, before.cured)
+    bed.starts.restore(before.all)
     bed.after(10.0)
     assert bed.starts.doubted(bed.job("alpha-2")) == before.doubted(bed.job("alpha-2"))
     assert bed.starts.suspects() == before.suspects()
