@@ -185,33 +185,28 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
     if _others_first(gated.values(), live.values()):
         return _binding(situation, ledger, live)
     claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.usable_claims]
-
-    def anew() -> Step:
-        return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
-
     if plan := situation.plan:
         job = situation.job
         claims += [card_key(job.uid, key) for key in gated]
         claims += port_claims(job, plan) if plan.port else ()
         planned = {key: pod for key, pod in gated.items() if key in plan.assignment}
         whole = bool(planned) and gated.keys() - spare.waiting <= planned.keys()
-        if whole and still_fits(
+        if whole and not _failed_there(situation, live, gated) and still_fits(
             [member for member in members_of(job, live.values()) if member.key in planned],
             over_others(situation, ledger),
             situation.limits,
             assignment=plan.assignment,
             ignoring=claims,
         ):
-            moved = anew() if _failed_there(situation, live, gated) else None
-            first = moved if isinstance(moved, Replan) else _learnt(situation, ledger, plan)
-            return first or _without_part(situation, planned) or _pin(plan, planned)
+            learnt = _learnt(situation, ledger, plan)
+            return learnt or _without_part(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     remaining = situation.placement.bind_timeout - situation.clocks.longest_wait(loose)
     if loose and remaining > 0:
         # kube-scheduler chooses their nodes, and the rest is planned around them.
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
-    return anew()
+    return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
 
 
 def _failed_there(situation: Situation, live: Live, gated: Live) -> bool:
