@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead, rounded
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
-from kfext.state.forecast.lookahead import HORIZON, Start, look_ahead
+from kfext.state.forecast.lookahead import HORIZON, Ahead, Start
 from kfext.state.forecast.outset import MOST_JOBS, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
@@ -101,14 +101,14 @@ class Forecaster:
         """Forecast the start of each waiting job, in parts of some milliseconds."""
         self._next, self._seen = now.monotonic + EVERY, self._ends(now.wall)
         outset = outset_of(self._planner, now)
-        usual = yield from look_ahead(outset)
+        usual = yield from Ahead(outset).run()
         behind = forever = at_once = usual
         last = max((start.at for start in usual.starts.values()), default=0.0)
         if arrivals := [job for job in outset.arrivals if job.created < last]:
-            behind = yield from look_ahead(outset, arrivals=arrivals)
+            behind = yield from Ahead(outset, arrivals=arrivals).run()
         if not all(length.known for length in outset.lengths.values()):
-            forever = yield from look_ahead(outset, silent=math.inf)
-            at_once = yield from look_ahead(outset, silent=0.0)
+            forever = yield from Ahead(outset, silent=math.inf).run()
+            at_once = yield from Ahead(outset, silent=0.0).run()
         for uid, tracked in self._queued().items():
             start, late = usual.starts.get(uid), forever.starts.get(uid)
             if start and late:
@@ -122,7 +122,7 @@ class Forecaster:
                 self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
             elif uid in outset.waiting:
                 why = _NEW_NODES if self._planner.queue.autoscaler else _NEVER
-                why = _WHY.get(usual.lacks(uid), why)
+                why = _WHY.get(usual.planner.cluster.jobs[uid].lacks, why)
                 self._show(uid, ExpectedStart(unknown=why), now=now.wall)
             elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
                 self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import Self
 
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import SaveState, Step, Unsuspend
@@ -49,19 +50,6 @@ class Start:
     silent: tuple[str, ...]
 
 
-def look_ahead(
-    outset: Outset, *, silent: float | None = None, arrivals: Sequence[TrainingJob] = ()
-) -> Generator[None, None, "Ahead"]:
-    """Return what was seen ahead of an outset, in parts of some milliseconds.
-
-    `silent`: the seconds after which each job of unknown length ends; by default the usual length.
-    A deadline ends it too. `arrivals`: the jobs that come meanwhile.
-    """
-    ahead = Ahead(outset, silent)
-    yield from ahead.run(arrivals)
-    return ahead
-
-
 class _Lengths(DurationEstimates):
     """The lengths of jobs in a forecast; `ending` has by uid when each running job ends.
 
@@ -97,14 +85,22 @@ class _Lengths(DurationEstimates):
 
 
 class Ahead:
-    """A planner that is run ahead. Times are in epoch seconds.
+    """A planner that is run ahead of an outset. Times are in epoch seconds.
 
+    `silent`: the seconds after which each job of unknown length ends; by default the usual length.
+    A deadline ends it too. `arrivals`: the jobs that come meanwhile.
     `starts`: by uid, of the waiting jobs that have started.
     """
 
-    def __init__(self, outset: Outset, silent: float | None) -> None:
+    def __init__(
+        self,
+        outset: Outset,
+        *,
+        silent: float | None = None,
+        arrivals: Sequence[TrainingJob] = (),
+    ) -> None:
         self.starts: dict[str, Start] = {}
-        self._outset, self._silent = outset, silent
+        self._outset, self._silent, self._arrivals = outset, silent, arrivals
         self._lengths = _Lengths(outset)
         self.planner = Planner(durations=self._lengths, most=_DECISIONS)
         self._now = self._last = outset.now.wall
@@ -112,12 +108,8 @@ class Ahead:
         self._numbers = count()
         self._ended: list[tuple[str, frozenset[str]]] = []
 
-    def lacks(self, uid: str) -> str:
-        """Return what keeps a waiting job from its start."""
-        return self.planner.cluster.jobs[uid].lacks
-
-    def run(self, arrivals: Sequence[TrainingJob]) -> Generator[None, None, None]:
-        """Go on until each waiting job has started, or none will."""
+    def run(self) -> Generator[None, None, Self]:
+        """Go on until each waiting job has started, or none will, in parts of some milliseconds."""
         outset, planner = self._outset, self.planner
         yield from restoring(planner, outset.snapshot, outset.now)
         for uid, tracked in planner.cluster.jobs.items():
@@ -125,7 +117,7 @@ class Ahead:
                 self._begin(tracked, outset.lengths[uid].seconds)
             elif planner.cluster.pods(uid):
                 self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
-        for job in arrivals:
+        for job in self._arrivals:
             self._at(job.created, partial(planner.cluster.take_job, job, {}))
         waiting = set(outset.waiting)
         while waiting - self.starts.keys() and self._now <= self._until():
@@ -140,6 +132,7 @@ class Ahead:
             while self._events and self._events[0][0] <= self._now:
                 self._last, _, happen = heapq.heappop(self._events)
                 happen()
+        return self
 
     @property
     def _moment(self) -> Moment:

@@ -8,7 +8,7 @@ from kfext.controller.metrics import ERRORS, Metrics
 from kfext.controller.start_forecast import StartForecast
 from kfext.core.queue.expected import ExpectedStart
 from kfext.model.job import TrainingJob
-from kfext.state.forecast import forecaster
+from kfext.state.forecast.lookahead import Ahead
 from tests.unit.state.forecast.scene import NOW, Scene, runs, started, waits
 
 
@@ -85,7 +85,7 @@ def test_an_error_makes_the_starts_unknown_and_is_counted(monkeypatch: Any) -> N
         raise ZeroDivisionError
         yield
 
-    monkeypatch.setattr(forecaster, "look_ahead", failing)
+    monkeypatch.setattr(Ahead, "run", failing)
     turns.scene.show(first=6000)
     turns.scene.after(60)
     with pytest.raises(ZeroDivisionError):

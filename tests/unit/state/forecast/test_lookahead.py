@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfext.model.parameters import Fairness, Queueing
 from kfext.model.policy import TrainingPolicy
 from kfext.model.snapshot import FailedStart
-from kfext.state.forecast.lookahead import Ahead, _Lengths, look_ahead
+from kfext.state.forecast.lookahead import Ahead, _Lengths
 from kfext.state.forecast.outset import outset_of
 from tests.builders import node
 from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, waits
@@ -19,7 +19,7 @@ from tests.unit.state.history import ACTS, CROWDED, History
 
 def ahead(scene: Scene, silent: float | None = None) -> Ahead:
     scene.tick()
-    return result(look_ahead(outset_of(scene.planner, scene.now), silent=silent))
+    return result(Ahead(outset_of(scene.planner, scene.now), silent=silent).run())
 
 
 def result(parts: Generator[None, None, Ahead]) -> Ahead:
@@ -68,7 +68,7 @@ def test_a_job_that_does_not_start_says_why() -> None:
     large = waits("large", 9).annotated("kfext.dev/colocation", "required")
     found = ahead(Scene(runs("first"), large, first=600))
     assert not found.starts
-    assert found.lacks("large") == "TooBig"
+    assert found.planner.cluster.jobs["large"].lacks == "TooBig"
 
 
 def test_jobs_start_in_the_order_by_usage() -> None:
@@ -91,7 +91,7 @@ def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
         scene.planner.cluster.observe_node(None, node(name, cpu="4"))
     of = [(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
     scene.planner.starts.restore(FailedStart(*start, cured=True) for start in of)
-    found = result(look_ahead(outset_of(scene.planner, scene.now), silent=math.inf))
+    found = result(Ahead(outset_of(scene.planner, scene.now), silent=math.inf).run())
     start = found.planner.cluster.jobs["head"].assumed
     assert start is not None
     assert list(start.nodes) == [gets]
@@ -124,5 +124,6 @@ def test_whatever_happened_before_a_look_ahead_comes_to_an_end(data: st.DataObje
     history.end_round()
     outset = outset_of(history.planner, history.moment)
     for silent in (None, 0.0, math.inf):
-        for parts, _ in enumerate(look_ahead(outset, silent=silent, arrivals=outset.arrivals)):
+        found = Ahead(outset, silent=silent, arrivals=outset.arrivals)
+        for parts, _ in enumerate(found.run()):
             assert parts < 5000
