@@ -27,6 +27,7 @@ _UNITS = ((3600.0, 60.0), (3 * 3600.0, 300.0), (12 * 3600.0, 900.0), (math.inf, 
 """The rest of a wait is below -> the ends of its range are rounded to, both in seconds."""
 LEADS = {120.0: "0-2m", 600.0: "2-10m", 3600.0: "10-60m", math.inf: "60m+"}
 """The expected wait is below so many seconds -> its class."""
+_TIMES = ("time", "earliest", "latest")
 _TODAY = 12 * 3600.0
 """A time that is nearer is unambiguous without its day."""
 
@@ -110,9 +111,8 @@ def lead(seconds: float) -> str:
 
 def rounded(expected: ExpectedStart, *, now: float) -> ExpectedStart:
     """Return an expected start as it is shown: the longer the wait, the coarser its range."""
-    end = expected.latest or expected.earliest or now
-    unit = next(unit for bound, unit in _UNITS if end - now < bound)
-    time, earliest, latest = expected.time, expected.earliest, expected.latest
+    time, earliest, latest = expected.times
+    unit = next(unit for bound, unit in _UNITS if (latest or earliest or now) - now < bound)
     return replace(
         expected,
         time=None if time is None else float(round(time)),
@@ -156,7 +156,7 @@ def encode_expected(expected: ExpectedStart | None, *, now: float) -> dict[str, 
     """Return the field `expectedStart`. In a merge patch, null removes what is no longer known."""
     if expected is None:
         return None
-    times = zip(("time", "earliest", "latest"), expected.times, strict=True)
+    times = zip(_TIMES, expected.times, strict=True)
     return {
         **{name: None if at is None else written_time(at) for name, at in times},
         "unknown": expected.unknown or None,
@@ -170,10 +170,6 @@ def decode_expected(raw: object) -> ExpectedStart | None:
     written: Mapping[str, Any] = mapping(raw)
     if not written:
         return None
-    return ExpectedStart(
-        time=timestamp(written.get("time")) or None,
-        earliest=timestamp(written.get("earliest")) or None,
-        latest=timestamp(written.get("latest")) or None,
-        unknown=text(written.get("unknown")),
-        after=text(written.get("after")),
-    )
+    time, earliest, latest = (timestamp(written.get(name)) or None for name in _TIMES)
+    unknown, after = text(written.get("unknown")), text(written.get("after"))
+    return ExpectedStart(time, earliest, latest, unknown, after)
