@@ -6,7 +6,6 @@ from typing import IO, Any
 from kfext.cli.documents import load, title_of
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.errors import UserError
-from kfext.model.label_selector import LabelSelector
 from kfext.model.parameters import SECTIONS, Fairness, ParameterRow, rows
 from kfext.model.policy import Mode, TrainingPolicy, parse_policy
 from kfext.model.tolerant import mapping
@@ -27,12 +26,7 @@ def read_policies(files: Iterable[IO[bytes]]) -> list[TrainingPolicy]:
                 f"{title_of(document)} is no TrainingPolicy, and --policy takes no other"
             )
         _check(mapping(mapping(document).get("spec")), title_of(document))
-        policies.append(policy := parse_policy(document))
-        if policy.queue.fairness is Fairness.USAGE and policy.selector != LabelSelector():
-            raise UserError(
-                f"{title_of(document)}: spec.queue.fairness usage orders the whole cluster: leave "
-                "out namespaceSelector"
-            )
+        policies.append(parse_policy(document))
     return policies
 
 
@@ -51,6 +45,10 @@ def _check(spec: Mapping[str, Any], title: str) -> None:
         _known(given, known, f"{where}.{section}")
         for name, value in given.items():
             _check_parameter(known[name], value, f"{where}.{section}.{name}")
+    by_usage = mapping(spec.get("queue")).get("fairness") == Fairness.USAGE
+    if by_usage and mapping(spec.get("namespaceSelector")):
+        words = "usage orders the whole cluster: leave out namespaceSelector"
+        raise UserError(f"{where}.queue.fairness {words}")
     companion = mapping(spec.get("companion"))
     _known(companion, [policy.name for policy in POLICIES], f"{where}.companion")
     for policy in POLICIES:
