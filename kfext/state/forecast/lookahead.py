@@ -103,7 +103,7 @@ class Ahead:
         self._outset, self._silent, self._arrivals = outset, silent, arrivals
         self._lengths = _Lengths(outset)
         self.planner = Planner(durations=self._lengths, most=_DECISIONS)
-        self._now = self._last = outset.now.wall
+        self._now = self._last = outset.now
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._ended: list[tuple[str, frozenset[str]]] = []
@@ -111,7 +111,7 @@ class Ahead:
     def run(self) -> Generator[None, None, Self]:
         """Go on until each waiting job has started, or none will, in parts of some milliseconds."""
         outset, planner = self._outset, self.planner
-        yield from restoring(planner, outset.snapshot, outset.now)
+        yield from restoring(planner, outset.snapshot, self._moment)
         for uid, tracked in planner.cluster.jobs.items():
             if tracked.busy:  # it runs
                 self._begin(tracked, outset.lengths[uid].seconds)
@@ -136,18 +136,17 @@ class Ahead:
 
     @property
     def _moment(self) -> Moment:
-        begun = self._outset.now
-        return Moment(wall=self._now, monotonic=begun.monotonic + self._now - begun.wall)
+        return Moment(wall=self._now, monotonic=self._now)
 
     def _until(self) -> float:
-        horizon = self._outset.now.wall + HORIZON
+        horizon = self._outset.now + HORIZON
         return horizon if self._events else min(horizon, self._last + _REST)
 
     def _next(self) -> float:
         """Return when something happens next."""
-        alarm = self._now + self.planner.next_alarm() - self._moment.monotonic
-        soonest = self._now + max(_PAUSE, _PART * (self._now - self._outset.now.wall))
-        return min(self._events[0][0] if self._events else math.inf, max(alarm, soonest))
+        soonest = self._now + max(_PAUSE, _PART * (self._now - self._outset.now))
+        alarm = max(self.planner.next_alarm(), soonest)
+        return min(self._events[0][0], alarm) if self._events else alarm
 
     def _at(self, time: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._numbers), event))
@@ -186,12 +185,11 @@ class Ahead:
         self._remove_pods(uid)
         cluster.forget_job(uid)
         if tracked.shares_gpus:
-            now = self._moment.monotonic
-            cluster.settle(now)
-            for step in self.planner.card_steps(now):
+            cluster.settle(self._now)
+            for step in self.planner.card_steps(self._now):
                 if isinstance(step, Unreserve):
                     cluster.observe_pod(step.pod, None)
-                self.planner.cards.finish(step, now)
+                self.planner.cards.finish(step, self._now)
 
     def _remove_pods(self, uid: str) -> None:
         for pod in self.planner.cluster.pods(uid):

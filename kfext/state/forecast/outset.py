@@ -39,14 +39,14 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Outset:
-    """The cluster at one moment, without the jobs behind the first of the queue.
+    """The cluster at one moment, in epoch seconds, without the jobs behind the first of the queue.
 
     `waiting`: the uids of the jobs to look ahead for, in the order of the queue. `arrivals`: the
     jobs that should come, when they are created. `lengths`: of all jobs, by uid. `usual`: the
     length of a job of unknown length. A step is being written for each job that runs.
     """
 
-    now: Moment
+    now: float
     snapshot: Snapshot
     waiting: tuple[str, ...]
     arrivals: tuple[TrainingJob, ...]
@@ -71,7 +71,7 @@ def outset_of(planner: Planner, now: Moment) -> Outset:
     lengths = {uid: _length(queue.durations, job, now=now.wall) for uid, job in jobs.items()}
     arrivals = list(_arrivals(planner, snapshot, now=now.wall))
     return Outset(
-        now=now,
+        now=now.wall,
         snapshot=replace(
             snapshot,
             jobs=tuple(jobs.values()),
