@@ -7,16 +7,16 @@ starts four times at most. `0.3` sends a job back to its nodes. `kfext` uses the
 failed on, and the suspect nodes of `state.reports.failed_starts`, only where it fits nowhere else.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
 import numpy as np
 
+from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from kfext.model.snapshot import FailedStart
-from kfext.sim.compare import quantile
 from kfext.state.reports.failed_starts import (
     CURED_SECONDS,
     LASTS_SECONDS,
@@ -25,13 +25,11 @@ from kfext.state.reports.failed_starts import (
     suspicions,
 )
 
-SEEDS = tuple(range(20_000, 20_020))
 _NODES, _JOBS, _STARTS, _BAD = 64, 4_000, 4, 0
 _BETWEEN, _FAILS_AFTER, _BACK_AFTER = 60.0, 20.0, 10.0
 """Seconds between two jobs, from a start on a bad node to its failure, and to the next start."""
 _POISON, _BACKGROUND = 0.04, 0.005
 _SERIES = 60
-_RESAMPLES = 1_000
 ARMS = ("0.3", "kfext")
 
 
@@ -177,10 +175,10 @@ def _rows(seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
         pairs = [(run(world, "kfext", seed), run(world, "0.3", seed)) for seed in seeds]
         yield (
             name,
-            _spread(pairs, lambda pairs: fmean(plain.wasted for _, plain in pairs), "{:.0f}"),
-            _spread(pairs, lambda pairs: fmean(own.wasted for own, _ in pairs), "{:.1f}"),
-            _spread(pairs, _part, "{:.2%}") if world.fails > _BACKGROUND else "-",
-            _spread(pairs, lambda pairs: fmean(own.accused for own, _ in pairs), "{:.2f}"),
+            over_seeds(pairs, lambda pairs: fmean(plain.wasted for _, plain in pairs), "{:.0f}"),
+            over_seeds(pairs, lambda pairs: fmean(own.wasted for own, _ in pairs), "{:.1f}"),
+            over_seeds(pairs, _part, "{:.2%}") if world.fails > _BACKGROUND else "-",
+            over_seeds(pairs, lambda pairs: fmean(own.accused for own, _ in pairs), "{:.2f}"),
             f"{sum(own.poisoned for own, _ in pairs)}",
             f"{fmean(own.suspected for own, _ in pairs):.0%}",
         )
@@ -188,13 +186,3 @@ def _rows(seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
 
 def _part(pairs: Sequence[_Pair]) -> float:
     return sum(own.wasted for own, _ in pairs) / sum(plain.wasted for _, plain in pairs)
-
-
-def _spread(pairs: Sequence[_Pair], figure: Callable[[Sequence[_Pair]], float], form: str) -> str:
-    """Return a figure of pairs, with its interval of 95 % by the bootstrap over seeds."""
-    random, shown = Random(0), form.format(figure(pairs))
-    if len(pairs) < 2:
-        return shown
-    drawn = [figure(random.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES)]
-    low, high = (form.format(quantile(drawn, part)) for part in (0.025, 0.975))
-    return f"{shown} ({low}-{high})"

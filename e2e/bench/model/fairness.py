@@ -17,7 +17,7 @@ from random import Random
 from statistics import fmean
 
 import kfext
-from e2e.bench.model.preempt import over_seeds
+from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
@@ -35,7 +35,6 @@ from kfext.state.running.registry import POLICIES
 from kfext.state.waiting.fairness import UsageOrder
 
 LOADS = (0.9, 1.2)
-SEEDS = tuple(range(20_000, 20_020))
 HEAVY = "heavy"
 _LIGHT = ("b", "c", "d")
 _HALF_LIFE, _SAMPLE_SECONDS, _WINDOW = 1800.0, 300.0, 600.0

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import TypeVar
 from unittest.mock import patch
 
 import kfext
+from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
@@ -36,9 +36,7 @@ from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.victims import Victim
 
 LOADS = (0.8, 1.0)
-SEEDS = tuple(range(20_000, 20_020))
 _JOBS = 45
-_RESAMPLES = 1_000
 _LONGER = 5
 """Jobs of 20 minutes in the mean."""
 _IN_VAIN_SECONDS = 200.0
@@ -69,7 +67,6 @@ class Figures:
     in_vain: int
 
 
-_P = TypeVar("_P")
 _Pair = tuple[Figures, Figures]
 """What an arm shows, and what the arm 0.3 shows for the same seed."""
 
@@ -205,16 +202,6 @@ def _cells(pairs: Sequence[_Pair]) -> tuple[str, ...]:
     others, again = over_seeds(pairs, _others, "x{:.2f}"), over_seeds(pairs, _again, "{:.2%}")
     in_vain = sum(found.in_vain for found, _ in pairs)
     return f"{stops:.1f}", median, p99, others, again, f"{in_vain}"
-
-
-def over_seeds(pairs: Sequence[_P], figure: Callable[[Sequence[_P]], float], form: str) -> str:
-    """Return a figure of pairs, with its interval of 95 % by the bootstrap over seeds."""
-    random, shown = Random(0), form.format(figure(pairs))
-    if len(pairs) < 2:
-        return shown
-    drawn = [figure(random.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES)]
-    low, high = (form.format(quantile(drawn, part)) for part in (0.025, 0.975))
-    return f"{shown} ({low}-{high})"
 
 
 def _begin(pairs: Sequence[_Pair], *, part: float) -> float:

@@ -13,21 +13,19 @@ as DLRover. `slowest`: 6 times the longest silence, 1.5 to 15 minutes, as PortOS
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
+from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from kfext.core.progress.stall import REPORT, RESTART, Habits, Rule, Start
 from kfext.sim.compare import quantile
 
-SEEDS = tuple(range(20_000, 20_020))
 _JOBS = 1_000
 """Of a seed, at least."""
 _MOST_LINES = 60_000
 _HOUR, _MINUTE = 3600.0, 60.0
-_RESAMPLES = 1_000
 Times = NDArray[np.float64]
 
 
@@ -215,18 +213,11 @@ def measure(*, quick: bool) -> str:
         delays = [delay / _MINUTE for each in found for delay in each.delays]
         hours = sum(each.hours for each in found)
         parts = (f"{quantile(delays, part):.0f}" for part in (0.5, 0.9, 0.99))
-        rows.append((arm, f"{hours:,.0f}", _rate(found), *parts))
+        rows.append((arm, f"{hours:,.0f}", over_seeds(found, _rate, "{:.2f}"), *parts))
     head = ("rule", "job-hours", "false alarms in 1,000", "delay p50 min", "p90", "p99")
     return table("Stalled jobs", head, rows)
 
 
-def _rate(found: Sequence[Found]) -> str:
-    """Return the false alarms in 1,000 job-hours, with an interval of 95 % over the seeds."""
-
-    def rate(some: Sequence[Found]) -> float:
-        return 1000 * sum(each.alarms for each in some) / sum(each.hours for each in some)
-
-    random = Random(0)
-    drawn = [rate(random.choices(found, k=len(found))) for _ in range(_RESAMPLES)]
-    low, high = quantile(drawn, 0.025), quantile(drawn, 0.975)
-    return f"{rate(found):.2f} ({low:.2f}-{high:.2f})"
+def _rate(found: Sequence[Found]) -> float:
+    """Return the false alarms in 1,000 job-hours."""
+    return 1000 * sum(each.alarms for each in found) / sum(each.hours for each in found)

@@ -12,6 +12,7 @@ from random import Random
 from statistics import fmean
 
 import kfext
+from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
@@ -24,12 +25,10 @@ from kfext.sim.compare import quantile
 from kfext.sim.worlds import WORLDS, Draw
 from kfext.state.forecast.forecaster import Forecaster
 
-SEEDS = tuple(range(20_000, 20_020))
 _EVERY = 60.0
 _URGENT = 0.15
 _WEIGHT = 0.2
 """Of the last wait, in the average of past waits."""
-_RESAMPLES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +152,7 @@ def measure(*, quick: bool) -> str:
     sources = [Path(__file__), *(package / part for part in ("core", "model", "sim", "state"))]
     store = Store("starts", sources=sources)
     seeds = SEEDS[:1] if quick else SEEDS
-    head = (
-        "jobs",
-        "forecast",
-        "looks",
-        "error / wait",
-        "p90",
-        "in the range",
-        "later",
-        "width / wait",
-    )
+    head = ("jobs", "forecast", "looks", *_FIGURES, "not known")
     tables = []
     for load in LOADS:
         rows = []
@@ -170,7 +160,7 @@ def measure(*, quick: bool) -> str:
             say(f"  {load}, {case}")
             runs = [_run(store, load, case, seed) for seed in seeds]
             rows += [(case, arm, *_cells([run[arm] for run in runs])) for arm in runs[0]]
-        tables.append(table(f"Expected starts, {load}", [*head, "not known"], rows))
+        tables.append(table(f"Expected starts, {load}", head, rows))
     return "\n\n".join(tables)
 
 
@@ -189,39 +179,36 @@ def _run(store: Store, load: str, case: str, seed: int) -> dict[str, list[Judged
     return {arm: [Judged(**each) for each in rows] for arm, rows in stored.items()}
 
 
-def _cells(runs: Sequence[Sequence[Judged]]) -> tuple[str, ...]:
-    figures: dict[str, tuple[Callable[[Sequence[Judged]], float], str]] = {
-        "error": (lambda known: quantile(_errors(known), 0.5), "{:.1%}"),
-        "p90": (lambda known: quantile(_errors(known), 0.9), "{:.0%}"),
-        "within": (lambda known: fmean(each.was == Was.WITHIN for each in known), "{:.1%}"),
-        "later": (lambda known: fmean(each.was == Was.LATER for each in known), "{:.1%}"),
-        "width": (
-            lambda known: fmean(each.width for each in known) / fmean(each.wait for each in known),
-            "{:.2f}",
-        ),
-    }
-    number = sum(map(len, runs))
-    unknown = sum(each.error is None for run in runs for each in run) / max(number, 1)
-    cells = [_spread(runs, figure, form) for figure, form in figures.values()]
-    return (f"{number}", *cells, f"{unknown:.1%}")
+_Runs = Sequence[Sequence[Judged]]
 
 
-def _errors(known: Sequence[Judged]) -> list[float]:
-    return [each.error / each.wait for each in known if each.error is not None]
+def _known(runs: _Runs) -> list[Judged]:
+    return [each for run in runs for each in run if each.error is not None]
 
 
-def _spread(
-    runs: Sequence[Sequence[Judged]], figure: Callable[[Sequence[Judged]], float], form: str
-) -> str:
-    """Return a figure of all runs, with its interval of 95 % by the bootstrap over seeds."""
+def _errors(runs: _Runs) -> list[float]:
+    return [each.error / each.wait for each in _known(runs) if each.error is not None]
 
-    def of(some: Sequence[Sequence[Judged]]) -> float:
-        known = [each for run in some for each in run if each.error is not None]
-        return figure(known) if known else float("nan")
 
-    random, shown = Random(0), form.format(of(runs))
-    if len(runs) < 2:
-        return shown
-    drawn = [of(random.choices(runs, k=len(runs))) for _ in range(_RESAMPLES)]
-    low, high = (form.format(quantile(drawn, part)) for part in (0.025, 0.975))
-    return f"{shown} ({low}-{high})"
+def _part(runs: _Runs, was: Was) -> float:
+    return fmean(each.was == was for each in _known(runs))
+
+
+def _width(runs: _Runs) -> float:
+    return fmean(each.width for each in _known(runs)) / fmean(each.wait for each in _known(runs))
+
+
+_FIGURES: Mapping[str, tuple[Callable[[_Runs], float], str]] = {
+    "error / wait": (lambda runs: quantile(_errors(runs), 0.5), "{:.1%}"),
+    "p90": (lambda runs: quantile(_errors(runs), 0.9), "{:.0%}"),
+    "in the range": (lambda runs: _part(runs, Was.WITHIN), "{:.1%}"),
+    "later": (lambda runs: _part(runs, Was.LATER), "{:.1%}"),
+    "width / wait": (_width, "{:.2f}"),
+}
+"""Figures of the looks at which the start was known."""
+
+
+def _cells(runs: _Runs) -> tuple[str, ...]:
+    number, known = sum(map(len, runs)), len(_known(runs))
+    cells = [over_seeds(runs, figure, form) if known else "-" for figure, form in _FIGURES.values()]
+    return (f"{number}", *cells, f"{(number - known) / max(number, 1):.1%}")
