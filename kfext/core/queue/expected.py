@@ -47,9 +47,9 @@ class ExpectedStart:
     unknown: str = ""
     after: str = ""
 
-    def is_news(self, shown: "ExpectedStart | None", *, now: float) -> bool:
+    def is_news(self, shown: "ExpectedStart", *, now: float) -> bool:
         """Return whether this differs so much from what is `shown` that it is shown instead."""
-        if shown is None or self.unknown != shown.unknown:
+        if self.unknown != shown.unknown:
             return True
         pairs = zip(self.times, shown.times, strict=True)
         moved = max(abs((new or now) - (old or now)) for new, old in pairs)

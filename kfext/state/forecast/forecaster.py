@@ -6,7 +6,7 @@ forecasts again, and knows no scores at first.
 
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead, rounded
 from kfext.model.moment import Moment
@@ -47,7 +47,7 @@ class Score:
     width: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Waiting:
     """What is shown of a waiting job.
 
@@ -56,7 +56,7 @@ class _Waiting:
     """
 
     shown: ExpectedStart
-    made: dict[str, tuple[float, ExpectedStart, float, float]] = field(default_factory=dict)
+    made: dict[str, tuple[float, ExpectedStart, float, float]]
 
 
 class Forecaster:
@@ -167,11 +167,9 @@ class Forecaster:
     def _show(self, uid: str, expected: ExpectedStart, *, now: float) -> _Waiting:
         """Show an expected start if it is news; return what is shown."""
         expected, waiting = rounded(expected, now=now), self._waiting.get(uid)
-        if waiting is None:
-            waiting = self._waiting[uid] = _Waiting(expected)
-            self._news.add(uid)
-        elif expected.is_news(waiting.shown, now=now):
-            waiting.shown = expected
+        if waiting is None or expected.is_news(waiting.shown, now=now):
+            waiting = _Waiting(expected, waiting.made if waiting else {})
+            self._waiting[uid] = waiting
             self._news.add(uid)
         return waiting
 
