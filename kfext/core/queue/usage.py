@@ -8,12 +8,12 @@ jobs before it ask for, so that namespaces alternate within one round.
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from kfext.model.gpu import SLOT, UNITS, resource_of
 from kfext.model.job import TrainingJob
-from kfext.model.quantity import Resources, times
+from kfext.model.quantity import Resources
 from kfext.model.tolerant import json_object, mapping
 from kfext.names import NATIVE_GPU
 
@@ -46,12 +46,11 @@ def part_of(requests: Iterable[Resources], capacity: Mapping[str, float]) -> flo
     return min(max(parts, default=0.0), 1.0)
 
 
-def requests_of(job: TrainingJob) -> Iterator[Resources]:
-    """Yield what the pods of a job request, with its parts of GPUs."""
-    for group in job.groups:
-        yield times(group.requests, group.replicas)
-        if group.share:
-            yield {resource_of(0): group.share.units * group.replicas}
+def requests_of(job: TrainingJob) -> list[Resources]:
+    """Return what the pods of a job request, with its parts of GPUs."""
+    shares = ((group.share, group.replicas) for group in job.groups)
+    parts = [{resource_of(0): share.units * number} for share, number in shares if share]
+    return [job.requests, *parts]
 
 
 @dataclass(slots=True)
