@@ -191,7 +191,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         claims += port_claims(job, plan) if plan.port else ()
         planned = {key: pod for key, pod in gated.items() if key in plan.assignment}
         whole = bool(planned) and gated.keys() - spare.waiting <= planned.keys()
-        if whole and not _failed_there(situation, live, gated) and still_fits(
+        whole &= not _failed_there(situation, live, gated)
+        if whole and still_fits(
             [member for member in members_of(job, live.values()) if member.key in planned],
             over_others(situation, ledger),
             situation.limits,
