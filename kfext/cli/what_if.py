@@ -18,7 +18,7 @@ from kfext.model.policy import TrainingPolicy
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping
 from kfext.names import HOSTNAME, NATIVE_GPU
-from kfext.state.forecast.forecaster import Forecaster
+from kfext.state.forecast.forecaster import OTHER, Forecaster
 from kfext.state.planner.planner import Planner, outlooks
 from kfext.state.planner.recording import planner_of
 
@@ -79,7 +79,7 @@ def expected_starts(planner: Planner, now: Moment) -> dict[str, ExpectedStart]:
     forecaster = Forecaster(planner)
     list(forecaster.forecast(now))
     at_once = rounded(ExpectedStart(now.wall, now.wall, now.wall), now=now.wall)
-    other = ExpectedStart(unknown="it does not wait for capacity")
+    other = ExpectedStart(unknown=OTHER)
     return {
         uid: at_once if tracked.assumed else forecaster.expected(uid) or other
         for uid, tracked in planner.cluster.jobs.items()

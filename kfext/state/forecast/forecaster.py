@@ -8,6 +8,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
 from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead, rounded
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
@@ -25,9 +26,11 @@ _WHY = {
     REASON_QUOTA: "a quota of its namespace stops it",
     REASON_WAITING_FOR_VOLUME: "a volume of it is not bound",
 }
+_FOR_CAPACITY = (WAITS_FOR_CAPACITY | NEVER_FITS) - _WHY.keys()
 _NEW_NODES = "it waits for new nodes, which an autoscaler may add"
 _NEVER = f"no capacity for it comes free within {HORIZON / 3600:g} hours"
 _BEHIND = f"it is behind the first {MOST_JOBS} jobs of the queue"
+OTHER = "it does not wait for capacity"
 _ERROR = "an error of kfext, which is in the controller's log"
 
 
@@ -121,8 +124,10 @@ class Forecaster:
                 why = f"the length of {silent} is not known"
                 self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
             elif uid in outset.waiting:
-                why = _NEW_NODES if self._planner.queue.autoscaler else _NEVER
-                why = _WHY.get(usual.planner.cluster.jobs[uid].lacks, why)
+                lacks = usual.planner.cluster.jobs[uid].lacks
+                why = _WHY.get(lacks, OTHER)
+                if lacks in _FOR_CAPACITY:
+                    why = _NEW_NODES if self._planner.queue.autoscaler else _NEVER
                 self._show(uid, ExpectedStart(unknown=why), now=now.wall)
             elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
                 self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)

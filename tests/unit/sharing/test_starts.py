@@ -9,25 +9,27 @@ from tests.gpu_builders import sharing
 from tests.unit.sharing.stages import placed
 from tests.unit.sharing.test_queue import arrives, starts
 
-WAITS: dict[str, tuple[JobBuilder, float | None]] = {
-    # the job that waits -> the seconds until it should start
-    "for both GPUs of the node": (job().worker(1, gpus=2), 600.0),
-    "for more parts of GPUs than are free": (sharing("0.9", replicas=2), 600.0),
-    "for more GPUs than there are": (job().worker(1, gpus=3), None),
-}
+WAITS: dict[str, tuple[JobBuilder, float | None, str]] = {
+    # the job that waits -> the seconds until it should start, or why that is not known
+    "for both GPUs of the node": (job().worker(1, gpus=2), 600.0, ""),
+    "for more GPUs than there are": (
+        job().worker(1, gpus=3), None, "no capacity for it comes free within 24 hours",
+    ),
+    "for another priority": (sharing("0.9", replicas=2), None, "it does not wait for capacity"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "seconds"), WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize(("made", "seconds", "unknown"), WAITS.values(), ids=WAITS)
 def test_a_job_should_start_when_a_shared_gpu_comes_free(
-    made: JobBuilder, seconds: float | None
+    made: JobBuilder, seconds: float | None, unknown: str
 ) -> None:
     world = placed()
     shown = Reported(Progress(step=1, left=600.0, at=world.now))
     world.planner.progress.adopt({"uid-1": shown})
-    arrives(world, "head", made.annotated("kfext.dev/colocation", "required"))
+    arrives(world, "head", made)
     assert starts(world) == set()
     forecaster = Forecaster(world.planner)
     list(forecaster.forecast(world.moment))
     found = forecaster.expected("head")
     assert found is not None
-    assert found.time == (None if seconds is None else world.now + seconds)
+    assert (found.time and found.time - world.now, found.unknown) == (seconds, unknown)
