@@ -9,6 +9,7 @@ from kfext.core.lifecycle.steps import Replan, Suspend
 from kfext.sim.jobs import JobSpec
 from kfext.sim.objects import LivePod
 from tests.unit.sim.bed import GANG, WITHOUT, Bed
+from tests.unit.sim.test_drain import nodes_of
 from tests.unit.sim.test_preempt import until
 
 JOB = replace(GANG, arrives=5.0, steps=2000, deadline=None)
@@ -35,10 +36,6 @@ def bed(*jobs: JobSpec, bad: str = BAD, nodes: str = "ab") -> tuple[Bed, list[st
     return of.at(6), failed
 
 
-def nodes_of(of: Bed, name: str = "gang") -> set[str]:
-    return {live.pod.node_name for live in of.job(name).pods.values()}
-
-
 def trains_away(of: Bed, name: str = "gang") -> bool:
     pods = of.job(name).pods.values()
     return bool(pods) and all(live.runs and live.pod.node_name != BAD for live in pods)
@@ -60,7 +57,7 @@ def test_a_gang_leaves_a_node_that_fails_it_at_its_start(changes: dict[str, Any]
     of, failed = bed(replace(JOB, **changes))
     until(of, trains_away, most=120)
     assert len(failed) == JOB.workers
-    assert (nodes_of(of), of.operator.failed) == ({"b"}, {})
+    assert (nodes_of(of, "gang"), of.operator.failed) == (["b"], {})
     (replan,) = written(of, Replan)
     assert replan.verdict.message == "the pods go to b; pods failed at their start on a"
     assert not written(of, Suspend)
@@ -69,7 +66,7 @@ def test_a_gang_leaves_a_node_that_fails_it_at_its_start(changes: dict[str, Any]
 def test_a_gang_that_fits_nowhere_else_returns_each_time_and_is_never_stopped() -> None:
     of, failed = bed(nodes="a")
     of.after(120)
-    assert (nodes_of(of) <= {"a", ""}, len(failed) > 4) == (True, True)
+    assert (set(nodes_of(of, "gang")) <= {"a", ""}, len(failed) > 4) == (True, True)
     assert not written(of, Suspend)
 
 

@@ -35,6 +35,11 @@ def cured(namespace: str, series: str, ago: float = HOUR, node: str = "bad") -> 
     return FailedStart(node, job, namespace, f"{namespace}/{series}", NOW - ago, cured=True)
 
 
+def three(ago: float) -> list[FailedStart]:
+    """Failures of two series of a namespace, the last so long ago."""
+    return [cured("team", series, ago + more) for more, series in enumerate("abb")]
+
+
 OWN = [cured("team", "a"), cured("team", "a", 2 * HOUR), cured("team", "b")]
 OF_THREE = [cured("x", "a"), cured("y", "a"), cured("z", "a")]
 CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
@@ -59,22 +64,8 @@ CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
         False,
         False,
     ),
-    "the last was 24 h ago": (
-        [
-            cured("team", series, LASTS_SECONDS + ago)
-            for series, ago in (("a", 0), ("b", 1), ("b", 2))
-        ],
-        False,
-        False,
-    ),
-    "the last was nearly 24 h ago": (
-        [
-            cured("team", series, LASTS_SECONDS - 9 + ago)
-            for series, ago in (("a", 0), ("b", 1), ("b", 2))
-        ],
-        True,
-        False,
-    ),
+    "the last was 24 h ago": (three(LASTS_SECONDS), False, False),
+    "the last was nearly 24 h ago": (three(LASTS_SECONDS - 9), True, False),
     "on three nodes": ([cured(name, "a", node=name) for name in "xyz"], False, False),
     "the clock was set back since": ([cured(name, "a", -HOUR) for name in "xyz"], False, False),
     "the clock was set back between them": (

@@ -239,13 +239,7 @@ def test_a_log_that_cannot_be_read_makes_it_unknown_and_never_stalled(
     assert of.run(6, "steps").verdict is None
 
 
-# --- the rule of restarts, and the history of a series -------------------------------------------
-
-
-def test_a_job_may_be_restarted_later_than_it_is_reported() -> None:
-    of = Hours().run(180, "steps").run(29, "silent")
-    assert (of.reason, of.hangs) == (names.REASON_STALLED, False)
-    assert of.run(3, "silent").hangs
+# --- the history of a series ----------------------------------------------------------------------
 
 
 def end(of: Hours, *, succeeds: bool) -> None:
