@@ -1,4 +1,4 @@
-"""The seeds of the worlds that nobody tuned on, and figures over them."""
+"""The seeds of the worlds that kfext was not tuned on, and figures over them."""
 
 from collections.abc import Callable, Sequence
 from random import Random
