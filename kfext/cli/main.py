@@ -18,13 +18,12 @@ from kfext.cli.drain import drain, uncordon
 from kfext.cli.explain import explain
 from kfext.cli.gpus import gpus
 from kfext.cli.jobs import queue, top
-from kfext.cli.nodes import nodes
+from kfext.cli.nodes import nodes, usage
 from kfext.cli.output import plain
 from kfext.cli.plan import plan
 from kfext.cli.release import release
 from kfext.cli.render import render_files
 from kfext.cli.simulate import simulate
-from kfext.cli.usage import usage
 from kfext.errors import KfextError
 from kfext.kube.client import accept_deep_json
 

@@ -1,4 +1,4 @@
-"""`kubectl kfext nodes`: what each node has, which gangs take it, and which nodes are suspect."""
+"""`kubectl kfext nodes` and `usage`: what takes each node, suspect nodes, what namespaces used."""
 
 import asyncio
 import time
@@ -10,11 +10,13 @@ from functools import partial
 import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
-from kfext.cli.output import Columns, columns, format_output, output_option
+from kfext.cli.output import Columns, age, columns, format_output, output_option
+from kfext.core.queue.usage import UsageRecord, decode_usage
 from kfext.core.words import listed
-from kfext.errors import Forbidden, NotFound
+from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.kube.usage_record import read_usage
 from kfext.model.moment import Moment
 from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY, ON_EVERY_NODE, Resources
@@ -116,3 +118,49 @@ def _state(row: NodeRow) -> str:
     elif row.suspicion:
         words.append(f"suspect: {row.suspicion}")
     return ", ".join(words)
+
+
+# --- namespaces ---------------------------------------------------------------------------------
+
+_USAGE: Columns = {
+    "NAMESPACE": lambda line: line["namespace"],
+    "WEIGHT": lambda line: f"{line['weight']:g}",
+    "USED": lambda line: f"{100 * line['used']:.1f} %",
+    "HELD": lambda line: f"{100 * line['held']:.1f} %",
+    "WAITING": lambda line: f"{line['waiting']:g}",
+}
+
+
+@click.command()
+@output_option
+@cluster_options
+def usage(*, output: str, cluster: ClusterOptions) -> None:
+    """List what namespaces used of the cluster, their weights, what they hold, their waiting jobs.
+
+    You need the right to get the ConfigMap kfext-usage in kfext-system.
+    """
+    record = decode_usage(asyncio.run(_read_usage(cluster)))
+    if not record.at:
+        raise UserError(
+            "no usage is recorded: a TrainingPolicy without namespaceSelector must set "
+            "queue.fairness to usage; the first record takes up to ten minutes"
+        )
+    click.echo(shown_usage(record, output=output, now=time.time()), nl=False)
+
+
+async def _read_usage(cluster: ClusterOptions) -> str:
+    """Return the record, empty without one. Raises ApiError, NoAccess."""
+    async with cluster.connect() as client:
+        return await read_usage(client)
+
+
+def shown_usage(record: UsageRecord, *, output: str, now: float) -> str:
+    """Return a record as text, json or yaml, the largest usage first. `now`: in epoch seconds."""
+    lines = [
+        {"namespace": name, **asdict(found), "used": record.mean(name)}
+        for name, found in sorted(record.namespaces.items(), key=lambda each: -each[1].used)
+    ]
+    ago = max(now - record.at, 0.0)
+    values = {"ageSeconds": int(ago), "halfLifeSeconds": record.half_life, "namespaces": lines}
+    foot = f"{age(ago)} ago; usage counts half after {age(record.half_life)}"
+    return format_output(values, output=output, text=lambda: [*columns(_USAGE, lines), foot])

@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from kfext.cli.usage import shown_usage
+from kfext.cli.nodes import shown_usage
 from kfext.core.queue.usage import NamespaceUsage, UsageRecord, window
 
 DAY = 86_400.0
