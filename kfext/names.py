@@ -40,9 +40,15 @@ AGENT = "kfext-agent"
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
+SUSPECTS = f"{DOMAIN}/suspects"
+"""Annotation of the Lease: JSON with why each suspect node is suspect; `kfext nodes` shows it."""
+
 KINDS = f"{DOMAIN}/kinds"
 """Annotation of the Lease: the kinds of jobs that the controller handles, separated by commas. The
 webhook holds no other jobs."""
+
+USAGE_RECORD = "kfext-usage"
+"""ConfigMap in NAMESPACE with what namespaces have used of the cluster."""
 
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
@@ -57,6 +63,9 @@ FIRST_WEBHOOKS = "a.kfext.dev"
 
 MANAGED = f"{DOMAIN}/managed"
 """Label on a namespace; "true" opts its new jobs in. Administrators set it, kfext never does."""
+
+QUEUE_WEIGHT = f"{DOMAIN}/queue-weight"
+"""Annotation on a namespace: its weight where the queue is ordered by usage."""
 
 GPU_SHARING = f"{DOMAIN}/gpu-sharing"
 """Label on a node; "true" has its GPUs shared, by an agent. Administrators set it, kfext never
@@ -75,6 +84,7 @@ ELASTIC = f"{DOMAIN}/elastic"
 RESIZE = f"{DOMAIN}/resize"
 MIGRATE = f"{DOMAIN}/migrate"
 PREEMPT = f"{DOMAIN}/preempt"
+STALLED = f"{DOMAIN}/stalled"
 METRICS = f"{DOMAIN}/metrics"
 GPU_SHARE = f"{DOMAIN}/gpu-share"
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"
@@ -315,6 +325,13 @@ REASON_LOG_UNAVAILABLE = "LogUnavailable"
 """The log of the job could not be read several times in a row; it is tried again."""
 KNOWN = frozenset({REASON_RECOGNISED, REASON_DIVERGED})
 """The reasons of a condition that holds."""
+
+PROGRESSING = "Progressing"
+"""Condition, shown only while it does not hold: the job runs and shows no progress. It is unknown
+while the log cannot be read, with the reasons above."""
+REASON_STALLED = "Stalled"
+"""The job is silent for much longer than it ever was. Also the reason of a job that was stopped for
+that, to go on from its last checkpoint."""
 
 RESIZED = "Resized"
 """Condition of a job that opted in to a policy of the companion: whether pods of it have other CPU

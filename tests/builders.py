@@ -351,6 +351,7 @@ def limits(
     *,
     max_nodes: int | None = None,
     excluded: Iterable[str] = (),
+    doubted: Iterable[str] = (),
     closed: Iterable[Place] = (),
     topology_keys: Iterable[str] = (),
     assumed_burst: int | None = None,
@@ -360,6 +361,7 @@ def limits(
     failed = frozenset(excluded)
     return Limits(
         on_nodes=(*few, *([Excluded(failed)] if failed else [])),
+        doubted=frozenset(doubted),
         closed=tuple(closed),
         topology_keys=tuple(topology_keys),
         assumed_burst=assumed_burst,

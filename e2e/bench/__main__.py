@@ -26,8 +26,8 @@ from e2e.bench.companion import measure as companion
 from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
 from e2e.bench.gpu_share.cards import CARDS
+from e2e.bench.model import bad_nodes, fairness, preempt, size, stall, starts, tables
 from e2e.bench.model import measure as simulate
-from e2e.bench.model import preempt, size, tables
 from e2e.bench.model.worlds import WORLDS
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
@@ -44,6 +44,10 @@ _PURE: dict[str, Callable[..., str]] = {
     "simulate": simulate.measure,
     "simulate-size": size.measure,
     "preempt": preempt.measure,
+    "stall": stall.measure,
+    "fairness": fairness.measure,
+    "bad-nodes": bad_nodes.measure,
+    "starts": starts.measure,
 }
 _ON_A_CLUSTER: dict[str, Callable[..., str]] = {
     "review": review.measure,

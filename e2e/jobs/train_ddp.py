@@ -113,6 +113,8 @@ def train(model: nn.Module, batch: Batch, arguments: argparse.Namespace, rank: i
     began = printed = time.monotonic()
     cpu_began = time.process_time()
     for step in range(1, arguments.steps + 1):
+        if step == arguments.pause_at:
+            pause(arguments.pause, arguments.says)
         inputs = batch(arguments.batch, generator)
         labels = torch.randint(_CLASSES, (arguments.batch,), generator=generator)
         optimizer.zero_grad()
@@ -136,12 +138,23 @@ def train(model: nn.Module, batch: Batch, arguments: argparse.Namespace, rank: i
     print(json.dumps(totals), flush=True)
 
 
+def pause(seconds: float, says: str) -> None:
+    """Do something other than training for so long; print what it is, with each second in it."""
+    for second in range(round(seconds)):
+        if says and ("{}" in says or not second):
+            print(says.format(second), flush=True)
+        time.sleep(1.0)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=MODELS, default="cnn")
     parser.add_argument("--steps", type=int, help="default: about 20 seconds of work")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--print-every", type=int, default=20, metavar="STEPS")
+    parser.add_argument("--pause-at", type=int, metavar="STEP", help="pause before this step")
+    parser.add_argument("--pause", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--says", default="", help="what is printed in the pause")
     return parser.parse_args()
 
 

@@ -28,6 +28,7 @@ from e2e.soak.rooms import Reserved, unbalanced, unsettled
 from e2e.soak.roster import WILD, Roster
 from e2e.soak.scaling import REST_SECONDS
 from e2e.soak.script import NAMESPACES, Action, Script
+from e2e.soak.starts import Starts
 from e2e.soak.stops import unused
 from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble, limit_bytes, too_large
@@ -125,6 +126,7 @@ class Soak:
         names = [f"node-{number:03}" for number in range(self.nodes)]
         self._script = Script(random.Random(self.seed), Roster(names))
         self._looked = 0.0
+        self._starts = Starts()
         self._saves, self._saved_at = 0, 0.0
         self._trail: deque[str] = deque(maxlen=_TRAIL)
 
@@ -162,6 +164,7 @@ class Soak:
                 f"{trouble.kills} kills; {trouble.leadership.changes} changes of the leader; "
                 f"{trouble.peak_bytes / (1 << 20):.0f} MiB of a controller at most; "
                 f"kfext at work for {trouble.worked:.0f} s",
+                self._starts.summary(),
                 report(self.checker),
             ]
         )
@@ -199,6 +202,7 @@ class Soak:
                 self._saves, self._saved_at = self.programs.saves, at
             cluster = replace(self._mirror.cluster(at), saved_at=self._saved_at)
             self.tally.see(cluster, self.checker.memory)
+            self._starts.look(cluster, now=time.time())
             self._report(self.checker.look(cluster))
             # After the look, which so sees each suspension before its end.
             self._deeds.tend()

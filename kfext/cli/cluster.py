@@ -14,6 +14,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import NoAccess, namespace_of
 from kfext.kube.discovery import has_autoscaler, placeholder_template, served_kinds, why_unserved
+from kfext.kube.usage_record import read_usage
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -240,6 +241,9 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     for kind in kinds:
         parsed = (parse_job({"kind": kind.name, **raw}) for raw in listed[kind.plural])
         jobs += [job for job in parsed if job is not None]
+    usage = ""
+    with suppress(Forbidden):  # then what runs tells what was used
+        usage = await read_usage(client)
     rendered = [item for what in made for item in map(parse_rendered, listed[what]) if item]
     owner = {item.uid: item.job_uid for item in rendered}
     pods = map(parse_pod, listed["pods"])
@@ -261,6 +265,7 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
         volume_claims=tuple(map(parse_volume_claim, listed["persistentvolumeclaims"])),
         volumes=tuple(map(parse_volume, listed["persistentvolumes"])),
         storage_classes=tuple(map(parse_storage_class, listed["storageclasses"])),
+        usage=usage,
     )
 
 

@@ -16,6 +16,7 @@ from kfext.cli.output import age, entry, format_output, job_of, output_option, t
 from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
 from kfext.core.elastic import requested_workers, workers_of
 from kfext.core.patches.host_network import edits_of
+from kfext.core.queue.expected import decode_expected, sentence
 from kfext.core.settings.table import TO_PODS
 from kfext.core.settings.values import HOST, POD, Colocation
 from kfext.core.words import listed
@@ -122,6 +123,7 @@ def explained(
     )
     phase = text(status.get("phase")) or (_UNPLACED if why_unplaced else _phase(job, pods))
     since = _since(job, status, phase)
+    expected = decode_expected(status.get("expectedStart"))
     on_host = any(pod.on_host for pod in pods)
     return {
         "kind": job.kind.name,
@@ -138,6 +140,7 @@ def explained(
             {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
             for item in sequence(status.get("conditions"))
         ],
+        "starts": sentence(expected, now=now) if expected else "",
         "progress": progress_in(status, now=now),
         "ahead": list(ahead),
         "plannedNodes": list(plan.nodes) if plan else [],
@@ -170,6 +173,8 @@ def explanation_lines(
     yield _headline(explanation)
     if why := _because(explanation):
         yield from entry("why", why)
+    if explanation["starts"]:
+        yield from entry("starts", explanation["starts"])
     for line in progress_lines(explanation["progress"]):
         yield from entry("progress", line)
     for item in explanation["conditions"]:

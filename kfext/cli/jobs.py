@@ -31,7 +31,7 @@ from kfext.cli.output import (
     output_option,
     short,
 )
-from kfext.cli.progress import NO_PROGRESS, STOPPED, is_resized, progress_in, steps
+from kfext.cli.progress import NO_PROGRESS, STOPPED, progress_in, shows, steps
 from kfext.core.queue.priority import Classes, priority_class
 from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, NotFound, Unavailable, UserError
@@ -39,6 +39,7 @@ from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, amount_text
 from kfext.model.tolerant import mapping, text
+from kfext.names import PROGRESSING, REASON_STALLED, RESIZED
 
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
@@ -46,6 +47,7 @@ _QUEUE: Columns = {
     "PODS": lambda line: _text(line["pods"]) or "?",
     "ASKS": lambda line: "?" if line["pods"] is None else ", ".join(line["asks"]) or "nothing",
     "JOB": job_of,
+    "STARTS": lambda line: text(line["expectedStart"].get("summary")),
     "REASON": lambda line: line["reason"],
 }
 _CLAUSES = 2
@@ -61,7 +63,7 @@ _TOP: Columns = {
     "METRIC": lambda line: line["progress"]["metric"],
     "VALUE": lambda line: short(line["progress"]["value"]),
     "GROWTH": lambda line: short(line["progress"]["growth"]),
-    "STATE": lambda line: line["progress"]["state"],
+    "STATE": lambda line: REASON_STALLED if line["stalled"] else line["progress"]["state"],
     # The star marks CPU that kfext changed.
     "CPU": lambda line: short(line["progress"]["cpuCores"]) + "*" * line["resized"],
     "WORKERS": lambda line: _text(line["workers"]),
@@ -153,6 +155,7 @@ def queue_of(
                 "ageSeconds": max(int(now - job.created), 0),
                 "pods": None if unknown else job.pods,
                 "asks": asks,
+                "expectedStart": dict(mapping(status.get("expectedStart"))),
                 "reason": text(status.get("reason")),
                 "message": text(status.get("message")),
             }
@@ -292,7 +295,8 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
                 "name": text(job.get("name")),
                 "phase": text(status.get("phase")),
                 "workers": workers if type(workers) is int else None,
-                "resized": is_resized(status),
+                "resized": shows(status, RESIZED, "True"),
+                "stalled": shows(status, PROGRESSING, "False"),
                 "progress": progress_in(status, now=now),
             }
         )

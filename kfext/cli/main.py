@@ -18,6 +18,7 @@ from kfext.cli.drain import drain, uncordon
 from kfext.cli.explain import explain
 from kfext.cli.gpus import gpus
 from kfext.cli.jobs import queue, top
+from kfext.cli.nodes import nodes, usage
 from kfext.cli.output import plain
 from kfext.cli.plan import plan
 from kfext.cli.release import release
@@ -146,6 +147,8 @@ def agent(*, device_list: str, **options: Any) -> None:
         queue,
         top,
         gpus,
+        usage,
+        nodes,
         release,
         drain,
         uncordon,

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import click
@@ -13,9 +13,19 @@ import click
 from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import entry, format_output, output_option, plain, table
+from kfext.cli.policy_file import read_policies
 from kfext.cli.render import review
+from kfext.cli.what_if import (
+    Change,
+    Progress,
+    expected_starts,
+    read_progress,
+    what_if,
+    what_if_lines,
+)
 from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
+from kfext.core.queue.expected import sentence
 from kfext.core.queue.priority import in_line
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
@@ -50,6 +60,7 @@ class Answer:
     """The outcome for one job; `nodes` has the node of each replica, if the job would start.
 
     `outcome` is `starts`, `waits`, or `not-held` if kfext does not decide when the job starts.
+    `starts`: when a waiting job should start, in words.
     """
 
     job: str
@@ -58,6 +69,7 @@ class Answer:
     message: str
     nodes: dict[str, str]
     warnings: Sequence[str] = ()
+    starts: str = ""
 
 
 @click.command()
@@ -67,12 +79,24 @@ class Answer:
     type=click.File("rb"),
     help="Use this snapshot of a controller (SIGUSR1) instead of the cluster.",
 )
+@click.option("--with", "new", multiple=True, help="What if there were more nodes: e.g. 4x8gpu.")
+@click.option("--without", multiple=True, help="What if nothing started on this node any more.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.File("rb"),
+    help="What if this file's TrainingPolicies were in the cluster.",
+)
 @output_option
 @cluster_options
 def plan(
     *,
     files: tuple[IO[bytes], ...],
     snapshot: IO[bytes] | None,
+    new: tuple[str, ...],
+    without: tuple[str, ...],
+    policies: tuple[IO[bytes], ...],
     output: str,
     cluster: ClusterOptions,
 ) -> None:
@@ -81,11 +105,23 @@ def plan(
     Nothing is submitted. You need the right to list nodes, pods, jobs and all else that placement
     depends on. With --snapshot no cluster is needed, and without files the answers are about the
     jobs in its queue. Exits with code 3 if a job would wait.
+
+    With --with, --without or --policy it shows when each waiting job should start, now and after
+    the change. A new node is like the first node with so many GPUs, or like a node by its name,
+    e.g. 2xnode-1. Jobs that run on a node without which you plan end there as expected.
     """
-    if not (files or snapshot):
-        raise click.UsageError("give jobs with -f, or a snapshot with --snapshot")
+    changes = bool(new or without or policies)
+    if changes and files:
+        raise click.UsageError("give jobs with -f, or a change, not both")
+    if not (files or snapshot or changes):
+        raise click.UsageError("give jobs with -f, a snapshot with --snapshot, or a change")
     documents = [item for file in files for item in load(file)]
     taken = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
+    if changes:
+        change = Change(new, without, read_policies(policies))
+        rows = asyncio.run(_what_if(change, cluster=cluster, snapshot=taken))
+        click.echo(format_output(rows, output=output, text=lambda: what_if_lines(rows)), nl=False)
+        return
     answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=taken))
     for note in notes:
         click.echo(plain(note), err=True)
@@ -115,7 +151,7 @@ async def plan_jobs(
         async with cluster.connect() as client:
             kinds = await kinds_in(client)
             _check_kinds(jobs, kinds)
-            forecast = Forecast(await read_snapshot(client, kinds))
+            forecast = Forecast(await read_snapshot(client, kinds), await read_progress(client))
             for document in jobs:
                 sources = await _source(client, document, home=home) | sources
     answers = []
@@ -125,6 +161,17 @@ async def plan_jobs(
         answers.append(answer)
         notes += answer.warnings
     return answers, notes
+
+
+async def _what_if(
+    change: Change, *, cluster: ClusterOptions, snapshot: SnapshotFile | None
+) -> list[dict[str, Any]]:
+    """Return when waiting jobs should start. Raises UserError, ApiError, NoAccess."""
+    if snapshot is not None:
+        return what_if(snapshot.snapshot, change, progress={}, now=snapshot.taken)
+    async with cluster.connect() as client:
+        taken = await read_snapshot(client, await kinds_in(client))
+        return what_if(taken, change, progress=await read_progress(client), now=time.time())
 
 
 def _jobs_among(documents: list[Any]) -> list[Any]:
@@ -199,7 +246,7 @@ def _check_namespace(document: Any, option: str | None) -> None:
 
 def render_answers(answers: Sequence[Answer], *, output: str) -> str:
     """Return the answers as text, json or yaml."""
-    fields = ("job", "outcome", "reason", "message", "nodes")
+    fields = ("job", "outcome", "reason", "message", "nodes", "starts")
     values = [{field: getattr(answer, field) for field in fields} for answer in answers]
     return format_output(values, output=output, text=lambda: answer_lines(answers))
 
@@ -211,6 +258,8 @@ def answer_lines(answers: Sequence[Answer]) -> Iterator[str]:
     for answer in answers:
         yield f"{answer.job}: {_WORDS[answer.outcome]}"
         yield from entry("why", ": ".join(filter(None, (answer.reason, answer.message))))
+        if answer.starts:
+            yield from entry("starts", answer.starts)
         if answer.nodes:
             yield from table(("POD", "NODE"), answer.nodes.items(), indent=2)
 
@@ -218,14 +267,18 @@ def answer_lines(answers: Sequence[Answer]) -> Iterator[str]:
 class Forecast:
     """The controller's decisions on jobs that are submitted now, one after the other.
 
-    `now` is in epoch seconds; the present if unset.
+    `progress`: what the TrainingPlans show of running jobs. `now` is in epoch seconds; the present
+    if unset.
     """
 
-    def __init__(self, snapshot: Snapshot, *, now: float | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, progress: Progress | None = None, *, now: float | None = None
+    ) -> None:
         wall = time.time() if now is None else now
         self._snapshot = snapshot
         self._now = Moment(wall=wall, monotonic=wall)
         self._planner = planner_of(snapshot, self._now)
+        self._planner.progress.adopt(progress or {})
         self._submitted = 0
 
     def submit(self, document: Any, *, home: str, sources: Sources = NO_SOURCES) -> Answer:
@@ -250,7 +303,11 @@ class Forecast:
             return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
         job = _rendered(job, raw, sources)
         self._planner.cluster.take_job(job, raw)
-        return _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
+        answer = _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
+        if answer.outcome == WAITS:
+            start = expected_starts(self._planner, self._now)[job.uid]
+            answer = replace(answer, starts=sentence(start, now=self._now.wall))
+        return answer
 
     def queue(self) -> list[Answer]:
         """Return the outcomes for the jobs in the queue, in order."""

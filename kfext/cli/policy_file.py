@@ -6,7 +6,7 @@ from typing import IO, Any
 from kfext.cli.documents import load, title_of
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.errors import UserError
-from kfext.model.parameters import SECTIONS, ParameterRow, rows
+from kfext.model.parameters import SECTIONS, Fairness, ParameterRow, rows
 from kfext.model.policy import Mode, TrainingPolicy, parse_policy
 from kfext.model.tolerant import mapping
 from kfext.names import DOMAIN
@@ -45,6 +45,10 @@ def _check(spec: Mapping[str, Any], title: str) -> None:
         _known(given, known, f"{where}.{section}")
         for name, value in given.items():
             _check_parameter(known[name], value, f"{where}.{section}.{name}")
+    by_usage = mapping(spec.get("queue")).get("fairness") == Fairness.USAGE
+    if by_usage and mapping(spec.get("namespaceSelector")):
+        words = "usage orders the whole cluster: leave out namespaceSelector"
+        raise UserError(f"{where}.queue.fairness {words}")
     companion = mapping(spec.get("companion"))
     _known(companion, [policy.name for policy in POLICIES], f"{where}.companion")
     for policy in POLICIES:

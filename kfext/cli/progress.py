@@ -55,13 +55,11 @@ _SERIES: Columns = {
 }
 
 
-def is_resized(status: Mapping[str, Any]) -> bool:
-    """Return whether a TrainingPlan shows CPU that kfext changed."""
+def shows(status: Mapping[str, Any], type_: str, value: str) -> bool:
+    """Return whether a TrainingPlan shows a condition with this status."""
     conditions = map(mapping, sequence(status.get("conditions")))
-    return any(
-        condition.get("type") == names.RESIZED and condition.get("status") == "True"
-        for condition in conditions
-    )
+    found = ((condition.get("type"), condition.get("status")) for condition in conditions)
+    return (type_, value) in found
 
 
 def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | None:

@@ -58,6 +58,13 @@ SHOWN: Columns = {
     "UNENDED": lambda row: f"{row.unended}/{row.seeds}",
 }
 """Column -> what it shows of a row."""
+STARTS: Columns = {
+    "ERROR": _figure("start_error", ".0%"),
+    "ERROR P90": _figure("start_p90", ".0%"),
+    "WITHIN": _figure("start_within", ".1%"),
+    "WIDTH": _figure("start_width", ".2f"),
+}
+"""Column -> what it shows of the forecasts of starts in a row."""
 
 
 @click.command()
@@ -104,6 +111,9 @@ SHOWN: Columns = {
 @click.option("-n", "--namespace", help="With --from-cluster: the jobs of this namespace alone.")
 @click.option("--context", help="Default: the kubeconfig's current context.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl.")
+@click.option(
+    "--starts", is_flag=True, help="Forecast when waiting jobs start, and show how good that is."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all figures, times in seconds.")
 def simulate(
     *,
@@ -119,6 +129,7 @@ def simulate(
     seeds: int,
     first: int,
     nodes: str | None,
+    starts: bool,
     as_csv: bool,
 ) -> None:
     """Compare policies in a model of a cluster; no cluster is needed but for --from-cluster.
@@ -132,6 +143,9 @@ def simulate(
     WORST ratio; the makespan; the part of the CPU that running pods used; the changes of size of a
     job; and on how many seeds some jobs never ended. The row of --against compares it with itself
     under other luck.
+
+    With --starts it has also, of forecasts of starts: the ERROR / the wait, its median and P90; the
+    part that started WITHIN the range; and the WIDTH of the ranges / the waits.
 
     The nodes of a CSV are a list of NUMBERxMILLICORESm[/MEMORYGi][/NUMBERxGPUTYPE], such as
     4x16000m,2x64000m/512Gi/8xV100.
@@ -150,13 +164,16 @@ def simulate(
             raise click.UsageError(f"give a CSV file, one of {worlds}, or --from-cluster")
         draw = _draw(scenario, nodes)
     chosen = _chosen(arms, against, policies)
+    if starts:
+        chosen = {name: _forecasting(arm) for name, arm in chosen.items()}
     numbers = range(first, first + seeds)
     parts = PARTS * seeds * (1 + len(chosen))
     label = f"simulating {seeds * (1 + len(chosen))} runs"
     with click.progressbar(length=parts, label=label, file=sys.stderr) as bar:
         runs = run_of(chosen, draw, on_parts=bar.update)
         rows = compare(chosen, numbers, runs, against=against)
-    click.echo(_csv(rows) if as_csv else "\n".join(columns(SHOWN, rows)) + "\n", nl=False)
+    shown = {**SHOWN, **STARTS} if starts else SHOWN
+    click.echo(_csv(rows) if as_csv else "\n".join(columns(shown, rows)) + "\n", nl=False)
 
 
 simulate.help = (simulate.help or "").format(worlds=", ".join(WORLDS))
@@ -225,6 +242,11 @@ def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str,
         if name not in known:
             raise UserError(f"arm {name!r} is none of {', '.join(known)}")
     return {name: known[name] for name in names}
+
+
+def _forecasting(arm: Arm) -> Arm:
+    """Return an arm with forecasts of starts; where kfext starts no job, there are none."""
+    return lambda world, luck: arm(world, luck).forecast()
 
 
 def _csv(rows: Sequence[Row]) -> str:

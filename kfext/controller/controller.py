@@ -10,10 +10,12 @@ from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics, guard
 from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.reconciler import Reconciler
+from kfext.controller.start_forecast import StartForecast
 from kfext.controller.step_executor import StepExecutor
 from kfext.controller.training_plan import WrittenTrainingPlan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, informers, read_all
+from kfext.core.queue.usage import decode_usage
 from kfext.errors import ApiError
 from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
@@ -21,8 +23,10 @@ from kfext.kube.discovery import has_autoscaler, placeholder_template
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.kube.usage import Usage
+from kfext.kube.usage_record import read_usage, write_usage
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
+from kfext.model.parameters import Fairness
 from kfext.state.planner.planner import Planner
 
 _log = structlog.get_logger(__name__)
@@ -82,6 +86,7 @@ class Controller:
             show=display.show_progress,
             now=self.now,
         )
+        self._forecast = StartForecast(self.planner, self.plan_writer, metrics, now=self.now)
         metrics.follow(self.planner)
         metrics.follow_jobs(self.planner.progress.reports)
         self._informers = informers(
@@ -94,7 +99,9 @@ class Controller:
             identity=identity,
             healthy=self._healthy,
             kinds=[kind.name for kind in kinds],
+            suspects=self.planner.starts.suspects,
         )
+        self._usage = UsageKeeper(client, self.planner)
         self._listed = self._had_template = False
 
     async def run(self) -> None:
@@ -115,12 +122,14 @@ class Controller:
             self._metrics.leading.set(1)
             cluster = self.planner.cluster
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
+            await self._usage.keep()
             tasks.create_task(self.plan_writer.run())
             tasks.create_task(self._recheck())
             if self._certificates:
                 tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
             tasks.create_task(self.progress_reader.run())
+            tasks.create_task(self._forecast.run())
 
     def _observe_plan(
         self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None
@@ -152,7 +161,7 @@ class Controller:
         return self.readiness_problem() is None and self.liveness_problem() is None
 
     async def _recheck(self) -> None:
-        """Drop deleted objects that kopf missed, and look for an autoscaler, every 5 minutes."""
+        """Every 5 minutes drop objects that kopf missed, look for an autoscaler, keep the usage."""
         while True:
             with guard("sweep"), suppress(ApiError):
                 await self._look_for_autoscaler()
@@ -160,6 +169,8 @@ class Controller:
                     self._client, self.planner, self.plan_writer, kinds=self._kinds
                 )
             await asyncio.sleep(_RECHECK_SECONDS)
+            with guard("keep usage"):
+                await self._usage.keep()
 
     async def _look_for_autoscaler(self) -> None:
         present = await has_autoscaler(self._client)
@@ -176,3 +187,30 @@ class Controller:
             await asyncio.sleep(_SETTLE_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)
             self.planner.progress.stand_by(self.now().monotonic)
+
+
+class UsageKeeper:
+    """Keeps what namespaces used of the cluster, where a policy asks for it; for the leader only.
+
+    An error keeps no job from being placed: the usage is then less well known.
+    """
+
+    def __init__(self, client: Client, planner: Planner) -> None:
+        self._client = client
+        self._planner = planner
+        self._was_read = self._was_held = False
+
+    async def keep(self) -> None:
+        """Read the record, later write it unless nothing is held: then usage only decays."""
+        usage = self._planner.queue.usage
+        try:
+            if self._planner.settings.queueing.fairness is Fairness.USAGE and not self._was_read:
+                usage.restore(decode_usage(await read_usage(self._client)))
+                self._was_read = True
+            elif usage.on:
+                held = any(found.held for found in usage.record.namespaces.values())
+                if held or self._was_held:
+                    await write_usage(self._client, usage.record.encode())
+                self._was_held = held
+        except ApiError as error:
+            _log.warning("usage is not kept", error=str(error))

@@ -6,6 +6,7 @@ from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
+from kfext.core.progress.stall import stalled
 from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder
 from kfext.model.plan import Plan
@@ -46,7 +47,10 @@ class JobDisplay:
         # The setting may have changed during the read.
         reads = self._planner.settings.of(tracked).metrics.is_log
         if reported is not None and reads:
+            before = self._plan_writer.progress(tracked.job)
             self._plan_writer.show_progress(tracked.job, reported)
+            if (verdict := stalled(reported.moves)) and not stalled(before.moves):
+                self._events.record(tracked.job, verdict, action="Watch", warning=True)
 
     def show_companion(
         self, tracked: TrackedJob, type_: str, shown: ConditionStatus | None
@@ -90,8 +94,7 @@ class JobDisplay:
                 why=verdict.message,
             )
             self._events.record(tracked.job, verdict, action="Wait")
-        keeping = tracked.changes_shown(settings)
-        self._plan_writer.show(tracked.job, status, keeping=keeping)
+        self._plan_writer.show(tracked.job, status, keeping=tracked.changes_shown(settings))
         if not settings.metrics.is_log:
             self._plan_writer.show_progress(tracked.job, None)
 

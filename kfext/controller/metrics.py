@@ -26,6 +26,7 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
 )
 from kfext.core.progress.reported import Reported
+from kfext.core.queue.usage import UsageRecord
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
 from kfext.names import PHASES
@@ -36,7 +37,7 @@ from kfext.state.waiting.queue import Queue
 _log = structlog.get_logger(__name__)
 
 MOST_JOBS = 1000
-"""The most jobs that have series of their own: the newest jobs."""
+"""The most jobs that have series of their own, the newest jobs; and the most namespaces."""
 LABELS = ("namespace", "job_name", "kind")
 """The labels of these series; Prometheus itself adds `job` and `instance`."""
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -106,6 +107,18 @@ class Metrics:
             ("bound",),
         )
         self.pins = counter("kfext_pins_total", "Pods pinned and ungated")
+        self.starts = counter(
+            "kfext_expected_starts_total",
+            "Forecasts of jobs that have started: the start was earlier than the expected range, "
+            "within it, or later",
+            ("was",),
+        )
+        self.start_errors = histogram(
+            "kfext_expected_start_error_seconds",
+            "Time from the expected start of a job to its start, by the expected wait",
+            ("lead",),
+            buckets=_PHASE_SECONDS,
+        )
         self.phases = histogram(
             "kfext_phase_seconds",
             "Time that jobs spent in a phase before the next",
@@ -124,10 +137,14 @@ class Metrics:
         self.claims = gauge("kfext_ledger_claims", "Claims on the ledger")
         self.nodes = gauge("kfext_ledger_nodes", "Nodes on the ledger")
         self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the head of the queue")
+        self.suspects = gauge(
+            "kfext_suspect_nodes", "Nodes that jobs get last, because other jobs failed there"
+        )
         self.outstanding = gauge(
             "kfext_outstanding_pods",
             "Pods that the operator still has to create for jobs that were started",
         )
+        self.stalled = gauge("kfext_stalled_jobs", "Running jobs that are shown as stalled")
         self.silence = gauge(
             "kfext_watch_silence_seconds",
             "Time since the API server last sent anything on a watch",
@@ -156,6 +173,7 @@ class Metrics:
         self.waiting.set_function(lambda: sum(job.waiting for job in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
+        self.suspects.set_function(lambda: len(planner.starts.suspects()))
         self.outstanding.set_function(lambda: cluster.backlog.pods)
         self.reserved.set_function(
             lambda: len(reserved.nodes) if (reserved := queue.reservations.kept) else 0
@@ -164,10 +182,12 @@ class Metrics:
             self.placeholders.labels(bound=str(bound).lower()).set_function(
                 partial(planner.placeholders.count, bound=bound)
             )
+        self.stalled.set_function(lambda: planner.progress.stalled)
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(Scraped(partial(_of_queue, queue)))
         self.registry.register(Scraped(partial(_of_preemptions, planner)))
+        self.registry.register(Scraped(partial(_of_usage, queue)))
 
     def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
         """Read the state of the watches, by resource, at each scrape."""
@@ -253,6 +273,16 @@ def _of_preemptions(planner: Planner) -> Iterator[Metric]:
         "Training since the last checkpoint of these jobs, which they do again",
         value=preempted.work,
     )
+
+
+def _of_usage(queue: Queue) -> Iterator[Metric]:
+    """Yield the usage of the namespaces with the most, where the queue is ordered by it."""
+    record = queue.usage.record if queue.usage.on else UsageRecord()
+    what = "Part of the cluster that a namespace holds, or used in the mean, lately above all"
+    family = GaugeMetricFamily("kfext_namespace_usage_ratio", what, labels=("namespace", "of"))
+    most = nlargest(MOST_JOBS, record.namespaces, key=record.mean)
+    held = [((name, "held"), record.namespaces[name].held) for name in most]
+    yield filled(family, [*held, *(((name, "used"), record.mean(name)) for name in most)])
 
 
 _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {

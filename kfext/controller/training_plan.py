@@ -8,6 +8,8 @@ import msgspec
 
 from kfext.core.progress.posted import Posted, decode_posted
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
+from kfext.core.progress.stall import stalled
+from kfext.core.queue.expected import ExpectedStart, decode_expected, encode_expected
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, planned_uid
@@ -22,6 +24,7 @@ from kfext.names import (
     PLACED,
     PLANNED,
     PROGRESS_KNOWN,
+    PROGRESSING,
     REASON_HOST_NETWORK,
     REASON_PLANNED,
     REASON_POD_NETWORK,
@@ -35,6 +38,8 @@ _TYPES = (
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
     *CONDITIONS,
 )
+_STATUS: Mapping[bool | None, str] = {True: "True", False: "False", None: "Unknown"}
+_HOLDS = {status: holds for holds, status in _STATUS.items()}
 _LONGEST_MESSAGE = 1024
 _INT32 = 2**31 - 1
 """The largest number of workers that the field can have; a job may state more pods."""
@@ -45,6 +50,7 @@ class TrainingPlanStatus:
     """The status of a TrainingPlan.
 
     `ahead`: how many jobs are ahead of it in the queue; None of a job that is not queued.
+    `expected`: when a queued job should start; None: not forecast.
     `progress`: what the job last reported, or None.
     `conditions`: the conditions by type, except Placed, which follows from the phase, and the
         conditions of the progress, which are part of it.
@@ -57,6 +63,7 @@ class TrainingPlanStatus:
     reason: str = ""
     message: str = ""
     ahead: int | None = None
+    expected: ExpectedStart | None = None
     progress: Reported | None = None
     conditions: Mapping[str, ConditionStatus] = field(default_factory=dict)
 
@@ -65,7 +72,7 @@ class TrainingPlanStatus:
 class Mark:
     """The status of a condition, and when it last changed, as the API server writes times."""
 
-    holds: bool
+    holds: bool | None
     since: str
 
 
@@ -102,6 +109,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             reason=text(raw_status.get("reason")),
             message=text(raw_status.get("message")),
             ahead=ahead if type(ahead) is int else None,
+            expected=decode_expected(raw_status.get("expectedStart")),
             progress=decode_progress(raw_status.get("progress"), written),
             conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
         ),
@@ -204,6 +212,9 @@ def encode_status(
             if verdict is not None
         },
     }
+    if progress.moves is not None:
+        holds = False if stalled(progress.moves) else None
+        conditions[PROGRESSING] = as_written(ConditionStatus(holds, progress.moves))
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),
@@ -213,6 +224,7 @@ def encode_status(
         "reason": status.reason,
         "message": status.message,
         "ahead": status.ahead,
+        "expectedStart": encode_expected(status.expected, now=now),
         "progress": encode_progress(status.progress),
         "conditions": [
             encode_condition(type_, shown, marks, now=now) for type_, shown in conditions.items()
@@ -229,7 +241,7 @@ def encode_condition(
         mark = marks[type_] = Mark(shown.holds, written_time(now))
     return {
         "type": type_,
-        "status": "True" if shown.holds else "False",
+        "status": _STATUS[shown.holds],
         "reason": shown.verdict.reason,
         "message": shown.verdict.message,
         "lastTransitionTime": mark.since,
@@ -237,16 +249,16 @@ def encode_condition(
 
 
 def same_but_texts(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
-    """Return whether only messages and the progress of a status are new."""
+    """Return whether only messages, progress and the expected start are new."""
     if written is None or _without_texts(status) != _without_texts(written):
         return False
     alike = replace(
         status, message=written.message, ahead=written.ahead, conditions=written.conditions
     )
-    return replace(alike, progress=written.progress) == written
+    return replace(alike, progress=written.progress, expected=written.expected) == written
 
 
-def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool, str]]:
+def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool | None, str]]:
     conditions = status.conditions.items()
     return {type_: (shown.holds, shown.verdict.reason) for type_, shown in conditions}
 
@@ -254,4 +266,4 @@ def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool, str]]:
 def _shown(condition: Mapping[str, Any]) -> ConditionStatus:
     """Return a condition from its JSON. Never raises."""
     verdict = Verdict(text(condition.get("reason")), text(condition.get("message")))
-    return ConditionStatus(holds=condition.get("status") == "True", verdict=verdict)
+    return ConditionStatus(_HOLDS.get(text(condition.get("status")), False), verdict)

@@ -20,12 +20,13 @@ from kfext.controller.training_plan import (
 )
 from kfext.core.progress import reported
 from kfext.core.progress.reported import Reported, looks_the_same
+from kfext.core.queue.expected import ExpectedStart
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
-from kfext.names import BINDING, GATED, PLANNED
+from kfext.names import BINDING, FINISHED, GATED, PLANNED, QUEUED, SUSPENDED
 from kfext.state.running.policy import ConditionStatus
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +39,8 @@ _PASSING = frozenset({PLANNED, GATED, BINDING})
 _PASSING_SECONDS = 2.0
 """How long a job must be in a phase that a gang leaves in seconds before the phase is written. So a
 job that starts at once has its TrainingPlan created and written once, when its pods are bound."""
+_STOPPED = frozenset({QUEUED, SUSPENDED, FINISHED})
+"""The phases without pods that train, so that no job in them is stalled."""
 _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a refused write; each refusal in a row doubles the pause."""
 _WORKERS = 16
@@ -87,7 +90,7 @@ class TrainingPlanWriter:
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str] = ()
     ) -> None:
-        """Show `status` on the TrainingPlan of a job, and keep its progress.
+        """Show `status` on the TrainingPlan of a job, and keep its progress and expected start.
 
         `keeping`: the types of the other conditions that stay as they are.
         """
@@ -98,8 +101,12 @@ class TrainingPlanWriter:
                 for type_, condition in shown.conditions.items()
                 if type_ in keeping
             }
-            conditions = {**status.conditions, **kept}
-            status = replace(status, progress=shown.progress, conditions=conditions)
+            conditions, progress = {**status.conditions, **kept}, shown.progress
+            if progress is not None and status.phase in _STOPPED:
+                progress = replace(progress, moves=None)
+            status = replace(status, progress=progress, conditions=conditions)
+            if status.phase == QUEUED:
+                status = replace(status, expected=shown.expected)
         self._want(job, status)
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
@@ -117,6 +124,12 @@ class TrainingPlanWriter:
                 progress = written.progress
         self._want(job, replace(status, progress=progress))
 
+    def show_expected(self, job: TrainingJob, expected: ExpectedStart | None) -> None:
+        """Show when a job should start, while it is queued."""
+        _, status = self._wanted.get(job.uid, (job, None))
+        if status is not None and status.phase == QUEUED:  # else its phase comes first
+            self._want(job, replace(status, expected=expected))
+
     def show_companion(self, job: TrainingJob, type_: str, shown: ConditionStatus | None) -> None:
         """Show a condition of the companion on the TrainingPlan of a job, or remove it."""
         if job.uid in self._wanted:  # else its phase comes first
@@ -130,6 +143,11 @@ class TrainingPlanWriter:
     def shows(self, job: TrainingJob) -> bool:
         """Return whether a job has a TrainingPlan, or is about to get one."""
         return job.uid in self._wanted or job.uid in self._written
+
+    def progress(self, job: TrainingJob) -> Reported:
+        """Return the progress last shown for a job, by an earlier controller perhaps."""
+        _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
+        return (status.progress if status else None) or Reported()
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job; empty without a reason."""

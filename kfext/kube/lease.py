@@ -7,10 +7,12 @@ lease after this process last saw its record change.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 import structlog
@@ -20,12 +22,13 @@ from kfext.kube import paths
 from kfext.kube.client import Client, Object
 from kfext.model.timestamps import timestamp, written_micro_time
 from kfext.model.tolerant import mapping, strings
-from kfext.names import KINDS, LEASE, NAMESPACE
+from kfext.names import KINDS, LEASE, NAMESPACE, SUSPECTS
 
 _log = structlog.get_logger(__name__)
 
 _RELEASE_SECONDS = 3.0
 _FRESH_SECONDS = 30.0
+_MOST_SUSPECTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class LeaseHolder:
     `identity` must be unique among the replicas. The Lease is acquired and renewed only while
     `healthy()` is true, so that a controller that cannot place jobs does not lead. `held` is set
     from acquisition to the end of `run`. Call `may_act` before every write. The Lease states the
-    `kinds` of jobs that the controller handles.
+    `kinds` of jobs that the controller handles, and why each of the `suspects` is a suspect node.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class LeaseHolder:
         identity: str,
         healthy: Callable[[], bool],
         kinds: Sequence[str] = (),
+        suspects: Callable[[], Mapping[str, str]] = dict,
         namespace: str = NAMESPACE,
         timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -74,7 +78,8 @@ class LeaseHolder:
         self._client = client
         self._identity = identity
         self._healthy = healthy
-        self._annotations = {KINDS: ",".join(kinds)}
+        self._kinds = ",".join(kinds)
+        self._suspects = suspects
         self._namespace = namespace
         self._timing = timing or Timing()
         self._monotonic = monotonic
@@ -175,7 +180,7 @@ class LeaseHolder:
                 "metadata": {
                     "namespace": self._namespace,
                     "name": LEASE,
-                    "annotations": self._annotations,
+                    "annotations": self._annotations(),
                 },
                 "spec": self._spec({}),
             }
@@ -190,6 +195,10 @@ class LeaseHolder:
         await self._write(self._version, self._spec(self._observed))
         return True
 
+    def _annotations(self) -> dict[str, str]:
+        shown = dict(islice(self._suspects().items(), _MOST_SUSPECTS))
+        return {KINDS: self._kinds, SUSPECTS: json.dumps(shown)}
+
     def _spec(self, old: Object) -> Object:
         now = written_micro_time(time.time())
         transitions = old.get("leaseTransitions") or 0
@@ -203,7 +212,7 @@ class LeaseHolder:
         return spec
 
     async def _write(self, version: str, spec: Object) -> None:
-        metadata = {"resourceVersion": version, "annotations": self._annotations}
+        metadata = {"resourceVersion": version, "annotations": self._annotations()}
         patch = {"metadata": metadata, "spec": spec}
         self._observe(await self._client.merge_patch(paths.leases(self._namespace, LEASE), patch))
 

@@ -115,6 +115,13 @@ class QueueOrder(StrEnum):
     SHORTEST = "shortest"
 
 
+class Fairness(StrEnum):
+    """What decides between the namespaces of jobs of the same priority: nothing, or their usage."""
+
+    NONE = "none"
+    USAGE = "usage"
+
+
 @dataclass(frozen=True, slots=True)
 class Queueing:
     """How the waiting jobs are ordered."""
@@ -126,6 +133,18 @@ class Queueing:
         effect="which of two jobs of the same priority goes first: `arrival`, the job that came "
         "first; `shortest`, the job with the smaller *created + 16 x [expected "
         "length](queue.md#order)*, as for elastic jobs",
+    )
+    fairness: Fairness = _row(
+        "none",
+        lambda value: Fairness(text(value)),
+        schema={"type": "string", "enum": [str(fairness) for fairness in Fairness]},
+        effect="what decides before `queue.order`: with `usage`, jobs of [namespaces that used "
+        "less of the cluster](teams.md) go first. It orders the whole cluster, so the policy must "
+        "have no `namespaceSelector`",
+    )
+    half_life: float = _duration(
+        "24h",
+        effect="with `queue.fairness: usage`, the time after which usage counts half",
     )
 
 

@@ -116,16 +116,19 @@ class StopState:
     `count`: how often so far.
     `waiting`: the uid of the job that it was stopped for; empty once it is placed again.
     `places`: where that job is to start, as it was planned then; empty with `waiting`.
+    `restarts`: how often it was stopped because it was stalled.
     """
 
     at: float = 0.0
     count: int = 0
     waiting: str = ""
     places: Assignment = field(default_factory=dict)
+    restarts: int = 0
 
     def encode(self) -> dict[str, object]:
         """Return what is written on the job, without empty values."""
-        values = {"at": round(self.at, 3), "count": self.count, "for": self.waiting}
+        of_stops = {"count": self.count, "for": self.waiting, "restarts": self.restarts}
+        values = {"at": round(self.at, 3), **of_stops}
         places = encode_places(self.places) if self.places else {}
         return {**{key: value for key, value in values.items() if value}, **places}
 
@@ -134,7 +137,8 @@ def decode_stop(raw: Mapping[str, object]) -> StopState:
     """Return the stop in a JSON object, without what is damaged. Never raises."""
     places = decode_places(raw) if raw else {}
     at, count = state_number(raw.get("at")), int(state_number(raw.get("count")))
-    return StopState(at, count, text(raw.get("for")), places)
+    restarts = int(state_number(raw.get("restarts")))
+    return StopState(at, count, text(raw.get("for")), places, restarts)
 
 
 def state_number(value: object) -> float:

@@ -128,14 +128,34 @@ class CreationRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedStart:
+    """A start of a job, by its uid, that failed on a node, under a plan of the generation.
+
+    `at`: when it failed; once it is `cured`, when the job had run on other nodes. In epoch seconds.
+    `alone`: whether no pod on another node failed too, so that the node may be the cause.
+    """
+
+    node: str
+    job: str
+    namespace: str
+    series: str
+    at: float
+    generation: int = 0
+    alone: bool = True
+    cured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The objects of all namespaces that placement depends on.
 
     `autoscaler`: whether there is an autoscaler. `can_ask`: whether kfext can ask it for nodes.
+    `usage`: what namespaces used, as stored; empty if it does not count or is not known.
     `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
     job uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that
-    the operator is `creating`, in its order, and whether it is `crowded` with pods to create.
+    the operator is `creating`, in its order, whether it is `crowded` with pods to create, and the
+    `failed_starts`.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -159,3 +179,5 @@ class Snapshot:
     promises: tuple[PromiseRecord, ...] = ()
     creating: tuple[CreationRecord, ...] = ()
     crowded: bool = False
+    usage: str = ""
+    failed_starts: tuple[FailedStart, ...] = ()

@@ -114,6 +114,8 @@ def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
         parts = [f"{parts[0]}: {status.get('reason')}: {status['message']}"]
     if status.get("ahead") is not None:
         parts.append(f"jobs ahead: {status['ahead']}")
+    if status.get("expectedStart"):
+        parts.append(f"starts: {status['expectedStart']['summary']}")
     progress = status.get("progress") or {}
     if progress.get("step") is not None:
         of = f"/{progress['totalSteps']}" if progress.get("totalSteps") else ""

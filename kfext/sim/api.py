@@ -24,7 +24,7 @@ from kfext.sim.training import Training
 from kfext.state.planner.planner import Planner
 
 TEAM = Namespace("team", labels={MANAGED: "true"})
-"""The namespace of all jobs."""
+"""The usual namespace of jobs; all others are like it."""
 _CONTEXT = ReviewContext(namespace=TEAM, controller_alive=True)
 
 

@@ -17,6 +17,7 @@ from kfext.sim.nodes import NodeSize, node
 from kfext.sim.objects import LiveJob
 from kfext.sim.training import Doing, Training
 from kfext.sim.training_operator import TrainingOperator
+from kfext.state.forecast.forecaster import Forecaster, Score
 from kfext.state.planner.planner import Planner
 
 LONGEST = 4 * 3600.0
@@ -83,7 +84,8 @@ class Cluster:
     `luck`: draws which steps are written late.
     `scheduler`: returns what acts in place of kfext on a cluster in which there is nothing yet.
     `late_writes`: whether two in ten steps are written late.
-    `on_second`: called after each second in which something happened.
+    `on_second`: called after each second in which something happened. `starts`: the scores of the
+        starts of jobs since `forecast` was called.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Cluster:
             seed=luck if late_writes else None,
         )
         self.on_second: list[Callable[[], None]] = []
+        self.starts: list[Score] = []
         self.api.priorities = {URGENT.name: URGENT.value}
         self._show_world()
         for spec in self.world.jobs:
@@ -120,7 +123,8 @@ class Cluster:
             self.driver.begin()
 
     def _show_world(self) -> None:
-        self.planner.settings.observe_namespace(None, TEAM)
+        for namespace in sorted({TEAM.name, *(spec.namespace for spec in self.world.jobs)}):
+            self.planner.settings.observe_namespace(None, replace(TEAM, name=namespace))
         self.planner.queue.observe_class(None, URGENT)
         if self.policy is not None:
             self.planner.settings.observe_policy(self.policy)
@@ -129,6 +133,19 @@ class Cluster:
 
     def _wake(self) -> None:
         self.driver.woken = True
+
+    def forecast(self) -> Self:
+        """Forecast the starts of jobs from now on, as the controller does."""
+        forecaster = Forecaster(self.planner)
+
+        def look() -> None:
+            moment = self.driver.moment
+            self.starts.extend(forecaster.started(moment.wall))
+            if forecaster.due(moment):
+                list(forecaster.forecast(moment))
+
+        self.on_second.append(look)
+        return self
 
     def submit(self, spec: JobSpec) -> LiveJob:
         """Submit a job now."""

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
+from kfext.core.queue.expected import Was
 from kfext.sim.arms import GANG, Arm
 from kfext.sim.cluster import Cluster, Ended, World
 from kfext.sim.objects import LiveJob
 from kfext.sim.worlds import Draw
+from kfext.state.forecast.forecaster import Score
 
 LATE = 1.10
 """A job that took longer by more than this is late."""
@@ -30,7 +32,7 @@ class Run:
     """A world under an arm. Times are in seconds.
 
     `jobs`: the jobs that ended in time; `alone`: the time of each job of the world without others.
-    `changes`: of the sizes of jobs that had begun.
+    `changes`: of the sizes of jobs that had begun. `starts`: how good forecasts of starts were.
     """
 
     jobs: Mapping[str, Ended]
@@ -38,6 +40,7 @@ class Run:
     makespan: float
     utilisation: float
     changes: int
+    starts: Sequence[Score] = ()
 
     @property
     def ended(self) -> bool:
@@ -64,6 +67,7 @@ def run(
         makespan=cluster.clock.now,
         utilisation=cluster.utilisation,
         changes=changes.found,
+        starts=cluster.starts,
     )
 
 
@@ -119,6 +123,9 @@ class Row:
     `late`: the part of the jobs that took longer by over 10 % than under the other arm;
         `ratio_p99`, `worst`: the 99th percentile and the largest ratio of both times.
     `makespan`: in seconds; `utilisation`: of all cores; `changes`: of size, of a job.
+    `start_error`, `start_p90`: of forecasts of starts, the error / the wait, its median and 90th
+        percentile. `start_within`: the part of the starts in their range. `start_width`: of the
+        ranges / the waits.
     """
 
     arm: str
@@ -137,6 +144,10 @@ class Row:
     makespan: float
     utilisation: float
     changes: float
+    start_error: float
+    start_p90: float
+    start_within: float
+    start_width: float
 
 
 RunOf = Callable[[str, int, int], Run]
@@ -184,6 +195,8 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         for run, other in pairs
         for name, job in run.jobs.items()
     ]
+    starts = [score for run in runs for score in run.starts]
+    errors = [score.error / score.wait for score in starts]
     mean = _mean(run.mean for run, _ in pairs)
     means = [(run.mean, other.mean) for run, other in pairs]
     low, high = _interval(means)
@@ -204,6 +217,10 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         makespan=_mean(run.makespan for run, _ in pairs),
         utilisation=_mean(run.utilisation for run, _ in pairs),
         changes=_mean(run.changes / len(run.jobs) for run, _ in pairs),
+        start_error=quantile(errors, 0.5),
+        start_p90=quantile(errors, 0.9),
+        start_within=_mean(score.was is Was.WITHIN for score in starts),
+        start_width=_mean(score.width for score in starts) / _mean(score.wait for score in starts),
     )
 
 

@@ -39,6 +39,7 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.resize": ["memory", "cpu,memory", False],
     "settings.migrate": ["checkpoint"],
     "settings.preempt": ["checkpointed", True],
+    "settings.stalled": ["off", True],
     "settings.metrics": [
         *("logs", "stdout:", "stdout:loss=(.*)", "push:8080", "stdout:" + "x" * 600),
         *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
@@ -46,6 +47,9 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.colour": ["blue"],
     # Only a job asks for parts of GPUs.
     "settings.gpu-share": ["0.5"],
+    "queue.order": ["longest"],
+    "queue.fairness": ["fair", True],
+    "queue.halfLife": ["1d", "0s"],
     "placement.bindTimeout": ["60", "0s", "-1s", "1d", "1.5m", "soon", 60, "9999999999999h"],
     "placement.createTimeout": ["30 s", "0m"],
     "placement.releaseAfter": ["never", "Auto", "10", ""],
@@ -89,7 +93,9 @@ WELL_FORMED: dict[str, list[Any]] = {
     "settings.elastic": ["1-1", "2-16", "off"],
     "settings.resize": ["off", "observe", "cpu"],
     "settings.preempt": ["off", "checkpoint", "always"],
+    "settings.stalled": ["report", "restart"],
     "settings.metrics": ["auto", "push", "off", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
+    "queue": [{"fairness": "usage", "halfLife": "168h"}],
     "placement.bindTimeout": ["1s", "90s", "1h30m"],
     "placement.releaseAfter": ["auto", "0s", "10m"],
     "placement.newNodes": ["ask", "release", "wait"],
@@ -171,6 +177,13 @@ def test_a_malformed_policy_is_refused_with_the_name_of_the_field(
 @pytest.mark.parametrize(("field", "value"), _cases(WELL_FORMED))
 def test_a_well_formed_policy_is_taken(kinds: Testbed, field: str, value: Any) -> None:
     _try(kinds, _policy((field, value)))
+
+
+def test_a_policy_for_some_namespaces_must_not_order_the_cluster(kinds: Testbed) -> None:
+    some = ("namespaceSelector.matchLabels", {"team": "a"})
+    _try(kinds, _policy(some, ("queue.fairness", "none")))
+    with pytest.raises(ApiError, match=r"spec\.queue\.fairness.*orders the whole cluster"):
+        _try(kinds, _policy(some, ("queue.fairness", "usage")))
 
 
 def test_a_policy_without_a_weight_has_weight_zero(kinds: Testbed) -> None:

@@ -40,6 +40,7 @@ WRITTEN_STATUS = {
     "reason": "string",
     "message": "string",
     "ahead": "integer",
+    "expectedStart": "object",
     "conditions": "array",
 }
 
@@ -123,6 +124,7 @@ def test_plans_print_job_phase_nodes_network_reason_and_age() -> None:
     assert [column["name"] for column in columns] == [
         "Job",
         "Phase",
+        "Starts",
         "Nodes",
         "Network",
         "Reason",

@@ -477,10 +477,10 @@ RIGHTS: dict[str, Right] = {
     ),
     "the controller changes no node": Right("nodes", FOLLOWS),
     "the controller reads quotas and changes none": Right("resourcequotas", FOLLOWS),
-    "the controller reads no config map outside the autoscaler's namespace": Right(
-        "configmaps", {}
+    "the controller keeps the config map of usage, in our namespace": Right(
+        "configmaps", {("Role", names.USAGE_RECORD): {"get", "create", "patch"}}
     ),
-    "of config maps the controller reads only the map that shows an autoscaler": Right(
+    "of other config maps the controller reads only the map that shows an autoscaler": Right(
         "configmaps", {("Role", "cluster-autoscaler-status"): {"get"}}, "controller-autoscaler"
     ),
     "the controller reads where containers get default requests": Right("limitranges", FOLLOWS),

@@ -17,6 +17,7 @@ from statistics import fmean
 from unittest.mock import patch
 
 import kfext
+from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
@@ -35,9 +36,7 @@ from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.victims import Victim
 
 LOADS = (0.8, 1.0)
-SEEDS = tuple(range(20_000, 20_020))
 _JOBS = 45
-_RESAMPLES = 1_000
 _LONGER = 5
 """Jobs of 20 minutes in the mean."""
 _IN_VAIN_SECONDS = 200.0
@@ -199,20 +198,10 @@ def _found(store: Store, arm: str, seed: int, *, load: float, saving: str) -> Fi
 
 def _cells(pairs: Sequence[_Pair]) -> tuple[str, ...]:
     stops = fmean(found.stops for found, _ in pairs)
-    median, p99 = (_spread(pairs, partial(_begin, part=part), "{:.0f}") for part in (0.5, 0.99))
-    others, again = _spread(pairs, _others, "x{:.2f}"), _spread(pairs, _again, "{:.2%}")
+    median, p99 = (over_seeds(pairs, partial(_begin, part=part), "{:.0f}") for part in (0.5, 0.99))
+    others, again = over_seeds(pairs, _others, "x{:.2f}"), over_seeds(pairs, _again, "{:.2%}")
     in_vain = sum(found.in_vain for found, _ in pairs)
     return f"{stops:.1f}", median, p99, others, again, f"{in_vain}"
-
-
-def _spread(pairs: Sequence[_Pair], figure: Callable[[Sequence[_Pair]], float], form: str) -> str:
-    """Return a figure of pairs, with its interval of 95 % by the bootstrap over seeds."""
-    random, shown = Random(0), form.format(figure(pairs))
-    if len(pairs) < 2:
-        return shown
-    drawn = [figure(random.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES)]
-    low, high = (form.format(quantile(drawn, part)) for part in (0.025, 0.975))
-    return f"{shown} ({low}-{high})"
 
 
 def _begin(pairs: Sequence[_Pair], *, part: float) -> float:

@@ -127,6 +127,8 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     """Return the step of a gang that kfext places: its pods are created, ungated, and bound."""
     job = situation.job
     due, timeout = due_pods(job, live), situation.placement.create_timeout
+    if situation.failed_on and job.being_created:
+        return SaveState(situation.state)  # without places, the next pods wait at the gate
     come = bool(spare.absent) and _has_come(live, quiet=situation.clocks.quiet, timeout=timeout)
     if len(live) < due and not come:
         return _incomplete(situation, live, due=due)
@@ -189,6 +191,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         claims += port_claims(job, plan) if plan.port else ()
         planned = {key: pod for key, pod in gated.items() if key in plan.assignment}
         whole = bool(planned) and gated.keys() - spare.waiting <= planned.keys()
+        whole &= not _failed_there(situation, live, gated)
         if whole and still_fits(
             [member for member in members_of(job, live.values()) if member.key in planned],
             over_others(situation, ledger),
@@ -205,6 +208,16 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
     return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
+
+
+def _failed_there(situation: Situation, live: Live, gated: Live) -> bool:
+    """Return whether the plan gives gated pods nodes where the gang failed at its start.
+
+    A node is not to blame while other members run there.
+    """
+    plan, homes = situation.plan, {pod.home for pod in live.values() if not pod.finished}
+    failed = situation.failed_on - homes
+    return plan is not None and not failed.isdisjoint(map(plan.assignment.get, gated))
 
 
 def _placed_anew(
@@ -243,6 +256,8 @@ def _placed_anew(
             return _binding(situation, ledger, ungated)
         return without_room(situation, answer, gated=gated.values(), some_run=bool(bound))
     message = f"the pods go to {listed(sorted(set(answer.values())), of='nodes')}"
+    if failed := sorted(situation.failed_on):
+        message += f"; pods failed at their start on {listed(failed, of='nodes')}"
     # Pods keep their slots on any node; pods that have ended keep their places.
     port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
     ended = {key: plan.assignment[key] for key in slots if key not in answer} if plan else {}

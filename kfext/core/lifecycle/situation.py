@@ -189,6 +189,8 @@ class Situation:
     `succeeded`: the replicas with a pod that succeeded and was deleted since the gang started.
     `refused`: the steps that must not be tried now, by the name of their class.
     `cards`: the slots in which the job shares GPUs.
+    `failed_on`: the nodes where it failed at its start under its present plan.
+    `doubted`: these, the nodes of earlier such plans, and the suspect nodes.
     """
 
     job: TrainingJob
@@ -203,6 +205,8 @@ class Situation:
     succeeded: frozenset[ReplicaKey] = frozenset()
     refused: Mapping[str, Refused] = field(default_factory=dict)
     cards: CardView = field(default_factory=CardView)
+    failed_on: frozenset[str] = frozenset()
+    doubted: frozenset[str] = frozenset()
 
     @property
     def usable_claims(self) -> tuple[Hashable, ...]:
@@ -307,7 +311,13 @@ class Situation:
     def limits(self) -> Limits:
         """The limits within which the job is placed now."""
         closed, awaited = self.cards.shunned, self.context.nodes.awaited
-        return limits_of(self.settings, excluded=self.excluded, closed=closed, awaited=awaited)
+        return limits_of(
+            self.settings,
+            excluded=self.excluded,
+            doubted=self.doubted,
+            closed=closed,
+            awaited=awaited,
+        )
 
     @property
     def excluded(self) -> tuple[str, ...]:

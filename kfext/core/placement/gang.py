@@ -199,6 +199,7 @@ class Limits:
     default, so that the type checker finds a limit that is not passed on.
 
     `on_nodes`: which nodes the gang may use.
+    `doubted`: the nodes that it gets only if it fits nowhere else.
     `closed`: the slots of nodes that may not be shared.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
     `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can;
@@ -206,6 +207,7 @@ class Limits:
     """
 
     on_nodes: tuple[Limit, ...]
+    doubted: frozenset[str]
     closed: tuple[Place, ...]
     topology_keys: tuple[str, ...]
     assumed_burst: int | None
@@ -245,19 +247,21 @@ def limits_of(
     settings: Settings,
     *,
     excluded: Iterable[str],
+    doubted: frozenset[str] = frozenset(),
     closed: Iterable[Place] = (),
     awaited: frozenset[str] = frozenset(),
 ) -> Limits:
     """Return the limits of a job with these settings.
 
-    The job failed on `excluded` nodes. In `closed` slots it would meet a job that it must not share
-    a GPU with. The `awaited` nodes came for another gang.
+    The job failed on `excluded` nodes, and may fail on `doubted` nodes. In `closed` slots it would
+    meet a job that it must not share a GPU with. The `awaited` nodes came for another gang.
     """
     placement, names = settings.placement, frozenset(excluded)
     failed = [Excluded(names)] if names else []
     kept = [Awaited(awaited)] if awaited else []
     return Limits(
         on_nodes=(*settings.node_limits.values(), *failed, *kept),
+        doubted=doubted,
         closed=tuple(closed),
         topology_keys=placement.topology_keys,
         assumed_burst=None if COLOCATION in settings.stated else placement.assumed_burst,

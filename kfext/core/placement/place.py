@@ -17,7 +17,7 @@ from kfext.core.placement.candidates import candidates
 from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.no_place import no_place
 from kfext.core.placement.score import BALANCE, DEFAULT, Rows, Weights, instead, ranking
-from kfext.core.placement.solve import Task, cpu_for, roomiest, solve
+from kfext.core.placement.solve import Task, cpu_for, roomiest, solve, without
 from kfext.model.gang_terms import Exclusive
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
@@ -37,7 +37,8 @@ def place(
 
     `bound` members stay where they are, and the other members go near them. `ignoring` are claims
     of the gang itself, which count as free; `kept` are claims for a job, and its name in a refusal.
-    The result is deterministic: ties go by node name.
+    The result is deterministic: ties go by node name. Nodes that the limits doubt are used only
+    where no placement without them is found; a node with `bound` members is not doubted.
 
     A gang that no node holds goes into the narrowest topology domain that holds it, else the next
     wider, else anywhere. `weights` decide which division over several nodes is best.
@@ -58,11 +59,14 @@ def place(
         max_nodes=limits.max_nodes,
     )
     free = ledger.free(moving.resources, ignoring=ignoring)
-    rows = solve(task, free)
-    if rows is not None:
+    doubted = _rows(limits.doubted.difference(bound.values()), ledger)
+    for tried in (without(task, doubted), task) if len(doubted) else (task,):
+        rows = solve(tried, free)
+        if rows is None:
+            continue
         if limits.assumed_burst is not None and not moving.guaranteed:
             cpu = cpu_for(members, ledger, bound, assumed=limits.assumed_burst, ignoring=ignoring)
-            rows = roomiest(task, rows, free=free, cpu=cpu)
+            rows = roomiest(tried, rows, free=free, cpu=cpu)
         return {**bound, **_named(moving, rows, ledger)}
     empty = replace(task, masks=may.possible, levels=())
     claims, kept_for = kept

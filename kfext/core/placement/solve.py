@@ -101,6 +101,11 @@ def _marked(task: Task, rows: Rows) -> Mask:
     return mask
 
 
+def without(task: Task, rows: Rows) -> Task:
+    """Return the task of the same gang that may not use some rows."""
+    return _only(task, ~_marked(task, rows))
+
+
 def _only(task: Task, allowed: Mask) -> Task:
     return replace(task, masks=[mask & allowed for mask in task.masks])
 

@@ -11,9 +11,11 @@ from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.core.progress.course import Course, GrowthList, progress_of
 from kfext.core.progress.fields import Table
+from kfext.core.progress.life import Life
 from kfext.core.progress.lines import Line, read_line
 from kfext.core.progress.posted import Post
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import Start
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.timestamps import written_time
@@ -43,6 +45,8 @@ class Followed:
     `silent`: the seconds from the first to the last of the reads that recognised nothing.
     `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. A pause
         with a restart does not count.
+    `life`: its counters. `moved`, `steps`: whether a counter has moved, and whether a step was
+        shown, since the silence was last judged; `start`: that silence; `judged`: see Reported.
     """
 
     def __init__(self, expression: str = "") -> None:
@@ -52,6 +56,10 @@ class Followed:
         self.silent = 0.0
         self.failures = 0
         self.pause = 0.0
+        self.life = Life()
+        self.moved = self.steps = False
+        self.start: Start | None = None
+        self.judged: Verdict | None = None
         self._source = ""
         self._silent_from = 0.0
         self._posted_at = -math.inf
@@ -85,6 +93,7 @@ class Followed:
         """
         self.failures, self._failed = 0, None
         found: list[Line] = []
+        step, saved = self.course.step, self._checkpoints.seen
         posts = self._by_posts = self.posts(now.monotonic)
         with self._judged_after(now):
             for printed in _newest(lines):
@@ -92,12 +101,16 @@ class Followed:
                     continue
                 text = printed.text if self.expression else self._table.named(printed.text)
                 line = None if posts else read_line(text, self.expression)
+                self.moved |= self.life.read_line(text, line)
                 if line is not None:
                     self._take_line(line, at=printed.at, now=now.wall, source=source)
                     self._checkpoints.go_on(self.course.counted)
                     known = line.measures and not line.guessed
                     found += [line] if known or self.course.metric in dict(line.measures) else []
                 self._checkpoints.read_line(printed, step=self.course.counted, now=now.wall)
+                if self._checkpoints.seen != saved:
+                    saved, self.moved, self.life.saving = self._checkpoints.seen, True, False
+            self.steps |= bool(found) or self.course.step != step
             useful = bool(found) or posts
             if useful or not self.fruitless:
                 self._silent_from = now.monotonic
@@ -120,6 +133,8 @@ class Followed:
             for post in posts:
                 if self.course.at is not None and post.at <= self.course.at:
                     continue  # the log was read up to a later time
+                if post.measures or post.step != self.course.step:
+                    self.moved = self.steps = True
                 if post.measures:
                     self._take_line(post.line, at=post.at, now=now.wall, source=source)
                 else:
@@ -158,6 +173,8 @@ class Followed:
     def fail(self, why: Verdict) -> None:
         """Register that a read failed. A single failure is shown only if reading is forbidden."""
         self.failures += 1
+        if self.start is not None:
+            self.start.unread, self.start.hangs = True, False
         if why.reason == names.REASON_LOG_FORBIDDEN or self.failures >= _UNAVAILABLE:
             self._failed = why
 
@@ -177,6 +194,16 @@ class Followed:
         return bool(self.course.metric)
 
     @property
+    def moves(self) -> Verdict | None:
+        """Whether a counter moves; see Reported."""
+        return self._unreadable or self.judged
+
+    @property
+    def _unreadable(self) -> Verdict | None:
+        """Why its log cannot be read, if it cannot, and it does not post."""
+        return None if self._by_posts else self._failed
+
+    @property
     def checkpoints(self) -> Checkpoints:
         """What the log has shown of checkpoints."""
         return self._checkpoints.seen
@@ -190,12 +217,13 @@ class Followed:
             cpu=self._cores,
             known=self._known(),
             unmeasured=self._unmeasured,
+            moves=self.moves,
         )
 
     def _known(self) -> Verdict | None:
         shows = "the job posts" if self._by_posts else "the log shows"
-        if self._failed is not None and not self._by_posts:
-            return self._failed
+        if self._unreadable is not None:
+            return self._unreadable
         metric = self.course.metric
         if (since := self.course.diverged_since) is not None:
             message = f"{metric} has not been a number since {written_time(since)}"

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from kfext import names
+from kfext.core.progress.stall import MOVES, stalled
 from kfext.errors import QuantityError
 from kfext.model.quantity import CPU, amount
 from kfext.model.timestamps import timestamp, written_time
@@ -82,6 +83,7 @@ class Reported:
     `cpu`: the cores that its pods use together; None: unknown.
     `known`: whether the progress is known, and why not; None: too early to say.
     `unmeasured`: why the CPU use is unknown although it could be known; None: it is known.
+    `moves`: MOVES, why the job is stalled, or why that is unknown; None: too early to say.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -90,17 +92,20 @@ class Reported:
     cpu: float | None = None
     known: Verdict | None = None
     unmeasured: Verdict | None = None
+    moves: Verdict | None = None
 
     def after(self, old: "Reported") -> "Reported":
         """Return this progress; if it has no numbers, with the numbers that were shown before it.
 
-        If nothing is recognised, the old numbers go: they are of another expression.
+        If nothing is recognised, the old numbers go: they are of another expression. What was shown
+        of a stalled job holds until that is judged again.
         """
         reason = self.known.reason if self.known else ""
+        moves = self.moves or stalled(old.moves)
         if self.progress.shown or reason == names.REASON_NOTHING_RECOGNISED:
-            return self
+            return replace(self, moves=moves)
         known = self.known or old.known
-        return replace(old, cpu=self.cpu, known=known, unmeasured=self.unmeasured)
+        return replace(old, cpu=self.cpu, known=known, unmeasured=self.unmeasured, moves=moves)
 
 
 def looks_the_same(reported: Reported, other: Reported) -> bool:
@@ -118,7 +123,7 @@ def _shown(reported: Reported) -> tuple[object, ...]:
         *(reported.growth, reported.cpu),
     )
     rounded = tuple(None if number is None else _rounded(number) for number in numbers)
-    states = (reported.state, reported.known, reported.unmeasured)
+    states = (reported.state, reported.known, reported.unmeasured, reported.moves)
     return (progress.metric, *states, *rounded)
 
 
@@ -135,6 +140,7 @@ def as_written(reported: Reported) -> Reported:
     return replace(
         reported,
         cpu=None if reported.cpu is None else round(1000 * reported.cpu) / 1000,
+        moves=None if reported.moves == MOVES else reported.moves,
         progress=replace(
             progress,
             metric=progress.metric[:_LONGEST_METRIC],
@@ -171,7 +177,8 @@ def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) ->
     written = mapping(raw)
     known = _verdict(conditions.get(names.PROGRESS_KNOWN))
     unmeasured = _verdict(conditions.get(names.CPU_USE_KNOWN))
-    if not written and known is None and unmeasured is None:
+    moves = _verdict(conditions.get(names.PROGRESSING))
+    if not written and known is None and unmeasured is None and moves is None:
         return None
     cpu = None
     with suppress(QuantityError):
@@ -193,6 +200,7 @@ def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) ->
         cpu=cpu,
         known=known,
         unmeasured=unmeasured,
+        moves=moves,
     )
 
 

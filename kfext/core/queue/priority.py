@@ -48,10 +48,13 @@ def default_class(classes: Classes) -> PriorityClass:
     return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
 
 
-def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
+def in_line(
+    verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str, behind: str = ""
+) -> Verdict:
     """Return why a job waits, with its position in the queue and the nodes reserved for it.
 
-    `ahead` jobs come before it; a number above `exact` is approximate.
+    `ahead` jobs come before it; a number above `exact` is approximate. `behind`: why another
+    namespace comes before it, or empty.
     """
     if not ahead:
         place = "it is first in the queue"
@@ -59,6 +62,8 @@ def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaite
         place = "1 job is ahead in the queue"
     else:
         place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+    if behind:
+        place += f"; {behind}"
     if kept_nodes:
         place += f"; {kept_nodes} {'are' if ' ' in kept_nodes else 'is'} reserved for it"
         place += f" until {awaited} {has(awaited)} ended" if awaited else ""

@@ -13,6 +13,7 @@ from typing import Any
 from kfext import names
 from kfext.core.settings.table import (
     OF_A_JOB,
+    OF_A_NAMESPACE,
     PREFIX,
     TABLE,
     Settings,
@@ -20,7 +21,7 @@ from kfext.core.settings.table import (
     parse_setting,
     parsed,
 )
-from kfext.core.settings.values import OFF
+from kfext.core.settings.values import CHECKPOINTED, OFF, RESTART
 from kfext.errors import SettingError
 from kfext.model.gpu import GpuShare
 from kfext.model.job import TrainingJob
@@ -34,7 +35,7 @@ _LONGEST_KEY = 80
 _MOST_RECORDED = 1536
 """Characters of JSON for the recorded values: the rest of the state must fit beside them."""
 LAST_GOOD = "the last good value"
-_JOB = "the job"
+_JOB, _NAMESPACE = "the job", "the namespace"
 
 
 def settings_of(
@@ -113,10 +114,12 @@ class _Found:
             if not key.startswith(PREFIX) or key in _OWN:
                 continue
             place = f"annotation {key} of {source}"
-            if key not in TABLE:
+            if key not in TABLE and key not in OF_A_NAMESPACE:
                 self.unknown.append((key, source))
             elif key in OF_A_JOB and source != _JOB:
                 self.warnings.append(f"ignored: {place}; only a job has it")
+            elif key in OF_A_NAMESPACE and source != _NAMESPACE:
+                self.warnings.append(f"ignored: {place}; only a namespace has it")
             else:
                 self._read(key, written[key], source=source, place=place)
 
@@ -133,7 +136,7 @@ class _Found:
             return
         if source == _JOB:
             self.stated[key] = written
-        if key not in self.values:
+        if key not in self.values and key in TABLE:
             self.values[key], self.sources[key] = value, source
 
     def place_sharers(self) -> None:
@@ -160,7 +163,7 @@ def resolve(
     """
     found = _Found(last_good or {})
     found.read(job_annotations, _JOB)
-    found.read(namespace_annotations, "the namespace")
+    found.read(namespace_annotations, _NAMESPACE)
     found.read(policy.settings, f"TrainingPolicy {policy.name}")
     found.place_sharers()
     settings = Settings(
@@ -194,6 +197,9 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     idle = [key for key in settings.sources if key in OF_A_JOB]
     if idle and settings.gpu_share is None:
         yield f"{', '.join(idle)} has no effect without {names.GPU_SHARE}"
+    if settings.stalled == RESTART and not settings.restarts_stalled:
+        restarts = f"{names.STALLED}: {RESTART}"
+        yield f"{restarts} has no effect without {names.MIGRATE}: {CHECKPOINTED}"
 
 
 def _unknown(key: str, place: str) -> str:

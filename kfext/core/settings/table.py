@@ -22,6 +22,8 @@ from kfext.core.settings.values import (
     OFF,
     POD,
     PUSH,
+    REPORT,
+    RESTART,
     Colocation,
     MetricsSource,
     Parser,
@@ -40,7 +42,7 @@ from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.limit import Limit, MaxNodes
 from kfext.model.parameters import HostNetwork, Placement, QueueOrder
 from kfext.model.policy import Mode, PolicyChoice, usual_choice
-from kfext.names import DOMAIN
+from kfext.names import DOMAIN, QUEUE_WEIGHT
 
 PREFIX = f"{DOMAIN}/"
 SHARES_GPUS = "it shares GPUs"
@@ -173,6 +175,14 @@ class Settings:
         since="at CREATE it adds the [control file](elastic.md#the-request); within about 10 s",
         to_pods=lambda value: None if value == OFF else value,
     )
+    stalled: str = _words(
+        REPORT,
+        RESTART,
+        effect="what kfext does once the job is [stalled](stalled-jobs.md). `report`: show it. "
+        "`restart`: also stop the job, twice at most, and start it from its last checkpoint; only "
+        "with `migrate: checkpointed`",
+        since="within about 10 s",
+    )
     metrics: MetricsSource = _row(
         MetricsSource(),
         parse=parse_metrics,
@@ -277,6 +287,11 @@ class Settings:
         return asks or self.preempt != OFF
 
     @property
+    def restarts_stalled(self) -> bool:
+        """Whether kfext may restart the job once it is stalled."""
+        return self.stalled == RESTART and self.migrate == CHECKPOINTED
+
+    @property
     def node_limits(self) -> Mapping[str, Limit]:
         """By key of a setting that limits the nodes of the job: the limit."""
         found: dict[str, Limit] = {}
@@ -331,6 +346,16 @@ TABLE: Mapping[str, Row] = {
 """The rows by key."""
 OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
 """The keys of GPU sharing, which only count as annotations of the job itself."""
+OF_A_NAMESPACE: Mapping[str, Row] = {
+    QUEUE_WEIGHT: Row(
+        parse=decimal(lambda x: 0 <= x < 10),
+        allowed="a decimal number x with 0 <= x < 10",
+        example="2",
+        effect="its weight where the queue is ordered by usage",
+        since="within seconds",
+    )
+}
+"""The rows that only count on a namespace itself, and are no settings of its jobs."""
 TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
 """By key that the pod webhook reads: from a value, what admission writes into pod templates."""
 _NODE_LIMITS = tuple((key, field_of(key), row.limit) for key, row in TABLE.items() if row.limit)
@@ -341,7 +366,7 @@ def parse_setting(key: str, written: str, *, place: str) -> Any:
 
     `place`: where it is written. Raises SettingError.
     """
-    row = TABLE[key]
+    row = OF_A_NAMESPACE.get(key) or TABLE[key]
     if len(written) > LONGEST_SETTING:
         _refuse(written, place, f"at most {LONGEST_SETTING:,} characters", row.example)
     written = written.strip()
@@ -357,7 +382,7 @@ def parsed(key: str, written: str | None) -> tuple[Any, ...]:
 
     A value may be None itself: `elastic: off`.
     """
-    if written is not None and key in TABLE:
+    if written is not None and (key in TABLE or key in OF_A_NAMESPACE):
         with suppress(SettingError):
             return (parse_setting(key, written, place=key),)
     return ()

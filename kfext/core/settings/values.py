@@ -20,6 +20,7 @@ from kfext.model.quantity import MEMORY, amount
 
 OFF, NEVER, CHECKPOINTED = "off", "never", "checkpointed"
 CHECKPOINT, ALWAYS = "checkpoint", "always"
+REPORT, RESTART = "report", "restart"
 POD, HOST = "pod", "host"
 AUTO, PUSH, STDOUT = "auto", "push", "stdout"
 LOW, HIGH = "low", "high"

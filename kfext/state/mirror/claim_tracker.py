@@ -42,10 +42,12 @@ class ClaimTracker:
         bind to any node.
     `autoscaled`: whether jobs may ask an autoscaler for nodes: nothing of that runs otherwise.
     `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
+    `synced`: the uids of jobs with claims that may have changed; None: nothing asks for them.
 
     `class_of` returns the lowest PriorityClass that the pods of a job will have.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `freed` is called when capacity came free.
+    `doubted` returns the nodes that a job gets only if it fits nowhere else.
     `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.
     `changed` is called with the uid of a job when a GPU that it shares, or a placeholder of it, has
         changed.
@@ -70,6 +72,8 @@ class ClaimTracker:
         self.unpinned_pending: dict[str, float] = {}
         self.autoscaled = False
         self.plain_pods: dict[str, int] = {}
+        self.synced: set[str] | None = None
+        self.doubted: Callable[[TrackedJob], frozenset[str]] = lambda _tracked: frozenset()
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
@@ -170,6 +174,8 @@ class ClaimTracker:
 
     def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
         """Bring the claims of a job's plan and the number of its missing pods up to date."""
+        if self.synced is not None:
+            self.synced.add(tracked.job.uid)
         self._recount_pins(pods)
         if tracked.state.cpu.requested:
             self._recount({pod.uid: pod for pod in pods})
@@ -219,6 +225,8 @@ class ClaimTracker:
 
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Forget a job that is gone; `pods` are the pods that it left behind."""
+        if self.synced is not None:
+            self.synced.add(tracked.job.uid)
         self._expect(tracked, None)
         self.plain_pods.pop(tracked.job.uid, None)
         if self.autoscaled:
@@ -249,7 +257,10 @@ class ClaimTracker:
         """
         closed = self.cards.shunned(tracked.job.uid) if tracked.shares_gpus else ()
         excluded = tracked.state.excluded_nodes(now)
-        return limits_of(settings, excluded=excluded, closed=closed, awaited=awaited)
+        doubted = self.doubted(tracked)
+        return limits_of(
+            settings, excluded=excluded, doubted=doubted, closed=closed, awaited=awaited
+        )
 
     def claiming_on(self, node: str) -> set[str]:
         """Return the uids of the jobs that have claims on a node."""

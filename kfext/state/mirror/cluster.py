@@ -76,6 +76,7 @@ class Cluster:
     `ends_version`: a count of changes to the time when a job ends.
     `draining`: by name, the nodes that are drained, and how (`Node.drain`).
     `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
+    `failed`: the pods of jobs that have failed; the reader empties it.
 
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
     `wake` is called when there is something to decide.
@@ -94,6 +95,7 @@ class Cluster:
         self.volumes = Volumes(self._mark_claim)
         self.ends_version = 0
         self.plain_pods = 0
+        self.failed: list[Pod] = []
         self._members = Members()
         self._claiming: dict[ClaimKey, set[str]] = {}
         self._outdated: set[str] = set()
@@ -281,6 +283,9 @@ class Cluster:
         succeeded = prior and prior.phase == "Succeeded" and not prior.deleting
         if succeeded and (gone or pod.deleting) and tracked is not None and pod.replica:
             tracked.succeeded.add(pod.replica)  # the gang does not need the next pod
+        fails = pod.phase == "Failed" and not (gone or pod.deleting or tracked is None)
+        if fails and (prior is None or not prior.finished):
+            self.failed.append(pod)
         if prior is not None and not gone and place_of(prior) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
         if tracked is not None:
@@ -398,6 +403,7 @@ class Cluster:
         """Keep the changes bounded while another process leads."""
         self.settle(now)
         self.offer()
+        self.failed.clear()
         self.changed.intersection_update(self.jobs)
 
     def settle(self, now: float) -> None:

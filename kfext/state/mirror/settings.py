@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from kfext.core.lifecycle.network import host_network_request
 from kfext.core.lifecycle.situation import HostNetworkRequest
 from kfext.core.settings.resolve import settings_of
-from kfext.core.settings.table import Settings
+from kfext.core.settings.table import Settings, parsed
 from kfext.core.settings.values import HOST
 from kfext.model.job import TrainingJob
+from kfext.model.label_selector import LabelSelector
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
-from kfext.model.policy import TrainingPolicy
+from kfext.model.parameters import Queueing
+from kfext.model.policy import TrainingPolicy, policy_for
+from kfext.names import QUEUE_WEIGHT
 from kfext.state.mirror.tracked_job import TrackedJob
 
 _Resolved = tuple[Settings, HostNetworkRequest | None]
@@ -25,12 +28,14 @@ class SettingsSource:
     Informers report namespaces and network policies, with the old and the new object. kopf reports
     TrainingPolicies, with the new object or the name of the deleted object.
     `namespaces`, `policies`: by name.
+    `queueing`: of the policy that applies to all namespaces: it orders them in the queue.
     """
 
     def __init__(self) -> None:
         self._followers: list[Callable[[str], None]] = []
         self.namespaces: dict[str, Namespace] = {}
         self.policies: dict[str, TrainingPolicy] = {}
+        self.queueing = Queueing()
         self._policy_changes = 0
         self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
         self._cache: dict[str, tuple[_CacheKey, TrainingJob, _Resolved]] = {}
@@ -64,13 +69,24 @@ class SettingsSource:
 
     def observe_policy(self, policy: TrainingPolicy) -> None:
         """Record the present version of a TrainingPolicy."""
-        self._policy_changes += 1
         self.policies[policy.name] = policy
+        self._count_policy_change()
 
     def forget_policy(self, name: str) -> None:
         """Forget a deleted TrainingPolicy."""
-        self._policy_changes += 1
         self.policies.pop(name, None)
+        self._count_policy_change()
+
+    def _count_policy_change(self) -> None:
+        self._policy_changes += 1
+        of_all = (each for each in self.policies.values() if each.selector == LabelSelector())
+        self.queueing = policy_for(of_all, {}).queue
+
+    def queue_weight(self, namespace: str) -> float:
+        """Return the weight of a namespace in the queue; a malformed weight counts as 1."""
+        seen = self.namespaces.get(namespace, Namespace(namespace))
+        (weight,) = parsed(QUEUE_WEIGHT, seen.annotations.get(QUEUE_WEIGHT)) or (1.0,)
+        return float(weight)
 
     def is_managed(self, namespace: str) -> bool:
         """Return whether a namespace is managed."""

@@ -155,6 +155,7 @@ class TrackedJob:
             shown[SCALED] |= scales(settings) is not Mode.OFF
             shown[MOVED] |= settings.migrate != NEVER and _on(settings, "migrate")
             shown[STOPPED] |= settings.preempt != OFF and _on(settings, "preempt")
+            shown[STOPPED] |= settings.restarts_stalled
             shown[RESIZED] |= settings.resize is not Resize.OFF and _on(settings, "resize", "shift")
         shown[RESIZED] &= not job.suspend
         return frozenset(type_ for type_, is_shown in shown.items() if is_shown)

@@ -36,6 +36,7 @@ from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.timers import RoundQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.companion import Companion
+from kfext.state.reports.failed_starts import FailedStarts
 from kfext.state.reports.progress import JobsProgress
 from kfext.state.waiting.durations import DurationEstimates
 from kfext.state.waiting.queue import Queue
@@ -84,17 +85,27 @@ class Tick:
 
 
 class Planner:
-    """Decides the next step of each job. `wake` is called when there is something to decide."""
+    """Decides the next step of each job. `wake` is called when there is something to decide.
+
+    `durations`: how long jobs take; by default as their progress and ended jobs show.
+    """
 
     def __init__(
-        self, *, wake: Callable[[], None] = lambda: None, most: int = MOST_DECISIONS
+        self,
+        *,
+        wake: Callable[[], None] = lambda: None,
+        most: int = MOST_DECISIONS,
+        durations: DurationEstimates | None = None,
     ) -> None:
         self.settings = SettingsSource()
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
         self.settings.follow(self.cluster.recount_namespace)
         self.progress = JobsProgress(self.cluster, self.settings.of)
-        self.queue = Queue(self.cluster, self.settings.of, DurationEstimates(self.progress))
+        durations = durations or DurationEstimates(self.progress)
+        self.queue = Queue(self.cluster, self.settings, durations)
         self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
+        self.starts = FailedStarts(self.cluster)
+        self.cluster.claim_tracker.doubted = self.starts.doubted
         self.cards = self.cluster.claim_tracker.cards
         self.placeholders = self.cluster.claim_tracker.placeholders
         self.alarms = Timers()
@@ -115,9 +126,11 @@ class Planner:
             self._retry(uid)
         self.cluster.set_time(now.wall)
         self.cluster.settle(now.monotonic)
+        self.starts.settle(now)
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
         self.queue.begin_tick(now=now.wall)
+        self.queue.usage.begin_tick(now)
         if not self._adopted:
             self._adopted = True
             self.companion.adopt(now)
@@ -300,6 +313,8 @@ class Planner:
             succeeded=frozenset(tracked.succeeded),
             context=self.queue.context(tracked, now=now.wall),
             cards=self._cards_of(tracked, pods) if tracked.shares_gpus else CardView(),
+            failed_on=self.starts.failed_on(tracked),
+            doubted=self.starts.doubted(tracked),
             refused={
                 step: Refused(refusal.message, refusal.until - now.monotonic)
                 for step, refusal in tracked.refusals.items()

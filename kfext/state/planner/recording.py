@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from kfext.core.ledger.cards import as_written
 from kfext.core.ledger.claims import pod_of
 from kfext.core.queue.reservation import Reservation, kept_claims
+from kfext.core.queue.usage import decode_usage
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
@@ -31,6 +32,13 @@ from kfext.state.planner.planner import Planner
 def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
     """Return a planner with the state of a snapshot; every job will be decided on."""
     planner = Planner()
+    for _ in restoring(planner, snapshot, now):
+        pass
+    return planner
+
+
+def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[None]:
+    """Restore a snapshot in a new planner, in small parts: a large cluster takes seconds."""
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     for namespace in snapshot.namespaces.values():
         settings.observe_namespace(None, namespace)
@@ -48,28 +56,32 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
     _observe_volumes(cluster, snapshot)
     for node in snapshot.nodes:
         cluster.observe_node(None, node)
+    yield
     for card in snapshot.cards:
         cluster.observe_card(None, card)
     for pod in snapshot.pods:
         cluster.observe_pod(None, pod)
+        yield
     for job in snapshot.jobs:
         cluster.take_job(job, {})
         _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
         cluster.sync_claims(cluster.jobs[job.uid])
+        yield
     cluster.set_time(now.wall)
     cluster.settle(now.monotonic)
+    planner.starts.restore(snapshot.failed_starts)
     cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
     for uid, tracked in cluster.jobs.items():
         _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
         if tracked.not_before > now.monotonic:
             planner.alarms.set(uid, tracked.not_before)
     _restore_queue(planner, snapshot, now)
-    return planner
 
 
 def _restore_queue(planner: Planner, snapshot: Snapshot, now: Moment) -> None:
     """Restore the reservation and the other holds of a snapshot."""
     queue = planner.queue
+    queue.usage.restore(decode_usage(snapshot.usage))
     planner.cluster.holds.restore(snapshot.promises, now=now.wall)
     record = snapshot.reservation
     if record is not None:
@@ -134,6 +146,8 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         promises=tuple(cluster.holds.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,
+        usage=queue.usage.record.encode() if queue.usage.on else "",
+        failed_starts=planner.starts.all,
     )
 
 

@@ -12,6 +12,7 @@ from kfext import names
 from kfext.core.progress.followed import Followed
 from kfext.core.progress.posted import MOST_POSTS, PodPosts, Post, Posted
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import stalled
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import AUTO, OFF, PUSH
 from kfext.model.backoff import exponential_backoff
@@ -25,6 +26,7 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import Timers, Turns
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.printers import Printers, printing_container, printing_pods
+from kfext.state.reports.silences import Silences
 from kfext.state.reports.uses import Uses, record_use
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
@@ -69,17 +71,19 @@ class LogRead:
 class JobsProgress:
     """The progress of the jobs of a cluster. `settings_of` returns the settings of a job.
 
-    `uses`: the CPU that each pod uses.
+    `uses`: the CPU that each pod uses. `silences`: judges which jobs are stalled.
     """
 
     def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
         self.uses = Uses()
+        self.silences = Silences(cluster, self.uses)
         self._cluster = cluster
         self._settings_of = settings_of
         self._alarms = Timers()
         self._known: frozenset[str] = frozenset()
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
+        self._adopted: Mapping[str, Reported] = {}
         self._statuses: dict[str, PodPosts] = {}
         self._early: dict[str, tuple[tuple[Post, ...], set[str], str]] = {}
         self._unread = Followed()
@@ -139,6 +143,7 @@ class JobsProgress:
         followed.read_lines(lines, now=now, source=read.pod.uid, beside=beside)
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
+        self.silences.observe(read.tracked, followed, now)
         posts = followed.posts(now.monotonic)
         period = self._period(read.tracked, followed, posts=posts)
         self._alarms.set(read.uid, now.monotonic + period)
@@ -181,6 +186,7 @@ class JobsProgress:
         beside = {found.uid for found in pods if found.uid != pod and not found.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
         followed.take_posts(posts, now=now, source=pod, beside=beside)
+        self.silences.observe(tracked, followed, now)
         return tracked
 
     def take_early(self, now: Moment) -> list[TrackedJob]:
@@ -237,13 +243,24 @@ class JobsProgress:
     def reported(self, uid: str) -> Reported | None:
         """Return the progress to show for a job, or None without a log that is read."""
         followed = self._followed.get(uid)
-        return followed.reported() if followed else None
+        return followed.reported() if followed else self._adopted.get(uid)
+
+    def adopt(self, shown: Mapping[str, Reported]) -> None:
+        """Take the progress of jobs, by uid, as their TrainingPlans show it: no log is read."""
+        self._adopted = shown
 
     def reports(self) -> Iterator[tuple[TrainingJob, Reported]]:
         """Yield the jobs with known progress, and the progress to show."""
         for uid, followed in self._followed.items():
             if followed.recognised and uid in self._cluster.jobs:
                 yield self._cluster.jobs[uid].job, followed.reported()
+
+    @property
+    def stalled(self) -> int:
+        """The number of stalled jobs that still run."""
+        found = [uid for uid, followed in self._followed.items() if stalled(followed.moves)]
+        jobs = [self._cluster.jobs[uid].job for uid in found if uid in self._cluster.jobs]
+        return sum(not (job.suspend or job.finished) for job in jobs)
 
     def running(self) -> list[Pod]:
         """Return the running pods of jobs with a log that is read; their use of CPU is measured."""

@@ -29,11 +29,12 @@ class Condition:
 class ConditionStatus:
     """What a condition shows.
 
-    `holds`: whether kfext gave the job something, such as CPU limits, that its user did not write.
+    `holds`: whether kfext gave the job something, such as CPU limits, that its user did not write;
+        None: unknown.
     `verdict`: what was done last, what would be done, or why nothing is done.
     """
 
-    holds: bool
+    holds: bool | None
     verdict: Verdict
 
 

@@ -19,7 +19,7 @@ class Rank(IntEnum):
     RESTORE = 0
     """A job gets back what the user wrote."""
     DRAIN = 1
-    """A job leaves a node that is drained."""
+    """A job leaves its nodes: one is drained, or the job is stalled."""
     RESCUE = 2
     """Jobs make room for a waiting job."""
     PREEMPT = 3
@@ -111,7 +111,7 @@ class Move:
 class Stop:
     """A stop for the job with the uid `waiting`, together with the other `victims`, by uid.
 
-    Without `waiting` the job leaves a node that is drained.
+    Without `waiting` the job leaves its nodes.
     """
 
     waiting: str = ""
@@ -239,7 +239,7 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
 
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:
-    """Return what may be done with a proposal; giving back and draining is allowed in any mode."""
+    """Return what may be done with a proposal; giving back and leaving is allowed in any mode."""
     if proposal.rank in {Rank.RESTORE, Rank.DRAIN}:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)

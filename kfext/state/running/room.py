@@ -221,17 +221,20 @@ class ScaleRoom:
         growth = (pod for pod in self._cluster.pods(job.uid) if is_growth(job.tracked, pod))
         return not {pod.home for pod in growth if pod.home} <= self.kept_anyway()
 
-    def anew(self, job: RunningJob, *, now: float) -> Assignment | None:
+    def anew(
+        self, job: RunningJob, *, now: float, doubted: Iterable[str] = ()
+    ) -> Assignment | None:
         """Return the places that a job would get if it were stopped now, or None without any.
 
-        Its present room counts as free for it.
+        Its present room counts as free for it. `doubted`: the nodes that come last.
         """
         tracked, pods = job.tracked, self._cluster.pods(job.uid)
         training = hosted(tracked.job) if tracked.plan and tracked.plan.port else tracked.job
+        limits = self.limits(tracked, now=now)
         nodes = place(
             members_of(training, pods),
             self._cluster.ledger,
-            self.limits(tracked, now=now),
+            replace(limits, doubted=limits.doubted.union(doubted)),
             ignoring=[
                 *self._cluster.holds.plan(job.uid),
                 *(pod_key(pod.uid) for pod in pods),

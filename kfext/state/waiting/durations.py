@@ -86,9 +86,13 @@ class DurationEstimates:
 
     def expected_end(self, job: TrainingJob, *, now: float) -> float | None:
         """Return when a running job ends by its progress or its deadline; None: unknown."""
-        left = None if job.suspend else self.shown_remaining(job, now=now)
+        left = self.shown_remaining(job, now=now) if self.runs(job) else None
         ends = [job.ends, None if left is None else now + LATE * left]
         return min((end for end in ends if end is not None), default=None)
+
+    def runs(self, job: TrainingJob) -> bool:
+        """Return whether a job counts as running."""
+        return not job.suspend
 
     def known(self, job: TrainingJob) -> float | None:
         """Return the seconds that a waiting job takes, by its progress or its series."""

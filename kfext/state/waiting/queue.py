@@ -4,7 +4,7 @@ A new process computes the same order and the same reservation from the cluster.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kfext.core.elastic import scales, starts_anew
 from kfext.core.ledger.capacity_hold import Hold
@@ -29,9 +29,11 @@ from kfext.names import (
     REASON_WAITING_FOR_OPERATOR,
 )
 from kfext.state.mirror.cluster import ANY, Cluster
+from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.waiting.asks import Asks
 from kfext.state.waiting.durations import DurationEstimates
+from kfext.state.waiting.fairness import UsageOrder
 from kfext.state.waiting.quotas import Quotas
 from kfext.state.waiting.reservations import ReservationManager
 
@@ -49,24 +51,26 @@ class Queue:
     `reservations`: the capacity that is kept for the first job.
     `no_fits`: the refusals that still hold.
     `started_at`: when a job last started, in monotonic seconds.
+    `usage`: the order between namespaces.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        settings: Callable[[TrackedJob], Settings],
+        settings: SettingsSource,
         durations: DurationEstimates,
     ) -> None:
         self.no_fits = NoFitCache()
+        self.usage = UsageOrder(cluster, settings, self.key)
         self.autoscaler = False
         self.started_at = -math.inf
         self.quotas = Quotas(cluster)
-        self.asks = Asks(cluster, settings, self.key)
+        self.asks = Asks(cluster, settings.of, self.key)
         self.reservations = ReservationManager(
-            cluster, settings, durations, limits=self.limits, placeholders=self.asks.open_to
+            cluster, settings.of, durations, limits=self.limits, placeholders=self.asks.open_to
         )
         self.durations = durations
-        self._settings = settings
+        self._settings = settings.of
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
         self._priorities: dict[str, tuple[TrainingJob, int]] = {}
@@ -123,7 +127,8 @@ class Queue:
         if self._counts_length(tracked):
             length = self.durations.known(tracked.job) if remaining is None else remaining
         length = self.durations.usual() if length is None else length
-        return queue_key(tracked.job, self.priority(tracked), length)
+        projected = self.usage.projected(tracked) if self.usage.on else 0.0
+        return queue_key(tracked.job, self.priority(tracked), length, projected=projected)
 
     def _counts_length(self, tracked: TrackedJob) -> bool:
         """Return whether the length of a job counts for its turn."""
@@ -217,6 +222,7 @@ class Queue:
         offer, kept = self._cluster.offer(), self.reservations.kept
         self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
         self._moved |= ANY in offer.resumed  # a policy may order the jobs in another way
+        self._moved, self.usage.moved = self._moved or self.usage.moved, False
         if not (offer.rows or offer.resumed):
             return
         self.reservations.record_offer(offer)
@@ -309,7 +315,7 @@ class Queue:
             priority=priority.value,
             preempts=priority.preempts,
             reservation=kept,
-            reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
+            reserved_for=named([holder.job] if holder else [], to=tracked.job) or "another job",
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
             estimated=kept is not None and self._is_estimated(kept),
             reservable_in=self.reservations.due_in(tracked, now=now),
@@ -338,10 +344,11 @@ class Queue:
     def _ends(self, now: float) -> Mapping[str, float]:
         """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
         if self._expected is None:
-            running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
-            remaining = self.durations.remaining
+            jobs, durations = (job.job for job in self._cluster.jobs.values()), self.durations
             self._expected = {
-                job.uid: min(now + remaining(job, now=now), job.ends or math.inf) for job in running
+                job.uid: min(now + durations.remaining(job, now=now), job.ends or math.inf)
+                for job in jobs
+                if durations.runs(job)
             }
         return self._expected
 
@@ -385,12 +392,15 @@ class Queue:
             verdict = Verdict(REASON_PREEMPTING, message)
         if kept is not None and self.reservations.holds(tracked):
             nodes, awaited = listed(kept.nodes, of="nodes"), self._awaited(kept, to=tracked.job)
-        return in_line(verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited)
+        behind = self.usage.why_behind(tracked) if self.usage.on and ahead else ""
+        return in_line(
+            verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
+        )
 
     def _awaited(self, kept: Hold, *, to: TrainingJob) -> str:
         """Return the jobs that a hold waits for, as the users of `to` may see them."""
         awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
-        return _named([tracked.job for tracked in awaited if tracked], to=to)
+        return named([tracked.job for tracked in awaited if tracked], to=to)
 
 
 def _rounded(ahead: int) -> int:
@@ -399,7 +409,7 @@ def _rounded(ahead: int) -> int:
     return round(ahead / unit) * unit
 
 
-def _named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
+def named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
     """Return the names of jobs in the namespace of the job `to`, and the number of the others.
 
     A user who may see a job need not be allowed to see other namespaces.

@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from e2e.testbed.cluster import Testbed
+from kfext import names
 from kfext.errors import LeaseLost
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -58,6 +60,36 @@ async def contest(client: Client, namespace: str) -> AsyncIterator[Contest]:
     for task in made.tasks.values():
         task.cancel()
     await asyncio.gather(*made.tasks.values(), return_exceptions=True)
+
+
+async def test_the_lease_says_which_nodes_are_suspect_until_they_are_not(
+    client: Client, namespace: str
+) -> None:
+    suspects = {f"node-{number}": "3 jobs failed here" for number in range(200)}
+    holder = LeaseHolder(
+        client,
+        identity="one",
+        healthy=lambda: True,
+        suspects=lambda: suspects,
+        namespace=namespace,
+        timing=QUICK,
+    )
+
+    async def said() -> dict[str, str]:
+        found = await client.get(paths.leases(namespace, names.LEASE))
+        shown: dict[str, str] = json.loads(found["metadata"]["annotations"][names.SUSPECTS])
+        return shown
+
+    task = asyncio.create_task(holder.run())
+    try:
+        await holder.held.wait()
+        assert await said() == dict(islice(suspects.items(), 100))
+        suspects.clear()
+        await asyncio.sleep(10 * QUICK.retry)
+        assert await said() == {}
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_of_many_candidates_one_holds_the_lease(contest: Contest) -> None:

@@ -513,3 +513,32 @@ async def test_no_plan_and_a_plan_that_the_caller_may_not_read_are_told_apart(
             raise refusal(status=0, reason="", message="")
 
     assert await _plan_status(FakeClient(), found) == want  # type: ignore[arg-type]
+
+
+STARTS: dict[str, tuple[dict[str, Any], str]] = {
+    "when, and after which jobs": (
+        {
+            "time": "2027-01-15T08:10:00Z",
+            "earliest": "2027-01-15T08:08:00Z",
+            "latest": "2027-01-15T08:15:00Z",
+            "after": "PyTorchJob team/a",
+        },
+        "  starts   it should start between 08:08 and 08:15 UTC, most likely at 08:10\n"
+        "           - after the end of PyTorchJob team/a\n",
+    ),
+    "why that is not known": (
+        {"unknown": "a quota of its namespace stops it"},
+        "  starts   not known: a quota of its namespace stops it\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("shown", "want"), STARTS.values(), ids=STARTS)
+def test_a_queued_job_says_when_it_should_start(shown: dict[str, Any], want: str) -> None:
+    status = {"phase": "Queued", "reason": "NoRoom", "message": "full", "expectedStart": shown}
+    assert want in words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
+
+
+def test_a_job_without_a_forecast_says_nothing_of_its_start() -> None:
+    status = {"phase": "Queued", "reason": "NoRoom", "message": "full"}
+    assert "starts" not in words(job(annotations=HELD, run_policy=SUSPENDED), status=status)

@@ -32,7 +32,13 @@ def listed(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object
     runs = job(name="runs", uid="3").worker(1).build()
     statuses: dict[str, dict[str, Any]] = {
         "1": {"phase": "Queued", "reason": "NoRoom", "message": "1 cpu short", "ahead": 1},
-        "2": {"phase": "Queued", "reason": "NoRoom", "message": "", "ahead": 0},
+        "2": {
+            "phase": "Queued",
+            "reason": "NoRoom",
+            "message": "",
+            "ahead": 0,
+            "expectedStart": {"summary": "14:10-14:40 UTC"},
+        },
         "3": {"phase": "Placed"},
     }
     return queue_of([old, urgent.build(), runs], statuses=statuses, classes=classes, now=LATER)
@@ -58,10 +64,13 @@ def test_a_job_of_higher_priority_is_listed_first_though_older_positions_do_not_
 
 
 def test_the_queue_as_a_table() -> None:
+    rest = " " * len("14:10-14:40 UTC")
     assert [*queue_lines(waiting(), namespace="")] == [
-        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON",
-        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    NoRoom",
-        "2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  NoRoom",
+        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  "
+        f"{'STARTS':15}  REASON",
+        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    "
+        "14:10-14:40 UTC  NoRoom",
+        f"2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  {rest}  NoRoom",
         "    1 cpu short",
     ]
 
@@ -205,6 +214,20 @@ def test_a_job_whose_limits_were_changed_is_marked() -> None:
     assert silent[head.index("CPU") :].split()[:2] == ["*", "16"]
     (line,) = top_of([SLOW], sort="cpu", now=NOW)
     assert line["resized"] is False
+
+
+def test_a_job_that_is_stalled_is_marked() -> None:
+    stalled = {"conditions": [{"type": "Progressing", "status": "False"}]}
+    lines = text({**FAST, "status": {**FAST["status"], **stalled}}, SLOW).splitlines()
+    head, fast, slow = lines
+    assert fast[head.index("STATE") :].split()[0] == "Stalled"
+    assert slow[head.index("STATE") :].split()[0] == "Completing"
+
+
+def test_a_job_that_may_be_stalled_is_not_marked() -> None:
+    unknown = {"conditions": [{"type": "Progressing", "status": "Unknown"}]}
+    (line,) = top_of([{**FAST, "status": {**FAST["status"], **unknown}}], sort="cpu", now=NOW)
+    assert line["stalled"] is False
 
 
 def test_without_a_job() -> None:

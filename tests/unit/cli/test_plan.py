@@ -1,10 +1,12 @@
 """`kubectl kfext plan -f`: the controller's own decisions, on what the API server says."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from kfext.cli.plan import Answer, Forecast, answer_lines, render_answers
+from kfext.core.progress.reported import Progress, Reported
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
@@ -280,3 +282,23 @@ def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting
     required = ask(snapshot(node("a", cpu="4")), huge.annotated(COLOCATION, "required"))
     assert required.outcome == "waits"
     assert "it stays suspended" in required.message
+
+
+def timed(of: Snapshot, progress: Mapping[str, Reported] | None = None) -> Answer:
+    forecast = Forecast(of, progress, now=NOW)
+    return forecast.submit(document(job().worker(1, cpu="1")), home="team")
+
+
+def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:
+    of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=4),))
+    shown = {"first": Reported(Progress(step=1, left=600.0))}
+    found = timed(of, shown)
+    assert found.starts.startswith("it should start between 00:")
+    assert found.starts.endswith("after the end of PyTorchJob team/first")
+    said = "\n".join(answer_lines([found]))
+    assert "  starts   it should start between" in said
+    assert timed(of).starts == "not known: the length of PyTorchJob team/first is not known"
+
+
+def test_a_job_that_starts_now_is_told_no_time() -> None:
+    assert timed(snapshot(node("a", cpu="4"))).starts == ""

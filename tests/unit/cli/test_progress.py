@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.harness.katib import collected
+from kfext import names
 from kfext.cli.progress import (
-    is_resized,
     log_lines,
     progress_in,
     progress_lines,
     read_log,
     recognised,
+    shows,
     steps,
 )
 from kfext.core.progress.followed import Followed
@@ -37,7 +38,7 @@ STATUSES: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("status", "want"), STATUSES.values(), ids=STATUSES)
 def test_whether_limits_are_changed(status: dict[str, Any], *, want: bool) -> None:
-    assert is_resized(status) is want
+    assert shows(status, names.RESIZED, "True") is want
 
 
 NOW = 1_800_000_000.0

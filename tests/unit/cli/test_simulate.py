@@ -142,6 +142,15 @@ WRONG_POLICIES = {
         {"spec": {"queue": {"order": "shortst"}}},
         'spec.queue.order \'shortst\' is none of "arrival", "shortest"',
     ),
+    "an order of the cluster for some namespaces": (
+        {
+            "spec": {
+                "queue": {"fairness": "usage"},
+                "namespaceSelector": {"matchLabels": {"a": "b"}},
+            }
+        },
+        "mine: spec.queue.fairness usage orders the whole cluster: leave out namespaceSelector",
+    ),
     "a setting": ({"spec": {"settings": {"elastic": "banana"}}}, "elastic.* 'banana'"),
     "a setting that is no text": (
         {"spec": {"settings": {"metrics": False}}},

@@ -1,6 +1,7 @@
 """What a TrainingPlan shows of a job that was edited, and of what is also an event."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
 from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import MOVES
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
 from kfext.state.running.policy import ConditionStatus
@@ -20,18 +22,23 @@ class FakePlanWriter:
 
     def __init__(self) -> None:
         self.status = TrainingPlanStatus()
-        self.progress: Reported | None = None
+        self.progress_shown: Reported | None = None
 
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str]
     ) -> None:
-        self.status, self.keeping = status, keeping
+        self.status = status
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
-        self.progress = progress
+        self.progress_shown = progress
+
+    def progress(self, job: TrainingJob) -> Reported:
+        return self.progress_shown or Reported()
 
     def show_companion(self, job: TrainingJob, type_: str, shown: ConditionStatus | None) -> None:
         self.companion = (type_, shown)
+        conditions = {type_: shown} if shown else {}
+        self.status = replace(self.status, conditions=conditions)
 
 
 def shown(world: World) -> TrainingPlanStatus:
@@ -77,7 +84,7 @@ def test_a_read_that_ends_after_the_log_is_read_no_more_shows_nothing(
     monkeypatch.setattr(world.planner.progress, "reported", lambda _: Reported(cpu=0.5))
     (tracked,) = world.planner.cluster.jobs.values()
     JobDisplay(world.planner, cast(Any, writer), events).show_progress(tracked)
-    assert (writer.progress is not None) is (source == "log")
+    assert (writer.progress_shown is not None) is (source == "log")
 
 
 class FakeEvents:
@@ -125,3 +132,36 @@ def test_F6_a_refusal_is_an_event(
     JobDisplay(*on).show_companion(tracked, type_, told)
     assert events.recorded == want
     assert writer.companion == (type_, told)
+
+
+STALLED = Verdict(names.REASON_STALLED, "no counter has moved since 10:00:00 UTC")
+NAMED = Verdict(names.REASON_STALLED, "worker-3 differs")
+UNREAD = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
+READS: dict[str, tuple[list[Verdict], Verdict | None, list[Verdict]]] = {
+    # what each read says of the counters, what an earlier controller has shown -> the events
+    "it progresses": ([MOVES], None, []),
+    "it is stalled": ([STALLED], None, [STALLED]),
+    "it stays stalled, and a pod is named": ([STALLED, NAMED], None, [STALLED]),
+    "it goes on and stalls again": ([STALLED, MOVES, STALLED], None, [STALLED, STALLED]),
+    "its log cannot be read": ([UNREAD], None, []),
+    "an earlier controller has told it": ([NAMED], STALLED, []),
+}
+
+
+@pytest.mark.parametrize(("reads", "shown", "events"), READS.values(), ids=READS)
+def test_a_stalled_job_is_told_once(
+    reads: list[Verdict],
+    shown: Verdict | None,
+    events: list[Verdict],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
+    writer.progress_shown = Reported(moves=shown)
+    (tracked,) = world.planner.cluster.jobs.values()
+    display = JobDisplay(world.planner, cast(Any, writer), cast(Any, recorder))
+    for read in reads:
+        reported = Reported(cpu=0.5, moves=read)
+        monkeypatch.setattr(world.planner.progress, "reported", lambda _, r=reported: r)
+        display.show_progress(tracked)
+    assert [Verdict(told["reason"], told["message"]) for told in recorder.recorded] == events
+    assert all(told["warning"] for told in recorder.recorded)

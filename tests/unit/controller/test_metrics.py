@@ -19,6 +19,7 @@ from kfext.kube.informer import Metrics as Counters
 from kfext.model.verdict import Verdict
 from kfext.runtime import Scraped
 from tests.builders import job
+from tests.unit.state.waiting.test_fairness import Teams
 
 COUNTERS = {
     "relists": "kfext_watch_relists_total",
@@ -169,3 +170,22 @@ def test_the_series_of_jobs_can_be_left_out(of_jobs: bool) -> None:
     metrics.follow_jobs(lambda: [(JOB, FULL)])
     step = metrics.registry.get_sample_value("kfext_job_step", OF_JOB)
     assert step == (40 if of_jobs else None)
+
+
+def test_the_usage_of_namespaces_is_shown_where_it_orders_the_queue() -> None:
+    teams, metrics = Teams(), Metrics()
+    metrics.follow(teams.planner)
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.sample(60)
+
+    def value(namespace: str, of: str) -> float | None:
+        labels = {"namespace": namespace, "of": of}
+        return metrics.registry.get_sample_value("kfext_namespace_usage_ratio", labels)
+
+    assert value("a", "held") == pytest.approx(0.5)
+    assert value("a", "used") == pytest.approx(teams.usage.record.mean("a"))
+    assert value("b", "used") is None
+    teams.planner.settings.forget_policy("all")
+    teams.sample(1)
+    assert value("a", "held") is None

@@ -16,14 +16,18 @@ from kfext.controller.training_plan import (
     same_but_texts,
 )
 from kfext.core.progress.posted import Post, Posted, encode_posted
+from kfext.core.progress.reported import Reported
 from kfext.model.verdict import Verdict
 from kfext.names import (
     PLANNED,
+    PROGRESSING,
     REASON_CPU_MOVED,
     REASON_CPU_RESTORED,
     REASON_HOST_NETWORK,
+    REASON_LOG_FORBIDDEN,
     REASON_SETTINGS_INVALID,
     REASON_SHARE_EDITED,
+    REASON_STALLED,
     REASON_WOULD_MOVE,
 )
 from kfext.state.running.cpu.cadence import RESIZED
@@ -31,6 +35,7 @@ from kfext.state.running.policy import ConditionStatus
 from kfext.state.running.size.scale import SCALED
 from tests.unit.objects import json_values
 
+STALLED = Verdict(REASON_STALLED, "no counter of its log has moved since 10:00:00 UTC")
 TYPES = [
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
     *(RESIZED.type, SCALED.type),
@@ -53,6 +58,22 @@ def test_what_is_written_is_read_again(shown: dict[str, ConditionStatus]) -> Non
     stored = orjson.loads(orjson.dumps(encode_status(status, {}, now=0.0)))
     assert all(len(condition["message"]) <= 1024 for condition in stored["conditions"])
     assert decode_training_plan(orjson.dumps({"status": stored})).status == status
+
+
+@pytest.mark.parametrize(
+    ("moves", "status"),
+    [(STALLED, "False"), (Verdict(REASON_LOG_FORBIDDEN, "why"), "Unknown"), (None, "")],
+)
+def test_a_stalled_job_does_not_progress_and_of_a_log_that_is_not_read_this_is_unknown(
+    moves: Verdict | None, status: str
+) -> None:
+    shown = TrainingPlanStatus(progress=Reported(moves=moves, cpu=0.5))
+    stored = encode_status(shown, {}, now=0.0)
+    found = {each["type"]: each["status"] for each in stored["conditions"]}
+    assert found.get(PROGRESSING, "") == status
+    read = decode_training_plan(orjson.dumps({"status": stored}))
+    assert read.status.progress is not None
+    assert read.status.progress.moves == moves
 
 
 @given(st.dictionaries(st.sampled_from(["type", "status", "reason", "message"]), json_values))

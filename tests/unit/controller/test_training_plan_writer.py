@@ -17,10 +17,12 @@ from kfext.controller.training_plan import (
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.progress.reported import GrowthState, Progress, Reported
+from kfext.core.queue.expected import ExpectedStart
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import (
     BINDING,
+    GATED,
     PLACED,
     PLANNED,
     PROGRESS_KNOWN,
@@ -30,8 +32,10 @@ from kfext.names import (
     REASON_DIVERGED,
     REASON_LOG_FORBIDDEN,
     REASON_RECOGNISED,
+    REASON_STALLED,
     REASON_WOULD_MOVE,
     RESIZED,
+    SUSPENDED,
 )
 from kfext.state.running.policy import ConditionStatus
 from tests.builders import job
@@ -577,3 +581,65 @@ async def test_words_that_are_too_long_are_cut_and_written_once(api: FakeApi) ->
     successor.show_companion(JOB, RESIZED, long)
     await run(successor)
     assert api.patches == 1
+
+
+STALLED = Reported(cpu=0.5, moves=Verdict(REASON_STALLED, "no counter has moved since 10:00"))
+
+
+@pytest.mark.parametrize(("phase", "kept"), [(PLACED, True), (GATED, True), (SUSPENDED, False)])
+async def test_a_job_is_stalled_while_its_pods_run(api: FakeApi, phase: str, kept: bool) -> None:
+    made = await showing(api, RUNS)
+    made.show_progress(JOB, STALLED)
+    made.show(JOB, replace(RUNS, phase=phase))
+    assert made.progress(JOB).moves == (STALLED.moves if kept else None)
+
+
+async def test_a_new_controller_goes_on_with_a_shown_stall_and_writes_nothing(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    made.show_progress(JOB, STALLED)
+    await run(made)
+    before = api.patches
+    again = plan_writer(api)
+    again.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
+    assert again.progress(JOB).moves == STALLED.moves
+    again.show(JOB, RUNS)
+    again.show_progress(JOB, Reported(cpu=0.5))
+    await run(again)
+    assert (api.patches, again.progress(JOB).moves) == (before, STALLED.moves)
+
+
+SOON = ExpectedStart(1_800_000_600.0, 1_800_000_480.0, 1_800_000_900.0, after="PyTorchJob team/a")
+
+
+def starts(api: FakeApi) -> Any:
+    return api.plans["pytorchjob-train"]["status"]["expectedStart"]
+
+
+async def test_an_expected_start_is_shown_while_the_job_is_queued(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show_expected(JOB, SOON)  # its phase comes first
+    made.show(JOB, WAITS)
+    await run(made)
+    assert starts(api) is None
+    made.show_expected(JOB, SOON)
+    made.show(JOB, replace(WAITS, message="fuller"))
+    await run(made)
+    assert (starts(api)["time"], starts(api)["after"]) == ("2027-01-15T08:10:00Z", SOON.after)
+    made.show(JOB, RUNS)
+    made.show_expected(JOB, SOON)
+    await run(made)
+    assert starts(api) is None
+
+
+async def test_an_expected_start_outlives_a_restart_of_the_controller(api: FakeApi) -> None:
+    made = await showing(api, WAITS)
+    made.show_expected(JOB, SOON)
+    await run(made)
+    before = api.patches
+    again = plan_writer(api)
+    again.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
+    again.show(JOB, WAITS)
+    again.show_expected(JOB, SOON)
+    await run(again)
+    assert api.patches == before

@@ -37,6 +37,7 @@ stop_states = st.builds(
     count=sizes,
     waiting=st.text(max_size=15),
     places=st.sampled_from([{}, {ReplicaKey("worker", 0): "a", ReplicaKey("worker", 2): "b"}]),
+    restarts=sizes,
 )
 
 

@@ -207,6 +207,11 @@ LINES: dict[str, tuple[list[Raw], Raw, str]] = {
         queued(3),
         "Queued: NoRoom: needs 8 CPUs of a node; node-1 has 2, jobs ahead: 3",
     ),
+    "when it should start": (
+        [condition("Suspended")],
+        {**queued(3, "full"), "expectedStart": {"summary": "14:10-14:40 UTC"}},
+        "Queued: NoRoom: full, jobs ahead: 3, starts: 14:10-14:40 UTC",
+    ),
     "where it trains, and how far it is": (
         RUNS,
         placed(10, secondsLeft=120.4),

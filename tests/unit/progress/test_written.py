@@ -15,8 +15,9 @@ from kfext.core.progress.reported import (
     decode_progress,
     encode_progress,
 )
+from kfext.core.progress.stall import MOVES
 from kfext.model.verdict import Verdict
-from kfext.names import CPU_USE_KNOWN, PROGRESS_KNOWN
+from kfext.names import CPU_USE_KNOWN, PROGRESS_KNOWN, PROGRESSING
 from tests.unit.objects import json_values
 
 _verdicts = st.none() | st.builds(Verdict, st.text(max_size=9), st.text(max_size=9))
@@ -40,6 +41,7 @@ _reported = st.builds(
     cpu=st.none() | st.floats(0, 1e4),
     known=_verdicts,
     unmeasured=_verdicts,
+    moves=_verdicts | st.just(MOVES),
 ).filter(lambda record: record.progress.metric or record.cpu is not None)
 
 
@@ -52,6 +54,7 @@ def test_what_is_written_is_read_again(reported: Reported) -> None:
         for type_, verdict in (
             (PROGRESS_KNOWN, reported.known),
             (CPU_USE_KNOWN, reported.unmeasured),
+            (PROGRESSING, written.moves),
         )
         if verdict is not None
     }

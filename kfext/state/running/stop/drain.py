@@ -1,15 +1,19 @@
-"""Drains nodes: each gang with a member there saves its work, stops as a whole and leaves.
+"""Gangs that leave their nodes as a whole: those on drained nodes, and stalled gangs.
 
-It goes on elsewhere at once where there is room, which is held for it. Else it waits in the queue,
-by its age. A drained node takes no pod that kfext places. Times are monotonic, except that a float
-`now` is in epoch seconds.
+A gang on a drained node saves its work first. A stalled gang that opted in answers no request, so
+it stops at once and starts again from its last checkpoint, without the node of the pod that is the
+likely cause if it has room elsewhere.
+
+It goes on at once where there is room, which is held for it. Else it waits in the queue, by its
+age. A drained node takes no pod that kfext places. Times are monotonic, except that a float `now`
+is in epoch seconds.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kfext import names
-from kfext.core.eligibility import why_not_drained
+from kfext.core.eligibility import why_not_drained, why_not_moved
 from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.core.lifecycle.steps import Step, Suspend
 from kfext.core.placement.gang import members_of
@@ -36,9 +40,12 @@ from kfext.state.running.stop.record import record_of
 from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
 
+MOST_RESTARTS = 2
+"""A job that stalls again after so many restarts needs a person."""
+
 
 class Drains:
-    """Empties the nodes that are drained of `jobs`, the followed jobs."""
+    """Empties drained nodes of `jobs`, the followed jobs, and restarts stalled jobs of them."""
 
     def __init__(
         self,
@@ -63,7 +70,7 @@ class Drains:
         return min(found, key=lambda node: (-len(draining[node]), node), default="")
 
     def leaves(self, job: RunningJob) -> bool:
-        """Return whether a job is stopped or about to stop because of a drain."""
+        """Return whether a job is stopped or about to stop for one of these reasons."""
         operation = record_of(job).operation
         return operation is not None and operation.proposal.rank is Rank.DRAIN
 
@@ -94,16 +101,36 @@ class Drains:
     # --- which jobs leave -----------------------------------------------------------------------
 
     def proposals(self, now: Moment) -> list[Proposal]:
-        """Return the proposals to stop jobs on drained nodes."""
+        """Return the proposals to stop jobs on drained nodes, and stalled jobs."""
         return [
-            Proposal("drain", job.uid, Stop(), f"{node} is drained", rank=Rank.DRAIN)
+            Proposal("drain", job.uid, Stop(), why.message, rank=Rank.DRAIN)
             for job in self._jobs.values()
-            if (node := self.node_of(job.tracked))
-            and is_settled(job)
+            if is_settled(job)
             and job.tracked.plan is not None
             and now.monotonic >= record_of(job).not_before
-            and self.why_ineligible(job, now=now.wall) is None
+            and (why := self._why(job, now=now.wall))
         ]
+
+    def _why(self, job: RunningJob, *, now: float) -> Verdict | None:
+        """Return why a job leaves now; None: it stays."""
+        if stalled := self.stalled(job.tracked):
+            return stalled
+        node = self.node_of(job.tracked)
+        leaves = node and not self.why_ineligible(job, now=now)
+        return Verdict(names.REASON_DRAINED, f"{node} is drained") if leaves else None
+
+    def stalled(self, tracked: TrackedJob) -> Verdict | None:
+        """Return why a job restarts from its last checkpoint; None: it may not."""
+        progress, settings = self._running.progress, self._running.settings_of(tracked)
+        followed = progress.followed(tracked.job.uid)
+        restarts = (
+            settings.restarts_stalled
+            and progress.silences.hangs(tracked.job, followed)
+            and tracked.state.stop.restarts < MOST_RESTARTS
+            and followed.checkpoints.saved is not None
+            and why_not_moved(tracked.job, settings) is None
+        )
+        return followed.judged if restarts else None
 
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
@@ -128,32 +155,41 @@ class Drains:
         if operation.phase is not Phase.SAVING:
             training = job.tracked.job
             longest = HOLD_SECONDS if training.suspend else STOP_SECONDS
-            goes_on = not training.suspend and not self.node_of(job.tracked)
+            written = operation.phase is not Phase.WRITING
+            goes_on = written and not training.suspend and not self.node_of(job.tracked)
             if waited >= longest or goes_on or (training.suspend and not training.in_queue):
                 self.end(job)
             return
-        if not self.node_of(job.tracked) or self.why_ineligible(job, now=now.wall) is not None:
+        if (why := self._why(job, now=now.wall)) is None:
             self.end(job)
             return
         ready, late = self._stops.saving(job, now=now.wall), waited >= ANSWER_SECONDS
-        if ready in {Readiness.READY, Readiness.NEVER} or (late and self._by_force(job)):
-            yield self._stop(job, operation, now)
+        saved = why.reason == names.REASON_STALLED or ready in {Readiness.READY, Readiness.NEVER}
+        if saved or (late and self._by_force(job)):
+            yield self._stop(job, why, now)
         elif ready is Readiness.ASK and late:
             miss(record_of(job), at=now.monotonic)
             self.end(job)
         elif step := self._stops.request(job, now):
             yield step
 
-    def _stop(self, job: RunningJob, operation: StopOperation, now: Moment) -> Suspend:
-        """Return the write that stops a job; its room elsewhere is held, if it has any."""
-        tracked = job.tracked
-        if (places := self._room.anew(job, now=now.wall)) is not None:
-            room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
-            members = members_of(tracked.job)
+    def _stop(self, job: RunningJob, why: Verdict, now: Moment) -> Suspend:
+        """Return the write that stops a job; the room where it goes on is held, if there is any."""
+        tracked, stop = job.tracked, job.tracked.state.stop
+        stalled = why.reason == names.REASON_STALLED
+        start = self._running.progress.followed(job.uid).start
+        avoided = {start.cause.node} if stalled and start and start.cause else set()
+        places = self._room.anew(job, now=now.wall, doubted=avoided)
+        if places is not None:
+            members, room = members_of(tracked.job), Places(places, NO_SLOTS)
+            until = now.wall + HOLD_SECONDS
             self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
-        message = f"{operation.proposal.reason}; {continues(self._stops.checkpoints(job))}"
-        stop = replace(tracked.state.stop, at=now.wall, waiting="", places={})
-        return self._stops.stop(job, names.REASON_DRAINED, message, stop, now)
+        message = f"{why.message}; {continues(self._stops.checkpoints(job))}"
+        restarts = stop.restarts + stalled
+        stop = replace(stop, at=now.wall, waiting="", places={}, restarts=restarts)
+        step = self._stops.stop(job, why.reason, message, stop, now)
+        left = avoided.difference(places.values()) if places else ()
+        return replace(step, state=step.state.with_excluded(left, now=now.wall))
 
     def end(self, job: RunningJob) -> None:
         """End the stop of a job, and release the room that is held for it."""
@@ -163,10 +199,10 @@ class Drains:
             self._cluster.holds.release(job.uid)
 
     def shown(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return what to show of a job on a drained node, or None for other jobs."""
+        """Return what to show of a job on a drained node or about to restart; None: another job."""
         node, record = self.node_of(job.tracked), record_of(job)
         if not node:
-            return None
+            return self.stalled(job.tracked)
         if self.leaves(job):
             message = f"{node} is being drained: it saves its work, and then leaves"
             return Verdict(names.REASON_AWAITS_CHECKPOINT, message)

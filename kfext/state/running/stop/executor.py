@@ -59,23 +59,23 @@ class StopExecutor(Executor):
 
     @property
     def changing(self) -> bool:
-        """Whether jobs stop for a waiting job, or leave a node."""
+        """Whether jobs stop for a waiting job, or leave their nodes."""
         return bool(self._preemptions.open) or any(map(self._drains.leaves, self.jobs.values()))
 
     def keeps_room(self, uid: str) -> bool:
-        """Return whether a job was stopped by a drain, and has room elsewhere."""
+        """Return whether a job was stopped to go on elsewhere, and has room there."""
         job = self.jobs.get(uid)
         return job is not None and self._drains.keeps_room(job)
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether a job opted in, is on a drained node, or was stopped and has to go on."""
+        """Return whether a job opted in, leaves its nodes, or was stopped and has to go on."""
         tracked.draining = bool(self._drains.node_of(tracked))
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
         stopping = job is not None and record_of(job).operation is not None
-        asked = PREEMPT.name in chosen or tracked.draining
+        asked = PREEMPT.name in chosen or tracked.draining or bool(self._drains.stalled(tracked))
         return asked or stopping or tracked.stopped
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
@@ -94,7 +94,7 @@ class StopExecutor(Executor):
         return [*self._preemptions.advance(now, looks=self.looks), *self._drains.advance(now)]
 
     def propose(self, now: Moment) -> Sequence[Proposal]:
-        """Return the stops for at most one waiting job, for drains, and those only shown."""
+        """Return the stops for at most one waiting job, of jobs that leave, and those shown."""
         if not (self.looks and self.jobs):
             return []
         return [*self._drains.proposals(now), *self._preempting(now)]

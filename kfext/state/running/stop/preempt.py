@@ -32,7 +32,7 @@ STOPPED = Condition(
         {
             *(names.REASON_STOPPED, names.REASON_MAY_STOP, names.REASON_WOULD_STOP),
             *(names.REASON_AWAITS_CHECKPOINT, names.REASON_NO_CHECKPOINT, names.REASON_RESTS),
-            *(names.REASON_ON_DRAINED_NODE, names.REASON_DRAINED),
+            *(names.REASON_ON_DRAINED_NODE, names.REASON_DRAINED, names.REASON_STALLED),
             *(names.REASON_STOP_REFUSED, names.REASON_STANDS_DOWN, names.REASON_NO_SHARED_VOLUME),
         }
     ),

@@ -48,7 +48,9 @@ def _of_stop(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict
         message = f"it saves its work, and then stops for {_HIGHER}"
         yield Verdict(names.REASON_AWAITS_CHECKPOINT, message)
     if job.tracked.stopped and not state.stop.waiting:
-        yield Verdict(names.REASON_DRAINED, state.message or "its node was drained")
+        stalled = state.reason == names.REASON_STALLED
+        reason = names.REASON_STALLED if stalled else names.REASON_DRAINED
+        yield Verdict(reason, state.message or "its node was drained")
     if record.operation is not None or state.stop.waiting:
         yield Verdict(names.REASON_STOPPED, state.message or f"stopped for {_HIGHER}")
     if record.unfit is not None:

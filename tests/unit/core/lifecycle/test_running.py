@@ -22,6 +22,7 @@ from kfext.names import (
     COLOCATION,
     GATED,
     PLACED,
+    PLACES,
     PLANNED,
     REASON_CREATE_TIMEOUT,
     REASON_FOREIGN_GATE,
@@ -30,6 +31,7 @@ from kfext.names import (
 from tests.builders import job, ledger, node, pod, pods
 from tests.unit.core.lifecycle.cases import (
     NOW,
+    ON_A,
     RACKS,
     RUNNING,
     TWO_NODES,
@@ -52,6 +54,11 @@ from tests.unit.core.lifecycle.hosted import ON_HOST, books_of, gang, planned, s
 TOLERATION = {"key": "dedicated", "operator": "Equal", "value": "team", "effect": "NoSchedule"}
 DEDICATED = ledger(node("a", cpu="4", taints=[{**TOLERATION}]))
 OF_POOL = workers(gated=True, spec={"tolerations": [TOLERATION]})
+FAILED_ON_A = {"failed_on": frozenset("a"), "doubted": frozenset("a")}
+BORN_PINNED = three().resumed()
+BORN_PINNED.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"] = {
+    "annotations": {PLACES: "{}"}
+}
 LEARNT = JobState(observed=observed(RUNNING, OF_POOL, JobState(), plan=None))
 BARRIER: dict[str, Case] = {
     "admission added the toleration for the planned node: it is recorded first": begun(
@@ -148,6 +155,36 @@ BARRIER: dict[str, Case] = {
         workers(gated=True),
         on=ledger(node("a", cordoned=True), node("b")),
         check=moved_to("b", "b", "b"),
+    ),
+    "its start failed on the planned node: it goes to another": begun(
+        Replan,
+        workers(gated=True),
+        more=FAILED_ON_A,
+        check=lambda step: (
+            moved_to("b", "b", "b")(step)
+            and step.verdict.message == "the pods go to b; pods failed at their start on a"
+        ),
+    ),
+    "its start failed on the planned node, and no other has room: a new plan for the same": begun(
+        Replan,
+        workers(gated=True),
+        on=ledger(node("a", cpu="4")),
+        more=FAILED_ON_A,
+        check=lambda step: moved_to("a", "a", "a")(step) and step.plan.generation == 2,
+    ),
+    "its start failed on the planned node under an earlier plan": begun(
+        Pin, workers(gated=True), more={"doubted": frozenset("a")}
+    ),
+    "a pod failed at its start on the planned node, where others run: it joins them": begun(
+        Pin, [*workers(bound="a", phase="Running")[:2], worker(2, gated=True)], more=FAILED_ON_A
+    ),
+    "a pod failed at its start while others are created: the next one is not born pinned": Case(
+        SaveState,
+        BORN_PINNED,
+        workers(bound="a", phase="Failed")[:1],
+        ON_A,
+        more=FAILED_ON_A,
+        check=lambda step: step.state == JobState(),
     ),
     "the room is gone everywhere": begun(
         Suspend, workers(gated=True), on=full(), check=stopped(REASON_NO_ROOM, 0)

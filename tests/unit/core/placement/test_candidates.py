@@ -40,7 +40,8 @@ def answers(number: int, within: Limits) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", GANGS, ids=lambda kind: kind.__name__)
 def test_every_limit_changes_the_answer_of_all_three(kind: type[Limit]) -> None:
     limit, number = GANGS[kind]
-    without, within = (answers(number, Limits((*given,), (), (), None)) for given in ((), (limit,)))
+    nothing: tuple[Any, ...] = (frozenset(), (), (), None)
+    without, within = (answers(number, Limits((*given,), *nothing)) for given in ((), (limit,)))
     assert without == {
         "place": set("ab"[:number]),
         "still_fits": True,

@@ -156,6 +156,7 @@ SET: dict[str, tuple[Limits, object]] = {
         limits_of(Settings(colocation=Colocation.REQUIRED), excluded=["b", "a"]),
         (MaxNodes(1), Excluded(frozenset("ab"))),
     ),
+    "doubted": (limits_of(Settings(), excluded=(), doubted=frozenset("a")), frozenset("a")),
     "closed": (limits_of(Settings(), excluded=(), closed=[("a", 0)]), (("a", 0),)),
     "topology_keys": (
         limits_of(Settings(placement=Placement(topology_keys=("zone", "rack"))), excluded=()),

@@ -4,6 +4,7 @@ import itertools
 import random
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -146,6 +147,45 @@ def test_parameter_servers_and_workers_that_need_different_pools() -> None:
 
 def test_a_job_without_replicas_needs_no_node() -> None:
     assert place(job().worker(0).members(), ledger(), limits(max_nodes=1)) == {}
+
+
+# --- nodes that may fail ------------------------------------------------------------------------
+
+DOUBTED: dict[str, tuple[int, list[str], dict[str, str], list[str]]] = {
+    "another node has room: it is taken": (2, ["a"], {}, ["b", "b"]),
+    "all nodes are doubted alike": (2, ["a", "b", "c"], {}, ["a", "a"]),
+    "two other nodes have room together": (5, ["a"], {}, ["b", "b", "b", "c", "c"]),
+    "the gang fits nowhere else": (9, ["a"], {}, ["a", "a", "a", "b", "b", "b", "c", "c", "c"]),
+    "a member runs there": (2, ["a"], {"0": "a"}, ["a", "a"]),
+    "a node that is gone": (2, ["gone"], {}, ["a", "a"]),
+}
+
+
+@pytest.mark.parametrize(("pods", "doubted", "bound", "want"), DOUBTED.values(), ids=DOUBTED)
+def test_a_doubted_node_is_used_only_where_there_is_no_other_place(
+    pods: int, doubted: list[str], bound: dict[str, str], want: list[str]
+) -> None:
+    on = ledger(*(node(name, cpu="3") for name in "abc"))
+    members = job().worker(pods, cpu="1").members()
+    homes = {members[int(at)].key: home for at, home in bound.items()}
+    assert nodes_of(place(members, on, limits(doubted=doubted), bound=homes)) == want
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes=some_nodes, gang=some_members, data=st.data(), max_nodes=node_limits, burst=bursts)
+def test_a_doubt_keeps_no_gang_waiting_and_is_heeded_wherever_it_can_be(
+    nodes: list[Node],
+    gang: list[Member],
+    data: st.DataObject,
+    max_nodes: int | None,
+    burst: int | None,
+) -> None:
+    names = [node.name for node in nodes]
+    doubted = data.draw(st.sets(st.sampled_from(names), max_size=3), label="doubted")
+    on, within = Ledger(nodes), partial(limits, max_nodes=max_nodes, assumed_burst=burst)
+    found = place(gang, on, within(doubted=doubted))
+    without, plain = (place(gang, on, within(excluded=each)) for each in (doubted, ()))
+    assert found == (plain if isinstance(without, Verdict) else without)
 
 
 # --- odd amounts ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,6 +221,27 @@ def test_gpu_settings_without_a_share_warn() -> None:
     assert settings({**SHARE, names.GPU_PRIORITY: "high"}).warnings == ()
 
 
+RESTARTS: dict[str, tuple[Annotations, bool, bool]] = {
+    # the annotations, whether kfext may restart the job, and whether a warning says that it may not
+    "report": ({names.STALLED: "report"}, False, False),
+    "restart alone": ({names.STALLED: "restart"}, False, True),
+    "restart beside checkpoints": (
+        {names.STALLED: "Restart", names.MIGRATE: "checkpointed"},
+        True,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "restarts", "warns"), RESTARTS.values(), ids=RESTARTS)
+def test_a_stalled_job_is_restarted_only_if_it_resumes_from_checkpoints(
+    written: Annotations, restarts: bool, warns: bool
+) -> None:
+    found = settings(written)
+    assert (found.restarts_stalled, bool(found.warnings)) == (restarts, warns)
+    assert all("without kfext.dev/migrate: checkpointed" in each for each in found.warnings)
+
+
 def test_who_shares_gpus_is_never_released_by_itself() -> None:
     assert settings(SHARE).why_never_released
     assert settings({C: "required"}).why_never_released
@@ -400,3 +422,35 @@ def test_what_is_recorded_fits_beside_the_rest_of_the_state() -> None:
 def test_a_namespace_is_managed_by_its_label() -> None:
     assert of(job()).managed
     assert not of(job(), namespace=Namespace("team")).managed
+
+
+# --- the weight of a namespace ---------------------------------------------------
+
+W = names.QUEUE_WEIGHT
+WEIGHTS: dict[str, tuple[str, str]] = {
+    "a number": ("2", ""),
+    "a fraction": ("0.5", ""),
+    "zero": ("0", ""),
+    "negative": ("-1", "annotation kfext.dev/queue-weight of the namespace"),
+    "huge": ("1e9", "e.g. 2"),
+    "not a number": ("nan", "a decimal number x with 0 <= x < 10"),
+    "long": ("1" * 2000, "at most 1,024 characters"),
+}
+
+
+@pytest.mark.parametrize(("written", "why"), WEIGHTS.values(), ids=WEIGHTS)
+def test_a_malformed_weight_is_a_warning_for_each_job_of_the_namespace(
+    written: str, why: str
+) -> None:
+    found = settings({}, {W: written})
+    assert not found.errors
+    assert [why in warning for warning in found.warnings] == ([True] if why else [])
+    assert replace(found, warnings=()) == Settings()
+
+
+@pytest.mark.parametrize("place", ["job", "policy"])
+def test_the_weight_of_a_namespace_is_no_setting_of_a_job(place: str) -> None:
+    found = settings({W: "9"} if place == "job" else {}, {}, {W: "9"} if place == "policy" else {})
+    (warning,) = found.warnings
+    assert "only a namespace has it" in warning
+    assert replace(found, warnings=()) == Settings()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kfext import names
@@ -8,9 +10,9 @@ from kfext.model.job import TrainingJob
 from kfext.model.label_selector import LabelSelector
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
-from kfext.model.parameters import Placement
+from kfext.model.parameters import Fairness, Placement, Queueing
 from kfext.model.policy import TrainingPolicy
-from kfext.names import COLOCATION
+from kfext.names import COLOCATION, QUEUE_WEIGHT
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource
 from tests.builders import JobBuilder, job
@@ -127,6 +129,41 @@ def test_what_is_gone_holds_no_more() -> None:
     of.forget_policy("p")
     assert of.resolve(job().build())[0].colocation == "preferred"
     assert not of.policies
+
+
+ALL = TrainingPolicy("all", queue=Queueing(fairness=Fairness.USAGE))
+SOME = replace(ALL, name="some", selector=LabelSelector({"kind": "research"}))
+ORDERS: dict[str, tuple[list[TrainingPolicy], Fairness]] = {
+    "no policy": ([], Fairness.NONE),
+    "a policy for all namespaces": ([ALL], Fairness.USAGE),
+    "a policy for some namespaces does not count": ([replace(SOME, weight=9)], Fairness.NONE),
+    "the highest weight decides": ([ALL, TrainingPolicy("b", weight=1)], Fairness.NONE),
+    "the first name decides": ([TrainingPolicy("b"), ALL], Fairness.USAGE),
+}
+
+
+@pytest.mark.parametrize(("policies", "want"), ORDERS.values(), ids=ORDERS)
+def test_the_policy_for_all_namespaces_orders_them(
+    policies: list[TrainingPolicy], want: Fairness
+) -> None:
+    of = SettingsSource()
+    for policy in policies:
+        of.observe_policy(policy)
+    assert of.queueing.fairness is want
+    for policy in policies:
+        of.forget_policy(policy.name)
+    assert of.queueing == Queueing()
+
+
+WEIGHTS = {"2.5": 2.5, "0": 0.0, " 1 ": 1.0, "": 1.0, "-1": 1.0, "10": 1.0, "nan": 1.0, "inf": 1.0}
+
+
+@pytest.mark.parametrize(("written", "want"), WEIGHTS.items())
+def test_the_weight_of_a_namespace(written: str, want: float) -> None:
+    of = SettingsSource()
+    of.observe_namespace(None, Namespace("team", {}, {QUEUE_WEIGHT: written}))
+    assert of.queue_weight("team") == want
+    assert of.queue_weight("absent") == 1.0
 
 
 def test_a_namespace_from_the_wire() -> None:

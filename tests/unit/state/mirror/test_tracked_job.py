@@ -175,6 +175,12 @@ SHOWN: dict[str, tuple[Settings, JobState, dict[str, object], set[str]]] = {
     "none without settings": (Settings(), JobState(), {}, set()),
     "changes that it opted in to": (OPTED, JobState(), {}, ALL),
     "none that an administrator switched off": (FORBIDDEN, JobState(), {}, {names.MOVED}),
+    "a restart once it is stalled": (
+        Settings(migrate="checkpointed", stalled="restart"),
+        JobState(),
+        {},
+        {names.MOVED, names.STOPPED},
+    ),
     "none before kfext handles it": (OPTED, JobState(), {"phase": None}, set()),
     "changes that kfext has to revert": (Settings(), OWED, {"phase": None}, ALL),
     "no CPU while it is suspended": (OPTED, JobState(), {"suspend": True}, ALL - {names.RESIZED}),

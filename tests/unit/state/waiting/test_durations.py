@@ -48,7 +48,7 @@ def test_where_jobs_take_longer_an_unknown_job_does_too() -> None:
     of = Bed(*long, replace(OTHER, arrives=3500.0), a=8000).at(3501)
     took = [seen(of, spec).took or 0.0 for spec in long]
     assert rest(of, OTHER) == pytest.approx(sorted(took)[1], abs=2)
-    position = of.planner.queue.key(of.planner.cluster.jobs[OTHER.uid])[1]
+    position = of.planner.queue.key(of.planner.cluster.jobs[OTHER.uid])[2]
     assert position == pytest.approx(seen(of, OTHER).created + PATIENCE * sorted(took)[1], abs=32)
     elsewhere = replace(seen(of, OTHER), namespace="new")
     assert lengths(of).usual(elsewhere.namespace) == pytest.approx(sorted(took)[1], abs=2)
@@ -156,4 +156,4 @@ def test_whether_the_length_of_a_job_counts_for_its_turn(
     of = Bed(early, late, policy=policy).at(201)
     tracked = of.planner.cluster.jobs[late.uid]
     expected = tracked.job.created + PATIENCE * USUAL_SECONDS
-    assert (of.planner.queue.key(tracked)[1] != expected) is counts
+    assert (of.planner.queue.key(tracked)[2] != expected) is counts

@@ -32,7 +32,7 @@ from tests.unit.sim.bed import (
 )
 
 
-def shown(of: Bed, name: str = "train") -> tuple[bool, str]:
+def shown(of: Bed, name: str = "train") -> tuple[bool | None, str]:
     found = of.driver.shown[name, names.SCALED]
     assert found is not None
     return found.holds, found.verdict.reason

@@ -1,0 +1,188 @@
+"""Benchmark: starts that a bad node fails, as by 0.3 and as shipped, and good nodes accused.
+
+64 nodes, one of them bad, and 4,000 jobs, one a minute in the mean; the emptiest node comes first,
+so a node that fails pods attracts all. 4 % of the jobs are poison: they fail wherever they run,
+about the same time after each start. 0.5 % of all other starts fail for no reason that lasts. A job
+starts four times at most. `0.3` sends a job back to its nodes. `kfext` uses the nodes that the job
+failed on, and the suspect nodes of `state.reports.failed_starts`, only where it fits nowhere else.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+import numpy as np
+
+from e2e.bench.model.seeds import SEEDS, over_seeds
+from e2e.bench.report import table
+from kfext.model.snapshot import FailedStart
+from kfext.state.reports.failed_starts import (
+    CURED_SECONDS,
+    LASTS_SECONDS,
+    START_SECONDS,
+    WINDOW_SECONDS,
+    suspicions,
+)
+
+_NODES, _JOBS, _STARTS, _BAD = 64, 4_000, 4, 0
+_BETWEEN, _FAILS_AFTER, _BACK_AFTER = 60.0, 20.0, 10.0
+"""Seconds between two jobs, from a start on a bad node to its failure, and to the next start."""
+_POISON, _BACKGROUND = 0.04, 0.005
+_SERIES = 60
+ARMS = ("0.3", "kfext")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """`fails`: the part of its starts that the bad node fails. `sizes`: the nodes of a job.
+
+    Pods on the other nodes of a gang fail too, half the time before kfext can tell which was first.
+    """
+
+    fails: float = 1.0
+    sizes: tuple[int, ...] = (1,)
+    namespaces: int = 6
+
+
+WORLDS = {
+    "fails each start": World(),
+    "fails half of them": World(fails=0.5),
+    "fails each; gangs of 1, 2 and 4 nodes": World(sizes=(1, 1, 2, 4)),
+    "fails each; jobs of one namespace": World(namespaces=1),
+    "no bad node": World(fails=_BACKGROUND),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`wasted`: starts that the bad node failed. `accused`: good nodes that were ever suspect.
+
+    `poisoned`: the failures of poison jobs that counted against a node. `suspected`: the bad node
+    was suspect for this part of the jobs.
+    """
+
+    wasted: int
+    accused: int
+    poisoned: int
+    suspected: float
+
+
+class _Cluster:
+    """Nodes that jobs come to, one after the other."""
+
+    def __init__(self, world: World, *, seed: int, doubts: bool) -> None:
+        self.random = np.random.default_rng(seed)
+        self.world = world
+        self.doubts = doubts
+        self.free_at = np.zeros(_NODES)
+        self.cured: list[FailedStart] = []
+        self.wasted = self.poisoned = self.suspected = 0
+        self.accused: set[str] = set()
+
+    def submit(self, number: int, now: float) -> None:
+        """Start a job until it runs, or has failed four times."""
+        draw = self.random
+        series = int(draw.integers(0, _SERIES))
+        namespace = f"team-{series % self.world.namespaces}"
+        poison = draw.random() < _POISON
+        crashes = float(np.exp(draw.normal(np.log(30.0), 1.0)))
+        size = int(draw.choice(self.world.sizes))
+        failed: dict[int, bool] = {}
+        for attempt in range(_STARTS):
+            suspects = self._suspects(namespace, now) if self.doubts else {}
+            self.suspected += attempt == 0 and f"n{_BAD}" in suspects
+            nodes = self._place(size, {*failed, *(int(name[1:]) for name in suspects)})
+            causes = [node for node in nodes if draw.random() < self._fails(node)]
+            takes = crashes * float(np.exp(draw.normal(0.0, 0.3))) if poison else _FAILS_AFTER
+            if not (causes or poison):
+                self.free_at[nodes] = now + draw.lognormal(8, 1)
+                self._cure(failed, nodes, f"{number}", (namespace, f"{series}"), now)
+                return
+            self.wasted += _BAD in causes and not poison
+            if poison and takes >= CURED_SECONDS:
+                self.poisoned += len(failed)
+                self._cure(failed, nodes, f"{number}", (namespace, f"{series}"), now)
+                failed = {}
+            if takes < START_SECONDS:
+                first, alone = self._first(nodes, causes)
+                failed.setdefault(first, alone)
+            self.free_at[nodes] = now + takes
+            now += takes + _BACK_AFTER
+
+    def _fails(self, node: int) -> float:
+        return self.world.fails if node == _BAD else _BACKGROUND
+
+    def _place(self, size: int, doubted: set[int]) -> list[int]:
+        """Return the emptiest nodes; doubted nodes come last."""
+        order = self.free_at + self.random.uniform(0.0, 1.0, _NODES)
+        if self.doubts:
+            order[list(doubted)] += 1e12
+        return [int(node) for node in np.argsort(order)[:size]]
+
+    def _first(self, nodes: Sequence[int], causes: Sequence[int]) -> tuple[int, bool]:
+        """Return the node that seems to have failed first, and whether no other failed."""
+        likely = list(causes or nodes)
+        if len(nodes) > 1 and self.random.random() < 0.5:
+            return int(self.random.choice([*likely, *nodes])), False
+        return likely[0], True
+
+    def _cure(
+        self,
+        failed: dict[int, bool],
+        nodes: Sequence[int],
+        job: str,
+        of: tuple[str, str],
+        now: float,
+    ) -> None:
+        namespace, series = of
+        for node, alone in failed.items():
+            if alone and node not in nodes:
+                at = now + CURED_SECONDS
+                self.cured.append(FailedStart(f"n{node}", job, namespace, series, at, cured=True))
+
+    def _suspects(self, namespace: str, now: float) -> dict[str, str]:
+        kept = now - WINDOW_SECONDS - LASTS_SECONDS
+        self.cured = [each for each in self.cured if each.at > kept]
+        found = suspicions(self.cured, namespace=namespace, now=now)
+        self.accused |= found.keys() - {f"n{_BAD}"}
+        return found
+
+
+def run(world: World, arm: str, seed: int) -> Found:
+    """Return what a world shows under an arm."""
+    cluster, arrivals, now = _Cluster(world, seed=seed, doubts=arm == "kfext"), Random(seed), 0.0
+    for number in range(_JOBS):
+        now += arrivals.expovariate(1 / _BETWEEN)
+        cluster.submit(number, now)
+    return Found(cluster.wasted, len(cluster.accused), cluster.poisoned, cluster.suspected / _JOBS)
+
+
+_Pair = tuple[Found, Found]
+"""What kfext shows, and what 0.3 shows for the same seed."""
+
+
+def measure(*, quick: bool) -> str:
+    """Return a table of the worlds."""
+    seeds = SEEDS[:1] if quick else SEEDS
+    head = ("the bad node", *(f"wasted starts, {arm}" for arm in ARMS))
+    head = (*head, "of 0.3", "good nodes suspect", "failures of poison", "jobs that knew")
+    return table(f"Bad nodes, {len(seeds)} seeds from {seeds[0]}", head, _rows(seeds))
+
+
+def _rows(seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    for name, world in WORLDS.items():
+        pairs = [(run(world, "kfext", seed), run(world, "0.3", seed)) for seed in seeds]
+        yield (
+            name,
+            over_seeds(pairs, lambda pairs: fmean(plain.wasted for _, plain in pairs), "{:.0f}"),
+            over_seeds(pairs, lambda pairs: fmean(own.wasted for own, _ in pairs), "{:.1f}"),
+            over_seeds(pairs, _part, "{:.2%}") if world.fails > _BACKGROUND else "-",
+            over_seeds(pairs, lambda pairs: fmean(own.accused for own, _ in pairs), "{:.2f}"),
+            f"{sum(own.poisoned for own, _ in pairs)}",
+            f"{fmean(own.suspected for own, _ in pairs):.0%}",
+        )
+
+
+def _part(pairs: Sequence[_Pair]) -> float:
+    return sum(own.wasted for own, _ in pairs) / sum(plain.wasted for _, plain in pairs)

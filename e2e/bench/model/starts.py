@@ -1,0 +1,214 @@
+"""Benchmark: when kfext expects jobs to start, beside an average of past waits.
+
+What is shown of each waiting job is read once a minute, and judged once the job has started; waits
+below 30 s do not count. `average`: the moving average of past waits less what the job has waited,
+with kfext's first range around it (asked for in kueue#13159). kfext learns all lengths itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import kfext
+from e2e.bench.model.seeds import SEEDS, over_seeds
+from e2e.bench.report import table
+from e2e.bench.store import Store
+from e2e.testbed.progress import say
+from kfext.core.lifecycle.steps import Unsuspend
+from kfext.core.queue.expected import SHORTEST, Scores, Was
+from kfext.sim.arms import ARMS, GANG, KFEXT, Arm
+from kfext.sim.clock import EPOCH
+from kfext.sim.cluster import URGENT, Cluster, World
+from kfext.sim.compare import quantile
+from kfext.sim.worlds import WORLDS, Draw
+from kfext.state.forecast.forecaster import Forecaster
+
+_EVERY = 60.0
+_URGENT = 0.15
+_WEIGHT = 0.2
+"""Of the last wait, in the average of past waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was shown of a waiting job at a second; a start that is not known has no times.
+
+    All times are from the look on, in seconds. `arrived`: how long the job had waited.
+    """
+
+    at: float
+    job: str
+    arrived: float
+    time: float | None
+    earliest: float | None
+    latest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How good a look was, of a job that waited so many seconds more; `error` None: not known."""
+
+    wait: float
+    error: float | None
+    was: Was = Was.WITHIN
+    width: float = 0.0
+
+
+def _rigid(draw: Draw) -> Draw:
+    return lambda seed: draw(seed).rigid()
+
+
+def _urgent(draw: Draw) -> Draw:
+    def drawn(seed: int) -> World:
+        random, world = Random(seed * 7 + 1), draw(seed).rigid()
+        jobs = [
+            replace(job, priority=URGENT.name if random.random() < _URGENT else "")
+            for job in world.jobs
+        ]
+        return replace(world, jobs=tuple(jobs))
+
+    return drawn
+
+
+CASES: Mapping[str, tuple[Callable[[Draw], Draw], Arm]] = {
+    "arrival order": (_rigid, ARMS[GANG]),
+    "15 % urgent": (_urgent, ARMS[GANG]),
+    "shortest": (_rigid, ARMS["kfext-shortest"]),
+    "elastic": (lambda draw: draw, ARMS[KFEXT]),
+}
+LOADS = ("cpu-0.8", "cpu-1.2")
+
+
+class Watched:
+    """A cluster with forecasts, run to its end: what was shown, and when jobs first started."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.looks: list[Look] = []
+        self.started: dict[str, float] = {}
+        self._cluster, self._forecaster = cluster, Forecaster(cluster.planner)
+        self._read, self._next = 0, 0.0
+        cluster.on_second.append(self._look)
+        cluster.run()
+
+    def _look(self) -> None:
+        cluster, moment = self._cluster, self._cluster.driver.moment
+        written = cluster.driver.written
+        for step in written[self._read :]:
+            if isinstance(step.step, Unsuspend) and not step.refused:
+                self.started.setdefault(step.job, step.at)
+        self._read = len(written)
+        list(self._forecaster.started(moment.wall))
+        if self._forecaster.due(moment):
+            list(self._forecaster.forecast(moment))
+        if cluster.clock.now < self._next:
+            return
+        now, self._next = cluster.clock.now, cluster.clock.now + _EVERY
+        for live in cluster.jobs:
+            shown = self._forecaster.expected(live.uid)
+            if shown is not None and live.spec.name not in self.started:
+                times = (shown.time, shown.earliest, shown.latest)
+                rests = (None if at is None else at - EPOCH - now for at in times)
+                waited = now - live.spec.arrives
+                self.looks.append(Look(now, live.spec.name, waited, *rests))
+
+
+def judged(looks: Sequence[Look], started: Mapping[str, float]) -> list[Judged]:
+    """Return how good looks at jobs were that started after 30 s or more."""
+    return [
+        _judged(look, started[look.job] - look.at)
+        for look in looks
+        if started.get(look.job, 0.0) - look.at >= SHORTEST
+    ]
+
+
+def _judged(look: Look, wait: float) -> Judged:
+    if look.time is None or look.earliest is None or look.latest is None:
+        return Judged(wait, None)
+    was = Was.EARLIER if wait < look.earliest else Was.LATER if wait > look.latest else Was.WITHIN
+    return Judged(wait, abs(wait - look.time), was, look.latest - look.earliest)
+
+
+def averaged(looks: Sequence[Look], started: Mapping[str, float]) -> Iterator[Look]:
+    """Yield what an average of past waits says at the same looks, once there is a past wait."""
+    arrived = {look.job: look.at - look.arrived for look in looks}
+    waits = sorted((at, at - arrived[job]) for job, at in started.items() if job in arrived)
+    average, number = None, 0
+    for look in sorted(looks, key=lambda look: look.at):
+        while number < len(waits) and waits[number][0] <= look.at:
+            wait = waits[number][1]
+            average = wait if average is None else average + _WEIGHT * (wait - average)
+            number += 1
+        if average is not None:
+            rest = max(0.0, average - look.arrived)
+            low, high = Scores().range(rest, behind=rest)
+            yield replace(look, time=rest, earliest=low, latest=high)
+
+
+def measure(*, quick: bool) -> str:
+    """Return a table for each load; runs are stored as they end."""
+    package = Path(kfext.__file__).parent
+    sources = [Path(__file__), *(package / part for part in ("core", "model", "sim", "state"))]
+    store = Store("starts", sources=sources)
+    seeds = SEEDS[:1] if quick else SEEDS
+    head = ("jobs", "forecast", "looks", *_FIGURES, "not known")
+    tables = []
+    for load in LOADS:
+        rows = []
+        for case in CASES:
+            say(f"  {load}, {case}")
+            runs = [_run(store, load, case, seed) for seed in seeds]
+            rows += [(case, arm, *_cells([run[arm] for run in runs])) for arm in runs[0]]
+        tables.append(table(f"Expected starts, {load}", head, rows))
+    return "\n\n".join(tables)
+
+
+def _run(store: Store, load: str, case: str, seed: int) -> dict[str, list[Judged]]:
+    name = f"{load}-{case}-{seed}".replace(" ", "-").replace("%", "percent")
+    stored = store.find(name)
+    if stored is None:
+        change, arm = CASES[case]
+        watched = Watched(arm(change(WORLDS[load])(seed), seed * 1000))
+        looks, started = watched.looks, watched.started
+        found = {"kfext": looks, "average": list(averaged(looks, started))}
+        stored = {
+            name: [asdict(each) for each in judged(shown, started)] for name, shown in found.items()
+        }
+        store.put(name, stored)
+    return {arm: [Judged(**each) for each in rows] for arm, rows in stored.items()}
+
+
+_Runs = Sequence[Sequence[Judged]]
+
+
+def _known(runs: _Runs) -> list[Judged]:
+    return [each for run in runs for each in run if each.error is not None]
+
+
+def _errors(runs: _Runs) -> list[float]:
+    return [each.error / each.wait for each in _known(runs) if each.error is not None]
+
+
+def _part(runs: _Runs, was: Was) -> float:
+    return fmean(each.was == was for each in _known(runs))
+
+
+def _width(runs: _Runs) -> float:
+    return fmean(each.width for each in _known(runs)) / fmean(each.wait for each in _known(runs))
+
+
+_FIGURES: Mapping[str, tuple[Callable[[_Runs], float], str]] = {
+    "error / wait": (lambda runs: quantile(_errors(runs), 0.5), "{:.1%}"),
+    "p90": (lambda runs: quantile(_errors(runs), 0.9), "{:.0%}"),
+    "in the range": (lambda runs: _part(runs, Was.WITHIN), "{:.1%}"),
+    "later": (lambda runs: _part(runs, Was.LATER), "{:.1%}"),
+    "width / wait": (_width, "{:.2f}"),
+}
+"""Figures of the looks at which the start was known."""
+
+
+def _cells(runs: _Runs) -> tuple[str, ...]:
+    number, known = sum(map(len, runs)), len(_known(runs))
+    cells = [over_seeds(runs, figure, form) if known else "-" for figure, form in _FIGURES.values()]
+    return (f"{number}", *cells, f"{(number - known) / max(number, 1):.1%}")

@@ -1,0 +1,182 @@
+"""A real training with a stopped process is stalled; a training that compiles or saves is not.
+
+One factor scales all times of the rule, so that 30 minutes are one.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.cases.real.test_usage import without
+from e2e.harness.install import kubectl, wait_installed
+from e2e.harness.training import pods_of, pytorch_job, submit, trained
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.realnodes import nodes
+from kfext import names
+from kfext.core.progress.stall import REPORT, SETTLED_SECONDS
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api", "scaled")]
+
+FACTOR = 1 / 30
+LATE_SECONDS = 60.0
+"""A log is read every 30 s, so the last movement and the report are each so late."""
+MEASURED_SECONDS = 180.0
+"""Three measurements, each of a window of a minute."""
+PATIENCE = 600.0
+_CONTROLLER = "kfext-controller"
+_COMMAND = "/spec/template/spec/containers/0/command"
+_SCALED = f"""
+from kfext.cli.main import main
+from kfext.core.progress import stall
+for name in ("EARLY_SECONDS", "FIRST_SECONDS", "SETTLED_SECONDS"):
+    setattr(stall, name, getattr(stall, name) * {FACTOR})
+for name in ("REPORT", "RESTART"):
+    rule = getattr(stall, name)
+    setattr(stall, name, rule._replace(least=rule.least * {FACTOR}, early=rule.early * {FACTOR}))
+main()
+"""
+"""Runs kfext with the rule scaled."""
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def scaled(bed: Testbed) -> Iterator[None]:
+    """Have the controller scale the rule."""
+    path = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/deployments/{_CONTROLLER}"
+    (container,) = bed.api.get(path)["spec"]["template"]["spec"]["containers"]
+    before = container["command"]
+    _command(bed, ["python3", "-c", _SCALED, *before[1:]])
+    yield
+    _command(bed, before)
+
+
+def _command(bed: Testbed, command: list[str]) -> None:
+    patch = json.dumps([{"op": "replace", "path": _COMMAND, "value": command}])
+    of = ("-n", names.NAMESPACE, f"deployment/{_CONTROLLER}")
+    kubectl(bed, "patch", *of, "--type=json", f"--patch={patch}")
+    kubectl(bed, "rollout", "status", *of, "--timeout=180s")
+    wait_installed(bed)
+
+
+def training(name: str, *arguments: str, steps: int = 1_000_000) -> Any:
+    """Return a job of three ranks that prints each second or so."""
+    common = ("--steps", str(steps), "--print-every", "5", *arguments)
+    return pytorch_job(name, workers=2, cpu="120m", memory="400Mi", arguments=common)
+
+
+def status(bed: Testbed, namespace: str, job: str) -> Object:
+    """Return the status of a TrainingPlan, empty before it exists."""
+    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
+    plans = bed.api.get(path)["items"]
+    found = [plan for plan in plans if plan["metadata"]["name"] == f"pytorchjob-{job}"]
+    return dict(found[0].get("status", {})) if found else {}
+
+
+def progressing(bed: Testbed, namespace: str, job: str) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition of a job; empty while it progresses."""
+    for found in status(bed, namespace, job).get("conditions", []):
+        if found["type"] == names.PROGRESSING:
+            return found["status"], found["reason"], found["message"]
+    return "", "", ""
+
+
+def step(bed: Testbed, namespace: str, job: str) -> int:
+    progress = status(bed, namespace, job).get("progress") or {}
+    return int(progress.get("step") or 0)
+
+
+def await_steps(bed: Testbed, namespace: str, job: str) -> None:
+    before = step(bed, namespace, job)
+    until(lambda: step(bed, namespace, job) > before + 5, what=f"{job} trains", seconds=PATIENCE)
+
+
+def stop_process(bed: Testbed, namespace: str, pod: str) -> list[int]:
+    """Stop the training in a pod by SIGSTOP; return its processes."""
+    raw = pods_of(bed, namespace)[pod]
+    (node,) = [node for node in nodes(bed) if node.name == raw["spec"]["nodeName"]]
+    pids = node.pod_processes(raw["metadata"]["uid"], running="train_ddp")
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    return pids
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_training_with_a_stopped_rank_is_stalled_and_its_pod_is_named(
+    bed: Testbed, managed: str, history: bool
+) -> None:
+    if history:
+        first = training("train-1", steps=200)
+        trained(submit(bed, first, managed), first, managed)
+    submit(bed, training("train-2"), managed)
+    await_steps(bed, managed, "train-2")
+    pids = stop_process(bed, managed, "train-2-worker-1")
+    limit = FACTOR * (REPORT.least if history else REPORT.early)
+    until(
+        lambda: progressing(bed, managed, "train-2")[:2] == ("False", names.REASON_STALLED),
+        what="it is stalled",
+        seconds=limit + LATE_SECONDS,
+    )
+    until(
+        lambda: "train-2-worker-1 on " in progressing(bed, managed, "train-2")[2],
+        what="its pod is named",
+        seconds=MEASURED_SECONDS,
+    )
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    until(
+        lambda: progressing(bed, managed, "train-2") == ("", "", ""),
+        what="it trains again",
+        seconds=LATE_SECONDS + FACTOR * SETTLED_SECONDS,
+    )
+    events = kubectl(bed, "get", "events", "-n", managed, "-o", "json")
+    told = [each for each in json.loads(events)["items"] if each["reason"] == names.REASON_STALLED]
+    assert len(told) == 1
+
+
+INNOCENT = {
+    "a compile of 40 minutes": ("--pause", "80", "--pause-at", "1"),
+    "a save of 20": (
+        *("--pause", "40", "--pause-at", "60"),
+        *("--says", "Saving model checkpoint to out/checkpoint-60"),
+    ),
+    "an evaluation of 25": ("--pause", "50", "--pause-at", "60"),
+    "an evaluation of 25 with a bar": (
+        *("--pause", "50", "--pause-at", "60"),
+        *("--says", "Evaluating: {} of 50"),
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments", INNOCENT.values(), ids=INNOCENT)
+def test_a_training_that_is_busy_with_something_else_is_not_stalled(
+    bed: Testbed, managed: str, arguments: tuple[str, ...]
+) -> None:
+    job = training("train", *arguments, steps=400)
+    sdk = submit(bed, job, managed)
+    seen = set()
+
+    def ended() -> bool:
+        seen.add(progressing(bed, managed, "train")[0])
+        return step(bed, managed, "train") == 400
+
+    until(ended, what="it has trained", seconds=PATIENCE)
+    trained(sdk, job, managed)
+    assert seen == {""}
+
+
+def test_a_training_with_a_log_that_cannot_be_read_is_unknown(bed: Testbed, managed: str) -> None:
+    submit(bed, training("train"), managed)
+    await_steps(bed, managed, "train")
+    with without(bed, "pod-logs", "ClusterRole"):
+        until(
+            lambda: (
+                progressing(bed, managed, "train")[:2] == ("Unknown", names.REASON_LOG_FORBIDDEN)
+            ),
+            what="it is unknown",
+            seconds=PATIENCE,
+        )

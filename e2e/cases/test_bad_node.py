@@ -1,0 +1,52 @@
+"""A node that fails pods at their start: the gang leaves it, and `kubectl kfext nodes` shows it."""
+
+import json
+
+from e2e.cases.test_cli import kfext
+from e2e.harness.jobs import conditions, suspended, workers
+from e2e.harness.space import Space
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+def fail_on(space: Space, node: str) -> None:
+    """Have the pods that run on a node fail, as when its GPUs are broken."""
+    for pod in space.pods("gang"):
+        if pod["spec"].get("nodeName") == node and pod["status"].get("phase") == "Running":
+            path = space.path("pods", pod["metadata"]["name"])
+            space.kube.patch(f"{path}/status", {"status": {"phase": "Failed"}})
+
+
+def homes(space: Space) -> set[str]:
+    return {pod["spec"].get("nodeName", "") for pod in space.pods("gang")}
+
+
+def test_a_gang_leaves_a_node_that_fails_its_pods_at_their_start(space: Space) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="4")
+    space.submit(workers("gang", 4, each=GPU))
+    (node,) = set(space.bound("gang", 4).values())
+
+    def left() -> bool:
+        fail_on(space, node)
+        return len(homes(space)) == 1 and not homes(space) & {node, ""}
+
+    space.until(left, "all of its pods are on the other node")
+    space.phase("gang", "Placed")
+    assert not suspended(space.job("gang"))
+    assert "Failed" not in conditions(space.job("gang"))
+    told = [each["note"] for each in space.events("gang") if each["reason"] == "Replanned"]
+    assert any(f"pods failed at their start on {node}" in note for note in told)
+
+    shown = kfext(space, "nodes", "-o", "json")
+    assert shown.returncode == 0, shown.stderr
+    rows = {row["node"]["name"]: row for row in json.loads(shown.stdout)}
+    taken = {name: row["taken"].get(f"PyTorchJob {space.name}/gang") for name, row in rows.items()}
+    (other,) = homes(space)
+    assert (taken[node], taken[other]["nvidia.com/gpu"]) == (None, 4)
+    assert rows[node]["suspicion"] == "", "one job accuses no node"
+
+
+def test_a_user_who_may_not_see_the_whole_cluster_is_told_the_rights(space: Space) -> None:
+    refused = kfext(space, "nodes", user="nodes-user")
+    assert refused.returncode == 1
+    assert "you need the right to list in the whole cluster: " in refused.stderr

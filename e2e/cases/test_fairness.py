@@ -1,0 +1,108 @@
+"""Namespaces in the order of their usage, on the real cluster: who is next, and after a kill."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from e2e.cases.test_cli import kfext as command
+from e2e.cases.test_queue import told
+from e2e.harness.jobs import Object, workers
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.nodes import delete_told
+from e2e.harness.nodes import told as told_of
+from e2e.harness.space import CASE, Space
+from kfext import names
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+POLICIES = "/apis/kfext.dev/v1alpha1/trainingpolicies"
+RECORD = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.USAGE_RECORD}"
+_RECORD_SECONDS = 900.0
+
+
+@pytest.fixture
+def by_usage(kfext: Kfext) -> Iterator[None]:
+    """A policy that orders the cluster by usage; all else is left to the policies of a case."""
+    body = {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPolicy",
+        "metadata": {"name": "by-usage"},
+        "spec": {"weight": -1000, "queue": {"fairness": "usage", "halfLife": "1h"}},
+    }
+    kfext.kube.create(POLICIES, body)
+    told_of(kfext, f"{POLICIES}/by-usage")
+    yield
+    delete_told(kfext, f"{POLICIES}/by-usage")
+    kfext.kube.delete(RECORD)
+
+
+def gang(name: str, *, on: Space) -> Object:
+    """A gang of four for the nodes of a case, from any namespace."""
+    return workers(name, 4, each=GPU, pod={"nodeSelector": {CASE: on.name}})
+
+
+def weigh(space: Space, weight: str) -> None:
+    path = f"/api/v1/namespaces/{space.name}"
+    space.kube.patch(path, {"metadata": {"annotations": {names.QUEUE_WEIGHT: weight}}})
+    told_of(space.kfext, path)
+
+
+@pytest.mark.usefixtures("by_usage")
+def test_the_namespace_that_used_less_is_next_and_weights_are_obeyed(
+    new_space: Callable[..., Space],
+) -> None:
+    busy, other = new_space(), new_space()
+    busy.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    busy.submit(gang("runs", on=busy))
+    busy.phase("runs", "Placed")
+    busy.submit(gang("older", on=busy))
+    busy.phase("older", "Queued")
+    other.submit(gang("younger", on=busy))
+    told(other, "younger", "it is first in the queue")
+    sentence = told(busy, "older", "it is behind a namespace that used less")
+    assert other.name not in sentence
+
+    weigh(other, "0")
+    told(busy, "older", "it is first in the queue")
+    assert "its namespace has weight 0" in told(other, "younger", "1 job is ahead in the queue")
+    weigh(other, "1")
+    told(other, "younger", "it is first in the queue")
+    busy.kube.delete(busy.path("pytorchjobs", "runs"))
+    other.phase("younger", "Placed")
+    assert busy.view("older")["phase"] == "Queued"
+
+
+def test_a_policy_for_some_namespaces_must_not_order_the_cluster(space: Space) -> None:
+    spec = {
+        "namespaceSelector": {"matchLabels": {CASE: space.name}},
+        "queue": {"fairness": "usage"},
+    }
+    body = {"apiVersion": "kfext.dev/v1alpha1", "kind": "TrainingPolicy", "spec": spec}
+    answer = space.kube.ask("POST", POLICIES, {**body, "metadata": {"name": "some"}})
+    assert answer.status == 422
+    assert "fairness usage orders the whole cluster" in answer.message
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("by_usage")
+def test_usage_outlives_a_killed_controller_and_a_garbled_record(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(gang("runs", on=space))
+    space.phase("runs", "Placed")
+    space.patiently(lambda: space.kube.find(RECORD), seconds=_RECORD_SECONDS)
+    before = usage_of(space)
+    assert before["used"] > 0
+
+    space.kfext.kill_controller()
+    space.kfext.restart_killed_controller()
+    space.kube.patch(RECORD, {"data": {"usage": "{"}})
+    space.patiently(lambda: usage_of(space), seconds=_RECORD_SECONDS)
+    assert usage_of(space)["used"] > before["used"]
+
+
+def usage_of(space: Space) -> Object:
+    """Return what `kubectl kfext usage` shows of a namespace, empty if it does not."""
+    asked = command(space, "usage", "-o", "json")
+    lines = json.loads(asked.stdout)["namespaces"] if asked.returncode == 0 else []
+    found: Object = next((line for line in lines if line["namespace"] == space.name), {})
+    return found

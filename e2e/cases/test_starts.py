@@ -1,0 +1,50 @@
+"""When jobs should start, on the real cluster: what the TrainingPlan and the commands show."""
+
+from typing import Any
+
+from e2e.harness.jobs import workers
+from e2e.harness.kube import Object
+from e2e.harness.space import Space
+from kfext.model.timestamps import timestamp
+
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+
+
+def expected(space: Space, job: str, field: str) -> Object:
+    """Wait until a queued job shows a field of its expected start; return all of it."""
+
+    def shown() -> Any:
+        found = space.view(job).get("expectedStart") or {}
+        return found if field in found else None
+
+    found: Object = space.until(shown, f"{job} shows {field} of its expected start")
+    return found
+
+
+def running(space: Space, **policy: object) -> None:
+    made = workers("runs", 4, each=GPU)
+    made["spec"].setdefault("runPolicy", {}).update(policy)
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    space.submit(made)
+    space.phase("runs", "Placed")
+
+
+def test_a_waiting_job_shows_when_it_should_start_until_it_starts(space: Space) -> None:
+    running(space, activeDeadlineSeconds=1200)
+    space.submit(workers("waits", 4, each=GPU))
+    shown = expected(space, "waits", "time")
+    earliest, time, latest = (timestamp(shown[key]) for key in ("earliest", "time", "latest"))
+    assert earliest <= time <= latest
+    assert shown["summary"].endswith(" UTC")
+    assert "PyTorchJob" in shown["after"]
+    space.kube.delete(space.path("pytorchjobs", "runs"))
+    space.phase("waits", "Placed")
+    space.until(lambda: "expectedStart" not in space.view("waits"), "its start is no longer shown")
+
+
+def test_a_start_that_needs_a_job_of_unknown_length_is_not_known(space: Space) -> None:
+    running(space)
+    space.submit(workers("waits", 4, each=GPU))
+    shown = expected(space, "waits", "unknown")
+    assert shown["unknown"] == f"the length of PyTorchJob {space.name}/runs is not known"
+    assert "time" not in shown

@@ -1,0 +1,53 @@
+"""What TrainingPlans show of starts, judged once the jobs have started."""
+
+from statistics import fmean
+
+from e2e.bench.model.starts import Look, judged
+from e2e.bench.report import quantile
+from e2e.soak.facts import Cluster, Gang
+from kfext.core.queue.expected import ExpectedStart, Was, decode_expected
+
+_EVERY = 10.0
+"""Seconds between two looks at all waiting jobs; few of them wait for a minute."""
+
+
+class Starts:
+    """The looks at waiting jobs so far, and when jobs started. Times are in epoch seconds."""
+
+    def __init__(self) -> None:
+        self._looks: list[Look] = []
+        self._started: dict[str, float] = {}
+        self._next = 0.0
+
+    def look(self, cluster: Cluster, *, now: float) -> None:
+        """Look at all jobs: at starts always, at what is shown now and then."""
+        shown = {look.job for look in self._looks} - self._started.keys()
+        for uid in shown & cluster.gangs.keys():
+            gang = cluster.gangs[uid]
+            if not (gang.suspended or gang.released or gang.over):
+                self._started[uid] = now
+        if now >= self._next:
+            self._next = now + _EVERY
+            waiting = (gang for gang in cluster.gangs.values() if gang.suspended)
+            found = ((gang, decode_expected(gang.view.get("expectedStart"))) for gang in waiting)
+            self._looks += [_look(gang, start, now=now) for gang, start in found if start]
+
+    def summary(self) -> str:
+        """Return how good the expected starts were."""
+        found = judged(self._looks, self._started)
+        known = [each for each in found if each.error is not None]
+        if not known:
+            return f"expected starts: none of {len(found)} looks was known"
+        errors = [each.error / each.wait for each in known if each.error is not None]
+        within = fmean(each.was is Was.WITHIN for each in known)
+        width = fmean(each.width for each in known) / fmean(each.wait for each in known)
+        return (
+            f"expected starts: error / wait {quantile(errors, 0.5):.0%}, p90 "
+            f"{quantile(errors, 0.9):.0%}; {within:.0%} within the range, width / wait "
+            f"{width:.1f}; {len(known)} of {len(found)} looks known"
+        )
+
+
+def _look(gang: Gang, start: ExpectedStart, *, now: float) -> Look:
+    times = (start.time, start.earliest, start.latest)
+    return Look(now, gang.uid, 0.0, *(None if at is None else at - now for at in times))

@@ -1,0 +1,166 @@
+"""`kubectl kfext nodes` and `usage`: what takes each node, suspect nodes, what namespaces used."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import click
+
+from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
+from kfext.cli.output import Columns, age, columns, format_output, output_option
+from kfext.core.queue.usage import UsageRecord, decode_usage
+from kfext.core.words import listed
+from kfext.errors import Forbidden, NotFound, UserError
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.kube.usage_record import read_usage
+from kfext.model.moment import Moment
+from kfext.model.node import Node
+from kfext.model.quantity import CPU, MEMORY, ON_EVERY_NODE, Resources
+from kfext.model.snapshot import Snapshot
+from kfext.model.tolerant import json_object, mapping, strings
+from kfext.names import LEASE, NAMESPACE, SUSPECTS
+from kfext.state.planner.recording import planner_of
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node.
+
+    `taken`: by the title of a job, what its pods and its plan take of what the node has; under the
+        empty title, what all other pods take.
+    `suspicion`: why jobs get the node last; empty: it is not suspect; None: unknown.
+    """
+
+    node: Node
+    taken: Mapping[str, Resources]
+    suspicion: str | None
+
+
+def node_rows(
+    snapshot: Snapshot, suspects: Mapping[str, str] | None, *, now: float
+) -> tuple[NodeRow, ...]:
+    """Return the nodes of a cluster, by name.
+
+    `suspects`: by node, why it is suspect; None: unknown. `now`: in epoch seconds.
+    """
+    cluster = planner_of(snapshot, Moment(wall=now, monotonic=now)).cluster
+    rows = []
+    for node in sorted(snapshot.nodes, key=lambda node: node.name):
+        taken: dict[str, Counter[str]] = {}
+        for claim in cluster.ledger.claims_on([node.name]):
+            tracked = cluster.jobs.get(claim.job)
+            amounts = taken.setdefault(tracked.job.title if tracked else "", Counter())
+            has = node.allocatable.keys() & claim.requests.keys()
+            amounts.update({name: claim.requests[name] for name in has})
+        suspicion = None if suspects is None else suspects.get(node.name, "")
+        rows.append(NodeRow(node, {of: dict(taken[of]) for of in sorted(taken)}, suspicion))
+    return tuple(rows)
+
+
+@click.command()
+@output_option
+@cluster_options
+def nodes(*, output: str, cluster: ClusterOptions) -> None:
+    """List the nodes with what gangs and other pods take of each, and the suspect nodes.
+
+    You need the right to list all that placement depends on, as for `plan -f`.
+    """
+    click.echo(render_nodes(asyncio.run(_list_nodes(cluster)), output=output), nl=False)
+
+
+async def _list_nodes(cluster: ClusterOptions) -> tuple[NodeRow, ...]:
+    """Return the nodes of the cluster. Raises UserError, ApiError, NoAccess."""
+    async with cluster.connect() as client:
+        snapshot = await read_snapshot(client, await kinds_in(client))
+        return node_rows(snapshot, await _suspects(client), now=time.time())
+
+
+async def _suspects(client: Client) -> Mapping[str, str] | None:
+    """Return what the Lease says of suspect nodes; None without it or the right to get it."""
+    try:
+        lease = await client.get(paths.leases(NAMESPACE, LEASE))
+    except (Forbidden, NotFound):
+        return None
+    annotations = strings(mapping(lease.get("metadata")).get("annotations"))
+    return strings(json_object(annotations[SUSPECTS])) if SUSPECTS in annotations else None
+
+
+def render_nodes(rows: Sequence[NodeRow], *, output: str) -> str:
+    """Return the nodes as text, json or yaml."""
+    scarce = {name for row in rows for name in row.node.allocatable} - ON_EVERY_NODE
+    shown: Columns = {
+        "NODE": lambda row: row.node.name,
+        **{name.upper(): partial(_use, name) for name in (CPU, MEMORY, *sorted(scarce))},
+        "GANGS": lambda row: listed([title for title in row.taken if title], of="jobs"),
+        "STATE": _state,
+    }
+    values = [asdict(row) for row in rows]
+    return format_output(values, output=output, text=lambda: columns(shown, rows))
+
+
+def _use(name: str, row: NodeRow) -> str:
+    """Return how much of a resource is taken, and how much there is."""
+    unit = {CPU: 1000, MEMORY: 2**30}.get(name, 1)
+    taken = sum(amounts.get(name, 0) for amounts in row.taken.values())
+    suffix = "Gi" if name == MEMORY else ""
+    return f"{taken / unit:.4g}/{row.node.allocatable.get(name, 0) / unit:.4g}{suffix}"
+
+
+def _state(row: NodeRow) -> str:
+    words = ["cordoned"] if row.node.unschedulable else []
+    words += ["drained"] if row.node.drain is not None else []
+    if row.suspicion is None:
+        words.append("not known whether it is suspect")
+    elif row.suspicion:
+        words.append(f"suspect: {row.suspicion}")
+    return ", ".join(words)
+
+
+# --- namespaces ---------------------------------------------------------------------------------
+
+_USAGE: Columns = {
+    "NAMESPACE": lambda line: line["namespace"],
+    "WEIGHT": lambda line: f"{line['weight']:g}",
+    "USED": lambda line: f"{100 * line['used']:.1f} %",
+    "HELD": lambda line: f"{100 * line['held']:.1f} %",
+    "WAITING": lambda line: f"{line['waiting']:g}",
+}
+
+
+@click.command()
+@output_option
+@cluster_options
+def usage(*, output: str, cluster: ClusterOptions) -> None:
+    """List what namespaces used of the cluster, their weights, what they hold, their waiting jobs.
+
+    You need the right to get the ConfigMap kfext-usage in kfext-system.
+    """
+    record = decode_usage(asyncio.run(_read_usage(cluster)))
+    if not record.at:
+        raise UserError(
+            "no usage is recorded: a TrainingPolicy without namespaceSelector must set "
+            "queue.fairness to usage; the first record takes up to ten minutes"
+        )
+    click.echo(shown_usage(record, output=output, now=time.time()), nl=False)
+
+
+async def _read_usage(cluster: ClusterOptions) -> str:
+    """Return the record, empty without one. Raises ApiError, NoAccess."""
+    async with cluster.connect() as client:
+        return await read_usage(client)
+
+
+def shown_usage(record: UsageRecord, *, output: str, now: float) -> str:
+    """Return a record as text, json or yaml, the largest usage first. `now`: in epoch seconds."""
+    lines = [
+        {"namespace": name, **asdict(found), "used": record.mean(name)}
+        for name, found in sorted(record.namespaces.items(), key=lambda each: -each[1].used)
+    ]
+    ago = max(now - record.at, 0.0)
+    values = {"ageSeconds": int(ago), "halfLifeSeconds": record.half_life, "namespaces": lines}
+    foot = f"{age(ago)} ago; usage counts half after {age(record.half_life)}"
+    return format_output(values, output=output, text=lambda: [*columns(_USAGE, lines), foot])

@@ -1,0 +1,117 @@
+"""`kubectl kfext plan --with/--without/--policy`: when waiting jobs would start after a change."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kfext.cli.cluster import all_plans
+from kfext.cli.output import columns
+from kfext.core.progress.reported import Reported, decode_progress
+from kfext.core.queue.expected import ExpectedStart, encode_expected, rounded
+from kfext.errors import UserError
+from kfext.kube.client import Client
+from kfext.model.job import planned_uid
+from kfext.model.moment import Moment
+from kfext.model.node import Node
+from kfext.model.policy import TrainingPolicy
+from kfext.model.snapshot import Snapshot
+from kfext.model.tolerant import mapping
+from kfext.names import HOSTNAME, NATIVE_GPU
+from kfext.state.forecast.forecaster import OTHER, Forecaster
+from kfext.state.planner.planner import Planner, outlooks
+from kfext.state.planner.recording import planner_of
+
+_NEW = re.compile(r"([1-9][0-9]{0,2})x(?:([1-9][0-9]{0,4})gpu|(.+))")
+Progress = Mapping[str, Reported]
+"""What TrainingPlans show of the progress of jobs, by the uid of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a cluster: new nodes as in --with, nodes to cordon, and policies."""
+
+    new: Sequence[str] = ()
+    without: Sequence[str] = ()
+    policies: Sequence[TrainingPolicy] = ()
+
+    def of(self, snapshot: Snapshot) -> Snapshot:
+        """Return a cluster after the change. Raises UserError."""
+        nodes = {node.name: node for node in snapshot.nodes}
+        for name in self.without:
+            if name not in nodes:
+                raise UserError(f"--without {name!r} is no node, e.g. {min(nodes, default='none')}")
+            nodes[name] = replace(nodes[name], unschedulable=True)
+        for text in self.new:
+            number, like = _new(text, snapshot.nodes)
+            for _ in range(number):
+                name = f"{like.name}-new-{len(nodes)}"
+                labels = {**like.labels, HOSTNAME: name}
+                nodes[name] = replace(like, name=name, labels=labels, unschedulable=False)
+        policies = {policy.name: policy for policy in (*snapshot.policies, *self.policies)}
+        return replace(snapshot, nodes=tuple(nodes.values()), policies=tuple(policies.values()))
+
+
+def _new(text: str, nodes: Sequence[Node]) -> tuple[int, Node]:
+    """Return the number of a --with, and the node that the new nodes are like. Raises UserError."""
+    match = _NEW.fullmatch(text)
+    if match is None:
+        raise UserError(f"--with {text!r} is not NUMBERxNODE, e.g. 4x8gpu or 2xnode-1")
+    number, gpus, name = match.groups()
+    for node in nodes:
+        if node.name == name or (gpus and node.allocatable.get(NATIVE_GPU) == int(gpus)):
+            return int(number), node
+    raise UserError(f"--with {text!r}: no node is like that; name a node, e.g. 2xnode-1")
+
+
+async def read_progress(client: Client) -> Progress:
+    """Return what the TrainingPlans of a cluster show of its jobs. Raises UserError, ApiError."""
+    found = (
+        (planned_uid(raw), decode_progress(mapping(raw.get("status")).get("progress"), {}))
+        for raw in await all_plans(client, namespace="")
+    )
+    return {uid: shown for uid, shown in found if shown is not None}
+
+
+def expected_starts(planner: Planner, now: Moment) -> dict[str, ExpectedStart]:
+    """Return by uid when the waiting jobs of a planner should start."""
+    outlooks(planner, now)
+    forecaster = Forecaster(planner)
+    list(forecaster.forecast(now))
+    at_once = rounded(ExpectedStart(now.wall, now.wall, now.wall), now=now.wall)
+    other = ExpectedStart(unknown=OTHER)
+    return {
+        uid: at_once if tracked.assumed else forecaster.expected(uid) or other
+        for uid, tracked in planner.cluster.jobs.items()
+        if tracked.job.in_queue
+    }
+
+
+def what_if(
+    snapshot: Snapshot, change: Change, *, progress: Progress, now: float
+) -> list[dict[str, Any]]:
+    """Return when the waiting jobs would start now, and after a change. Raises UserError.
+
+    `now`: in epoch seconds.
+    """
+    found = []
+    for cluster in (snapshot, change.of(snapshot)):
+        planner = planner_of(cluster, moment := Moment(wall=now, monotonic=now))
+        planner.progress.adopt(progress)
+        starts = expected_starts(planner, moment)
+        found.append({uid: encode_expected(start, now=now) for uid, start in starts.items()})
+    before, after = found
+    return [
+        {"job": job.title, "now": before[job.uid], "then": after[job.uid]}
+        for job in sorted(snapshot.jobs, key=lambda job: (job.created, job.title))
+        if job.uid in before
+    ]
+
+
+def what_if_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the starts for a person."""
+    if not rows:
+        yield "no job waits"
+        return
+    now, then = (lambda row: row["now"]["summary"]), (lambda row: row["then"]["summary"])
+    yield from columns({"JOB": lambda row: row["job"], "NOW": now, "THEN": then}, rows)

@@ -1,0 +1,69 @@
+"""Forecasts when waiting jobs should start, beside the loop and with a small part of a CPU."""
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+
+from kfext.controller.metrics import Metrics, guard
+from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.model.moment import Moment
+from kfext.state.forecast.forecaster import Forecaster
+from kfext.state.planner.planner import Planner
+
+_LOOK_SECONDS = 5.0
+_TURN_SECONDS = 0.02
+"""A turn ends after the part that reaches this time, so that the loop goes on."""
+_PART = 0.03
+"""The part of a CPU that a forecast may take, however many jobs wait."""
+
+
+class StartForecast:
+    """Shows the expected starts of the waiting jobs of a planner on their TrainingPlans."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        plan_writer: TrainingPlanWriter,
+        metrics: Metrics,
+        *,
+        now: Callable[[], Moment],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._forecaster = Forecaster(planner)
+        self._plan_writer = plan_writer
+        self._metrics = metrics
+        self._now, self._clock = now, clock
+        self._parts: Generator[None, None, None] | None = None
+
+    async def run(self) -> None:
+        """Forecast until cancelled."""
+        while True:
+            pause = _LOOK_SECONDS
+            with guard("forecast the starts of jobs"):
+                pause = self.turn()
+            await asyncio.sleep(pause)
+
+    def turn(self) -> float:
+        """Score the starts since the last turn, and go on; return the seconds to the next turn."""
+        forecaster, now, began = self._forecaster, self._now(), self._clock()
+        for score in forecaster.started(now.wall):
+            self._metrics.start_errors.labels(lead=score.lead).observe(score.error)
+            self._metrics.starts.labels(was=score.was).inc()
+        if self._parts is None and forecaster.due(now):
+            self._parts = forecaster.forecast(now)
+        if self._parts is None:
+            return _LOOK_SECONDS
+        try:
+            for _ in self._parts:
+                if (took := self._clock() - began) >= _TURN_SECONDS:
+                    return took / _PART - took
+            self._parts = None
+        except Exception:
+            self._parts = None
+            forecaster.give_up(now)
+            raise
+        finally:
+            for tracked in forecaster.news():
+                expected = forecaster.expected(tracked.job.uid)
+                self._plan_writer.show_expected(tracked.job, expected)
+        return _LOOK_SECONDS

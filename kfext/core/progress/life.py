@@ -1,0 +1,73 @@
+"""Whether a job is alive: a counter that its log shows has moved.
+
+A counter is a step, a part of a whole (`40/100`), a percentage or an epoch: of the training, of an
+evaluation, or of anything else that goes on. Times, sizes and the load of a machine are no
+counters, so a job that hangs and still prints these is not alive. Neither is a job that repeats a
+line, whatever the timestamp of the line.
+"""
+
+import re
+from collections import deque
+from itertools import islice
+
+from kfext.core.progress.fields import visible
+from kfext.core.progress.lines import Line
+
+_WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})"
+_NUMBER = rf"(?:{_WHOLE}(?:\.\d{{1,9}})?)"
+_AMOUNT = r"(?:[kKMGTP]?i?B|[mun]?s|sec\w{0,5}|min\w{0,5}|hours?|h|W|C)\b"
+"""The unit of what is no count: `120/1800 s`."""
+_LOAD = r"(?:[cg]pu|v?ram|mem(?:ory)?|disk|util\w{0,9}|usage|load)\W{0,3}"
+_COUNTED = (
+    r"(?:(?:time)?step|epoch|iter(?:ation)?|batch|update|episode|round|fold|sample|token|image"
+    r"|example)(?:e?s)?"
+)
+_COUNTER = re.compile(
+    rf"{_LOAD}{_NUMBER} ?%"
+    rf"|((?<![\w./-])(?:{_WHOLE} {{0,3}}(?:/|of) {{0,3}}{_WHOLE}(?![\w/]|[.,:-]\d| ?{_AMOUNT})"
+    rf"|{_NUMBER}(?: ?%|it\b(?!/)))"
+    rf"|(?<![a-z]){_COUNTED}\W{{0,24}}{_NUMBER})",
+    re.IGNORECASE,
+)
+"""A counter is in the group: `40/100`, `40%`, `189it`, `step 40`. The load of a machine is not."""
+_SAVES = re.compile(
+    r"\b(?:(?:sav|writ|upload|stor|dump)ing|scheduled async|preparing(?= checkpoint)"
+    r"|about to be saved|begin to save)\b",
+    re.IGNORECASE,
+)
+_SAVED = re.compile(r"checkpoint|ckpt|model|state|weights|snapshot", re.IGNORECASE)
+"""A line with a word of both announces a save: `Saving model checkpoint to out/500`."""
+_MOST_COUNTERS = 8
+_REMEMBERED = 4
+"""The last different lines that a repeated line is compared with: several ranks may print."""
+
+
+class Life:
+    """Follows the counters of a log.
+
+    `saving`: whether a save was announced, and no counter has moved since.
+    """
+
+    def __init__(self) -> None:
+        self.saving = False
+        self._last: deque[tuple[str, ...]] = deque(maxlen=_REMEMBERED)
+
+    def read_line(self, text: str, line: Line | None) -> bool:
+        """Register a line in the order printed; return whether a counter of it has moved.
+
+        `line`: what `text` says of the training. Its measures count too: an epoch that is printed
+        as 0.4 may have many steps.
+        """
+        shown = visible(text)
+        found = (match[1] for match in _COUNTER.finditer(shown) if match[1])
+        counted = tuple(islice(found, _MOST_COUNTERS))
+        if line is not None:
+            at, measures = line.position, () if line.guessed else line.measures
+            pairs = (("epoch", at.epoch), ("step", at.step), *measures)
+            counted += tuple(f"{name} {of}" for name, of in pairs if of is not None)
+        moved = bool(counted) and counted not in self._last
+        if moved:
+            self._last.append(counted)
+            self.saving = False
+        self.saving |= bool(_SAVES.search(shown) and _SAVED.search(shown))
+        return moved

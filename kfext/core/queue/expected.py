@@ -1,0 +1,175 @@
+"""When a waiting job is expected to start: the range, how good earlier ranges were, and words."""
+
+import math
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from kfext.model.timestamps import timestamp, written_time
+from kfext.model.tolerant import mapping, text
+
+_LOW, _HIGH, _LATE, _MARGIN = 0.75, 1.5, 1.2, 30.0
+"""Before enough starts are known, a job starts after 0.75 x its expected wait - 30 s at the
+earliest, and after 1.5 x that wait or 1.2 x its wait behind new jobs + 30 s at the latest."""
+_ENOUGH, _MOST = 20, 400
+_TAIL = 0.05
+"""From so many starts on, the last 400 decide: 5 % were earlier than the range, and 5 % later."""
+_OFFSET = 15.0
+"""Seconds that are added to both waits of a ratio, so that short waits do not dominate."""
+SHORTEST = 30.0
+"""A shorter wait is not scored: a start itself takes as long."""
+_NEWS = 0.2
+"""A range is shown again once it has moved by this part of the rest of the wait."""
+_UNITS = ((3600.0, 60.0), (3 * 3600.0, 300.0), (12 * 3600.0, 900.0), (math.inf, 3600.0))
+"""The rest of a wait is below -> the ends of its range are rounded to, both in seconds."""
+LEADS = {120.0: "0-2m", 600.0: "2-10m", 3600.0: "10-60m", math.inf: "60m+"}
+"""The expected wait is below so many seconds -> its class."""
+_TIMES = ("time", "earliest", "latest")
+_TODAY = 12 * 3600.0
+"""A time that is nearer is unambiguous without its day."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStart:
+    """When a job should start; times are in epoch seconds.
+
+    `time`: the most likely time, between `earliest` and `latest`; None: unknown.
+    `unknown`: why it is unknown; then the job starts after `earliest`, if that is known.
+    `after`: the running jobs that end before, as the users of the job may see them.
+    """
+
+    time: float | None = None
+    earliest: float | None = None
+    latest: float | None = None
+    unknown: str = ""
+    after: str = ""
+
+    def is_news(self, shown: "ExpectedStart", *, now: float) -> bool:
+        """Return whether this differs so much from what is `shown` that it is shown instead."""
+        if self.unknown != shown.unknown:
+            return True
+        pairs = zip(self.times, shown.times, strict=True)
+        moved = max(abs((new or now) - (old or now)) for new, old in pairs)
+        return moved > max(60.0, _NEWS * ((self.time or self.earliest or now) - now))
+
+    def was(self, started: float) -> "Was":
+        """Return whether a job that has started did so within its range."""
+        if self.earliest is not None and started < self.earliest:
+            return Was.EARLIER
+        return Was.LATER if self.latest is not None and started > self.latest else Was.WITHIN
+
+    @property
+    def times(self) -> tuple[float | None, float | None, float | None]:
+        """The time, the earliest and the latest."""
+        return self.time, self.earliest, self.latest
+
+
+class Was(StrEnum):
+    """When a job started: before its range, within it, or after it."""
+
+    EARLIER = "earlier"
+    WITHIN = "within"
+    LATER = "later"
+
+
+class Scores:
+    """How the waits of the jobs that have started compare with what was expected."""
+
+    def __init__(self) -> None:
+        self._expected: deque[float] = deque(maxlen=_MOST)
+        self._behind: deque[float] = deque(maxlen=_MOST)
+
+    def add(self, wait: float, *, expected: float, behind: float) -> None:
+        """Record the wait of a job, and what was expected of it, in seconds; see `range`."""
+        self._expected.append((wait + _OFFSET) / (expected + _OFFSET))
+        self._behind.append((wait + _OFFSET) / (behind + _OFFSET))
+
+    def range(self, expected: float, *, behind: float) -> tuple[float, float]:
+        """Return the shortest and the longest wait of a job, in seconds.
+
+        `expected`: its most likely wait. `behind`: its wait if as many jobs come as came lately.
+        """
+        low = _LOW * expected - _MARGIN
+        high = max(_HIGH * expected, _LATE * behind) + _MARGIN
+        if len(self._expected) >= _ENOUGH:
+            low = _quantile(self._expected, _TAIL) * (expected + _OFFSET) - _OFFSET
+            high = _quantile(self._behind, 1 - _TAIL) * (behind + _OFFSET) - _OFFSET
+        return max(0.0, min(low, expected)), max(high, expected)
+
+
+def _quantile(values: Collection[float], part: float) -> float:
+    return sorted(values)[round(part * (len(values) - 1))]
+
+
+def lead(seconds: float) -> str:
+    """Return the class of an expected wait."""
+    return next(name for bound, name in LEADS.items() if seconds < bound)
+
+
+def rounded(expected: ExpectedStart, *, now: float) -> ExpectedStart:
+    """Return an expected start as it is shown: the longer the wait, the coarser its range."""
+    time, earliest, latest = expected.times
+    unit = next(unit for bound, unit in _UNITS if (latest or earliest or now) - now < bound)
+    return replace(
+        expected,
+        time=None if time is None else float(round(time)),
+        earliest=None if earliest is None else math.floor(earliest / unit) * unit,
+        latest=None if latest is None else math.ceil(latest / unit) * unit,
+    )
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+def column(expected: ExpectedStart, *, now: float) -> str:
+    """Return an expected start in a few characters."""
+    if expected.earliest is None or expected.latest is None:
+        return "unknown"
+    return f"{_clock(expected.earliest, now=now)}-{_clock(expected.latest, now=now)} UTC"
+
+
+def sentence(expected: ExpectedStart, *, now: float) -> str:
+    """Return when a job should start, for a person."""
+    times = expected.earliest, expected.time, expected.latest
+    known = [_clock(at, now=now) for at in times if at is not None]
+    if len(known) < len(times):
+        before = f"not before {known[0]} UTC, else " if known else ""
+        return f"{before}not known: {expected.unknown}"
+    first, likely, last = known
+    after = f"; after the end of {expected.after}" if expected.after else ""
+    return f"it should start between {first} and {last} UTC, most likely at {likely}{after}"
+
+
+def _clock(at: float, *, now: float) -> str:
+    """Return a time of day, with its day if it is far away."""
+    form = "%H:%M" if at - now < _TODAY else "%b %d %H:%M"
+    return datetime.fromtimestamp(at, UTC).strftime(form)
+
+
+# --- the field of a TrainingPlan ----------------------------------------------------------------
+
+
+def encode_expected(expected: ExpectedStart | None, *, now: float) -> dict[str, Any] | None:
+    """Return the field `expectedStart`. In a merge patch, null removes what is no longer known."""
+    if expected is None:
+        return None
+    times = zip(_TIMES, expected.times, strict=True)
+    return {
+        **{name: None if at is None else written_time(at) for name, at in times},
+        "unknown": expected.unknown or None,
+        "after": expected.after or None,
+        "summary": column(expected, now=now),
+    }
+
+
+def decode_expected(raw: object) -> ExpectedStart | None:
+    """Return an expected start from its JSON, or None without one. Never raises."""
+    written: Mapping[str, Any] = mapping(raw)
+    if not written:
+        return None
+    time, earliest, latest = (timestamp(written.get(name)) or None for name in _TIMES)
+    unknown, after = text(written.get("unknown")), text(written.get("after"))
+    return ExpectedStart(time, earliest, latest, unknown, after)

@@ -1,0 +1,206 @@
+"""When each waiting job should start: when this is forecast again, and how good forecasts were.
+
+No decision depends on a forecast. All is lost with the process, without harm: the next one
+forecasts again, and knows no scores at first.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
+from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead, rounded
+from kfext.model.moment import Moment
+from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
+from kfext.state.forecast.lookahead import HORIZON, Ahead, Start
+from kfext.state.forecast.outset import MOST_JOBS, outset_of
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.waiting.queue import named
+
+EVERY = 60.0
+"""Seconds between two forecasts at least."""
+_CHANGED = 0.2
+"""The length of a job has changed if its end has moved by this part of what it had left."""
+_WHY = {
+    REASON_QUOTA: "a quota of its namespace stops it",
+    REASON_WAITING_FOR_VOLUME: "a volume of it is not bound",
+}
+_FOR_CAPACITY = (WAITS_FOR_CAPACITY | NEVER_FITS) - _WHY.keys()
+_NEW_NODES = "it waits for new nodes, which an autoscaler may add"
+_NEVER = f"no capacity for it comes free within {HORIZON / 3600:g} hours"
+_BEHIND = f"it is behind the first {MOST_JOBS} jobs of the queue"
+OTHER = "it does not wait for capacity"
+_ERROR = "an error of kfext, which is in the controller's log"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How good a forecast was, once its job has started; times are in seconds.
+
+    `lead`: the class of the wait that it expected. `was`: where the start was in its range.
+    `error`: from the expected start to the start. `wait`: from the forecast to the start. `width`:
+    of the range.
+    """
+
+    lead: str
+    was: Was
+    error: float
+    wait: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What is shown of a waiting job.
+
+    `made`: the first forecast of each class of wait: when it was made, what was shown, the start
+    that it expects, and that behind new jobs. Times are in epoch seconds.
+    """
+
+    shown: ExpectedStart
+    made: dict[str, tuple[float, ExpectedStart, float, float]]
+
+
+class Forecaster:
+    """Forecasts the starts of the waiting jobs of a planner. `scores`: of the last starts."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.scores = Scores()
+        self._planner = planner
+        self._waiting: dict[str, _Waiting] = {}
+        self._news: set[str] = set()
+        self._next = -math.inf
+        self._seen: Mapping[str, float | None] = {}
+
+    def expected(self, uid: str) -> ExpectedStart | None:
+        """Return when a waiting job should start, or None before it is forecast."""
+        waiting = self._waiting.get(uid)
+        return waiting.shown if waiting else None
+
+    def news(self) -> list[TrackedJob]:
+        """Return the waiting jobs with an expected start that changed since the last call."""
+        news, self._news = self._news, set()
+        return [self._planner.cluster.jobs[uid] for uid in news & self._queued().keys()]
+
+    # --- forecasts ------------------------------------------------------------------------------
+
+    def due(self, now: Moment) -> bool:
+        """Return whether a forecast is due: jobs came, started or ended, or a length changed.
+
+        It is due too where a job has not started although it should have.
+        """
+        if now.monotonic < self._next or not self._queued():
+            return False
+        ends, before = self._ends(now.wall), self._seen
+        shown = (waiting.shown.time for waiting in self._waiting.values())
+        return (
+            ends.keys() != before.keys()
+            or any(_moved(before[key], end, now=now.wall) for key, end in ends.items())
+            or any(time is not None and time < now.wall - EVERY for time in shown)
+        )
+
+    def forecast(self, now: Moment) -> Generator[None, None, None]:
+        """Forecast the start of each waiting job, in parts of some milliseconds."""
+        self._next, self._seen = now.monotonic + EVERY, self._ends(now.wall)
+        outset = outset_of(self._planner, now)
+        usual = yield from Ahead(outset).run()
+        behind = forever = at_once = usual
+        last = max((start.at for start in usual.starts.values()), default=0.0)
+        if arrivals := [job for job in outset.arrivals if job.created < last]:
+            behind = yield from Ahead(outset, arrivals=arrivals).run()
+        if not all(length.known for length in outset.lengths.values()):
+            forever = yield from Ahead(outset, silent=math.inf).run()
+            at_once = yield from Ahead(outset, silent=0.0).run()
+        for uid, tracked in self._queued().items():
+            start, late = usual.starts.get(uid), forever.starts.get(uid)
+            if start and late:
+                pushed = behind.starts.get(uid, start).at
+                self._expect(tracked, start.at, max(start.at, pushed), late, now=now.wall)
+            elif start:
+                silent = self._named(start.silent, to=tracked) or "a job before it"
+                soonest = at_once.starts.get(uid)
+                known = soonest.at if soonest and soonest.at > now.wall + EVERY else None
+                why = f"the length of {silent} is not known"
+                self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
+            elif uid in outset.waiting:
+                lacks = usual.planner.cluster.jobs[uid].lacks
+                why = _WHY.get(lacks, OTHER)
+                if lacks in _FOR_CAPACITY:
+                    why = _NEW_NODES if self._planner.queue.autoscaler else _NEVER
+                self._show(uid, ExpectedStart(unknown=why), now=now.wall)
+            elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
+                self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)
+
+    def give_up(self, now: Moment) -> None:
+        """Show that the starts are unknown, after an error of a forecast."""
+        for uid in self._queued():
+            self._show(uid, ExpectedStart(unknown=_ERROR), now=now.wall)
+
+    def _queued(self) -> dict[str, TrackedJob]:
+        jobs = self._planner.cluster.jobs.items()
+        return {uid: tracked for uid, tracked in jobs if tracked.queued}
+
+    def _ends(self, now: float) -> dict[str, float | None]:
+        """Return what a forecast depends on: by uid, when running jobs end; None: unknown.
+
+        A waiting job never ends. The nodes count by their number.
+        """
+        cluster, durations = self._planner.cluster, self._planner.queue.durations
+        ends: dict[str, float | None] = dict.fromkeys(self._queued(), math.inf)
+        for uid, tracked in cluster.jobs.items():
+            if not (tracked.job.suspend or tracked.job.finished):
+                left = durations.shown_remaining(tracked.job, now=now)
+                ends[uid] = None if left is None else now + left
+        return {**ends, f"{cluster.ledger.node_count} nodes": None}
+
+    def _named(self, uids: Sequence[str], *, to: TrackedJob) -> str:
+        """Return the names of the jobs among `uids` that exist, as the users of a job see them."""
+        jobs = self._planner.cluster.jobs
+        return named([jobs[uid].job for uid in uids if uid in jobs], to=to.job)
+
+    def _expect(
+        self, tracked: TrackedJob, start: float, behind: float, last: Start, *, now: float
+    ) -> None:
+        """Show a start; `last`: if the jobs of unknown length never end."""
+        low, high = self.scores.range(start - now, behind=behind - now)
+        ends = self._named(last.after, to=tracked)
+        expected = ExpectedStart(start, now + low, max(now + high, last.at), after=ends)
+        waiting = self._show(tracked.job.uid, expected, now=now)
+        waiting.made.setdefault(lead(start - now), (now, waiting.shown, start, behind))
+
+    def _show(self, uid: str, expected: ExpectedStart, *, now: float) -> _Waiting:
+        """Show an expected start if it is news; return what is shown."""
+        expected, waiting = rounded(expected, now=now), self._waiting.get(uid)
+        if waiting is None or expected.is_news(waiting.shown, now=now):
+            waiting = _Waiting(expected, waiting.made if waiting else {})
+            self._waiting[uid] = waiting
+            self._news.add(uid)
+        return waiting
+
+    # --- scores ---------------------------------------------------------------------------------
+
+    def started(self, now: float) -> Iterator[Score]:
+        """Yield the scores of the jobs that have started since the last call; forget jobs gone."""
+        for uid in tuple(self._waiting):
+            tracked = self._planner.cluster.jobs.get(uid)
+            if tracked and tracked.job.suspend and (tracked.queued or tracked.busy):
+                continue
+            waiting = self._waiting.pop(uid)
+            if tracked and not (tracked.job.suspend or tracked.job.released):
+                yield from self._scored(waiting, now)
+
+    def _scored(self, waiting: _Waiting, now: float) -> Iterator[Score]:
+        for name, (at, shown, start, behind) in waiting.made.items():
+            wait = now - at
+            if wait >= SHORTEST and shown.time and shown.latest and shown.earliest is not None:
+                self.scores.add(wait, expected=start - at, behind=behind - at)
+                width = shown.latest - shown.earliest
+                yield Score(name, shown.was(now), abs(shown.time - now), wait, width)
+
+
+def _moved(before: float | None, end: float | None, *, now: float) -> bool:
+    """Return whether an end has changed by more than a part of what was left."""
+    if before is None or end is None or before == end:
+        return before != end
+    return abs(end - before) > max(EVERY, _CHANGED * (before - now))

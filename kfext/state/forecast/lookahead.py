@@ -1,0 +1,196 @@
+"""The planner run ahead on a recording of the cluster, until the waiting jobs have started.
+
+A second planner decides as the first would. Running jobs end when they are expected to, and a job
+that starts runs as long as is expected of it. Nothing is carried out: a start stays unanswered, so
+its plan keeps its places until the job ends.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Self
+
+from kfext.core.elastic import workers_of
+from kfext.core.lifecycle.steps import SaveState, Step, Unsuspend
+from kfext.model.job import TrainingJob
+from kfext.model.moment import Moment
+from kfext.state.forecast.outset import Outset
+from kfext.state.mirror.cards import Unreserve
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.planner.recording import restoring
+from kfext.state.waiting.durations import DurationEstimates
+
+HORIZON = 86_400.0
+"""The seconds that are looked ahead, as in Slurm (bf_window)."""
+_REST = 3600.0
+"""After the last end, time alone lets a job start: by then a reservation has had its break."""
+_DECISIONS = 8
+"""Decisions of a tick: the caller goes on with other work after each tick."""
+_PAUSE, _PART = 5.0, 0.05
+"""Between two ends, the planner has a tick after 5 s, or 5 % of the time since the outset, at the
+earliest: time alone changes little, and each of 50 jobs may have an alarm in every second."""
+_LEAVES = 10.0
+"""The pods of a job that was stopped are gone after so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of a waiting job, in epoch seconds.
+
+    `after`: the uids of the jobs that were on its nodes and ended before. `silent`: of all jobs of
+    unknown length that ended before.
+    """
+
+    at: float
+    after: tuple[str, ...]
+    silent: tuple[str, ...]
+
+
+class _Lengths(DurationEstimates):
+    """The lengths of jobs in a forecast; `ending` has by uid when each running job ends.
+
+    A late job has as many seconds left as it is late.
+    """
+
+    def __init__(self, outset: Outset) -> None:
+        self.of, self.ending = outset.lengths, dict[str, float]()
+        self._usual_seconds = outset.usual
+
+    def observe(self, job: TrainingJob) -> bool:
+        return False
+
+    def forget(self, uid: str) -> None:
+        self.ending.pop(uid, None)
+
+    def runs(self, job: TrainingJob) -> bool:
+        return job.uid in self.ending
+
+    def typical(self, job: TrainingJob) -> float | None:
+        return self.of[job.uid].typical
+
+    def usual(self, namespace: str = "") -> float:
+        return self._usual_seconds
+
+    def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
+        return self.remaining(job, now=now) if self.of[job.uid].known else None
+
+    def remaining(self, job: TrainingJob, *, now: float) -> float:
+        if self.runs(job):
+            return abs(self.ending[job.uid] - now)
+        return self.of[job.uid].seconds
+
+
+class Ahead:
+    """A planner that is run ahead of an outset. Times are in epoch seconds.
+
+    `silent`: the seconds after which each job of unknown length ends; by default the usual length.
+    A deadline ends it too. `arrivals`: the jobs that come meanwhile.
+    `starts`: by uid, of the waiting jobs that have started.
+    """
+
+    def __init__(
+        self,
+        outset: Outset,
+        *,
+        silent: float | None = None,
+        arrivals: Sequence[TrainingJob] = (),
+    ) -> None:
+        self.starts: dict[str, Start] = {}
+        self._outset, self._silent, self._arrivals = outset, silent, arrivals
+        self._lengths = _Lengths(outset)
+        self.planner = Planner(durations=self._lengths, most=_DECISIONS)
+        self._now = self._last = outset.now
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._ended: list[tuple[str, frozenset[str]]] = []
+
+    def run(self) -> Generator[None, None, Self]:
+        """Go on until each waiting job has started, or none will, in parts of some milliseconds."""
+        outset, planner = self._outset, self.planner
+        yield from restoring(planner, outset.snapshot, self._moment)
+        for uid, tracked in planner.cluster.jobs.items():
+            if tracked.busy:  # it runs
+                self._begin(tracked, outset.lengths[uid].seconds)
+            elif planner.cluster.pods(uid):
+                self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
+        for job in self._arrivals:
+            self._at(job.created, partial(planner.cluster.take_job, job, {}))
+        waiting = set(outset.waiting)
+        while waiting - self.starts.keys() and self._now <= self._until():
+            remainder = 1
+            while remainder:
+                tick = planner.tick(self._moment)
+                for tracked, step in tick.steps:
+                    self._answer(tracked, step)
+                remainder = tick.remainder
+                yield
+            self._now = self._next()
+            while self._events and self._events[0][0] <= self._now:
+                self._last, _, happen = heapq.heappop(self._events)
+                happen()
+        return self
+
+    @property
+    def _moment(self) -> Moment:
+        return Moment(wall=self._now, monotonic=self._now)
+
+    def _until(self) -> float:
+        horizon = self._outset.now + HORIZON
+        return horizon if self._events else min(horizon, self._last + _REST)
+
+    def _next(self) -> float:
+        """Return when something happens next."""
+        soonest = self._now + max(_PAUSE, _PART * (self._now - self._outset.now))
+        alarm = max(self.planner.next_alarm(), soonest)
+        return min(self._events[0][0], alarm) if self._events else alarm
+
+    def _at(self, time: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (time, next(self._numbers), event))
+
+    def _answer(self, tracked: TrackedJob, step: Step) -> None:
+        """Begin what a step begins; other steps take a job out of the queue."""
+        uid = tracked.job.uid
+        if isinstance(step, Unsuspend):
+            workers, fewer = workers_of(tracked.job), tracked.assumed_workers
+            seconds = self._lengths.remaining(tracked.job, now=self._now)
+            self._begin(tracked, seconds * (workers / fewer if fewer else 1.0))
+            if uid in self._outset.waiting:
+                nodes = frozenset(step.plan.nodes)
+                after = tuple(ended for ended, on in self._ended if on & nodes)
+                silent = (ended for ended, _ in self._ended if not self._lengths.of[ended].known)
+                self.starts[uid] = Start(self._now, after, tuple(silent))
+        elif isinstance(step, SaveState) and step.state != tracked.state:
+            tracked.state = step.state
+            self.planner.finish(tracked, self._moment)
+
+    def _begin(self, tracked: TrackedJob, seconds: float) -> None:
+        """Let a job run for so many seconds; the operator creates its pods at once."""
+        uid = tracked.job.uid
+        self._lengths.ending[uid] = self._now + seconds
+        self.planner.cluster.claim_tracker.give_up(tracked)
+        if self._silent is not None and not self._lengths.of[uid].known:
+            seconds = min(self._silent, self._lengths.of[uid].most)
+        if math.isfinite(seconds):
+            self._at(self._now + max(1.0, seconds), partial(self._end, tracked))
+
+    def _end(self, tracked: TrackedJob) -> None:
+        """Let a job end, with its pods."""
+        uid, cluster = tracked.job.uid, self.planner.cluster
+        plan = tracked.assumed or tracked.plan
+        self._ended.append((uid, frozenset((*cluster.homes(uid), *(plan.nodes if plan else ())))))
+        self._remove_pods(uid)
+        cluster.forget_job(uid)
+        if tracked.shares_gpus:
+            cluster.settle(self._now)
+            for step in self.planner.card_steps(self._now):
+                if isinstance(step, Unreserve):
+                    cluster.observe_pod(step.pod, None)
+                self.planner.cards.finish(step, self._now)
+
+    def _remove_pods(self, uid: str) -> None:
+        for pod in self.planner.cluster.pods(uid):
+            self.planner.cluster.observe_pod(pod, None)

@@ -1,0 +1,148 @@
+"""What a forecast begins with: a recording of the cluster, and how long its jobs should take."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from kfext.core.elastic import requested_workers, with_workers
+from kfext.model.job import TrainingJob
+from kfext.model.moment import Moment
+from kfext.model.snapshot import Snapshot
+from kfext.names import HELD, PLACES, PLAN, STATE
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.planner.recording import snapshot_of
+from kfext.state.waiting.durations import DurationEstimates
+
+MOST_JOBS = 50
+"""The first jobs of the queue, which have a forecast. On 125 nodes, with 328 jobs that run and
+1,000 that wait, a look ahead takes 1.5 s of a CPU, and 4.3 s with the jobs that come again."""
+MOST_ARRIVALS = 20
+_LATELY, _AGAIN = 1800.0, 3
+"""The jobs that came in so many seconds, or the last 20, are expected to come so often again. With
+50, that look ahead took 9.1 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long a job runs from the outset, or from its start, in seconds.
+
+    `known`: whether its progress or its series says so; else it is the usual length. `typical`: the
+    length of its series; None: unknown. `most`: until its deadline.
+    """
+
+    seconds: float
+    known: bool = True
+    typical: float | None = None
+    most: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Outset:
+    """The cluster at one moment, in epoch seconds, without the jobs behind the first of the queue.
+
+    `waiting`: the uids of the jobs to look ahead for, in the order of the queue. `arrivals`: the
+    jobs that should come, when they are created. `lengths`: of all jobs, by uid. `usual`: the
+    length of a job of unknown length. A step is being written for each job that runs.
+    """
+
+    now: float
+    snapshot: Snapshot
+    waiting: tuple[str, ...]
+    arrivals: tuple[TrainingJob, ...]
+    lengths: Mapping[str, Length]
+    usual: float
+
+
+def outset_of(planner: Planner, now: Moment) -> Outset:
+    """Return what a forecast of now begins with. Later changes to the planner do not affect it.
+
+    Nothing is decided on a job that runs: it ends as expected. New nodes are not expected, because
+    an autoscaler may add them or not.
+    """
+    cluster, queue = planner.cluster, planner.queue
+    queued = (tracked.job.uid for tracked in queue.queued() if tracked.assumed is None)
+    waiting = tuple(queued)[:MOST_JOBS]
+    snapshot = snapshot_of(planner, now)
+    running = {uid for uid, tracked in cluster.jobs.items() if _runs(tracked)}
+    kept = {*waiting, *running, *(record.job_uid for record in snapshot.promises)}
+    kept |= {snapshot.reservation.job_uid} if snapshot.reservation else set()
+    jobs = {job.uid: job for job in snapshot.jobs if job.uid in kept or cluster.pods(job.uid)}
+    lengths = {uid: _length(queue.durations, job, now=now.wall) for uid, job in jobs.items()}
+    arrivals = list(_arrivals(planner, snapshot, now=now.wall))
+    return Outset(
+        now=now.wall,
+        snapshot=replace(
+            snapshot,
+            jobs=tuple(jobs.values()),
+            clocks={uid: replace(snapshot.clocks[uid], writing=uid in running) for uid in jobs},
+            autoscaler=False,
+            can_ask=False,
+            creating=(),
+            crowded=False,
+        ),
+        waiting=waiting,
+        arrivals=tuple(job for job, _ in arrivals),
+        lengths=lengths | {job.uid: length for job, length in arrivals},
+        usual=queue.durations.usual(),
+    )
+
+
+def _runs(tracked: TrackedJob) -> bool:
+    """Return whether a job runs, or is being started."""
+    job = tracked.job
+    stopped = job.suspend and tracked.assumed is None
+    return not (stopped or job.finished or job.deleting)
+
+
+def _length(durations: DurationEstimates, job: TrainingJob, *, now: float) -> Length:
+    typical, most = durations.typical(job), job.deadline or math.inf
+    if job.suspend:
+        known = durations.known(job) is not None
+    else:
+        most = max(0.0, (job.ends or math.inf) - now)
+        known = durations.shown_remaining(job, now=now) is not None
+        known |= typical is not None and not durations.is_late(job, now=now)
+    return Length(min(durations.remaining(job, now=now), most), known, typical, most)
+
+
+def _arrivals(
+    planner: Planner, snapshot: Snapshot, *, now: float
+) -> Iterator[tuple[TrainingJob, Length]]:
+    """Yield the jobs that came lately, as they come again at the same pace."""
+    tracked, durations = planner.cluster.jobs, planner.queue.durations
+    lately = [
+        job
+        for job in snapshot.jobs
+        if now - _LATELY < job.created <= now
+        and tracked[job.uid].phase is not None
+        and not job.started_by
+    ]
+    newest = sorted(lately, key=lambda job: (job.created, job.uid))[-MOST_ARRIVALS:]
+    window = now - newest[0].created if len(newest) == MOST_ARRIVALS else _LATELY
+    for turn in range(_AGAIN):
+        for job in newest:
+            ran = now - job.started if job.started and not job.suspend else 0.0
+            typical = durations.typical(job)
+            seconds = ran + durations.remaining(job, now=now) if typical is None else typical
+            at = job.created + (turn + 1) * max(window, 1.0)
+            size = requested_workers(job, tracked[job.uid].state)
+            yield _anew(with_workers(job, size), at, turn), Length(seconds)
+
+
+def _anew(job: TrainingJob, at: float, turn: int) -> TrainingJob:
+    """Return a job as it was before kfext started it, under another name."""
+    marks = {key: value for key, value in job.annotations.items() if key not in {PLAN, STATE}}
+    return replace(
+        job,
+        uid=f"{job.uid}-{turn}",
+        name=f"{job.name}-{turn}",
+        created=at,
+        suspend=True,
+        started=0.0,
+        conditions={},
+        annotations={**marks, HELD: ""},
+        template_settings={
+            key: value for key, value in job.template_settings.items() if key != PLACES
+        },
+    )

@@ -1,0 +1,173 @@
+"""Starts that failed: the nodes that a job avoids at its next start, and the suspect nodes.
+
+A node is suspect if jobs failed there at their start, and then ran on other nodes. Only such cured
+failures count, so a job that fails everywhere accuses no node. A user could feign them, so a
+namespace decides for its own jobs alone: for the jobs of others it counts once for each node.
+
+All of this is in memory. A new controller learns of a bad node by the next failures there.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.snapshot import FailedStart
+from kfext.model.timestamps import written_time
+from kfext.names import PLACED
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+
+START_SECONDS = 120.0
+"""A pod that fails within this time after its creation has failed at its start."""
+CURED_SECONDS = 300.0
+"""A job that runs for this long on other nodes is cured: a job at fault would have failed again."""
+WINDOW_SECONDS, LASTS_SECONDS = 6 * 3600.0, 24 * 3600.0
+"""Enough cured failures within the window make a node suspect for some time after the last."""
+_FAILURES, _SERIES = 3, 2
+_MOST_NODES = 8
+"""The last nodes that count for a job: a job may fail on all nodes of the cluster, in turn."""
+_MOST_JOBS = 4
+"""The last jobs of a namespace that count for a node; users may submit any number."""
+_LOOK_SECONDS = 10.0
+_RUNS = {"Running", "Succeeded"}
+
+
+def suspicions(failures: Iterable[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
+    """Return by node why it is suspect for the jobs of a namespace; "": one without failures.
+
+    `failures`: at most one for each node and job. `now`: in epoch seconds; failures of a later time
+    are from a clock that was ahead.
+    """
+    found: dict[str, str] = {}
+    who = "the jobs of one namespace" if namespace else "all jobs"
+    recent: dict[str, list[FailedStart]] = {}
+    for failure in sorted(failures, key=lambda failure: failure.at):
+        before = recent.get(failure.node, [])
+        here = [each for each in before if failure.at - each.at < WINDOW_SECONDS] + [failure]
+        recent[failure.node] = here
+        counted, until = _counted(here, namespace), failure.at + LASTS_SECONDS
+        series = len({each.series for each in counted})
+        if len(counted) >= _FAILURES and series >= _SERIES and failure.at <= now < until:
+            found[failure.node] = (
+                f"{len(counted)} jobs of {series} series failed here at their start and then ran "
+                f"on other nodes; {who} get it last until {written_time(until)}"
+            )
+    return found
+
+
+def _counted(failures: Sequence[FailedStart], namespace: str) -> list[FailedStart]:
+    """Return the failures of a namespace, and the last failure of each other namespace."""
+    others = {each.namespace: each for each in failures if each.namespace != namespace}
+    return [*(each for each in failures if each.namespace == namespace), *others.values()]
+
+
+class FailedStarts:
+    """The failed starts of a cluster's jobs. Times are epoch seconds.
+
+    `of_jobs`: by uid and node, the failed starts of jobs that are not cured.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.of_jobs: dict[str, dict[str, FailedStart]] = {}
+        self._cured: dict[tuple[str, str], list[FailedStart]] = {}
+        self._suspects: dict[str, dict[str, str]] = {}
+        self._cluster = cluster
+        self._look_at = -math.inf
+
+    @property
+    def cured(self) -> tuple[FailedStart, ...]:
+        """The failed starts that count against nodes."""
+        return tuple(chain.from_iterable(self._cured.values()))
+
+    @property
+    def all(self) -> tuple[FailedStart, ...]:
+        """All failed starts that count, for a snapshot."""
+        of_jobs = (starts.values() for starts in self.of_jobs.values())
+        return (*chain.from_iterable(of_jobs), *self.cured)
+
+    def restore(self, recorded: Iterable[FailedStart]) -> None:
+        """Restore what a snapshot recorded."""
+        for start in recorded:
+            if start.cured:
+                self._accuse(start)
+            else:
+                self.of_jobs.setdefault(start.job, {})[start.node] = start
+
+    def doubted(self, tracked: TrackedJob) -> frozenset[str]:
+        """Return the nodes that a job gets only if it fits nowhere else."""
+        if not (self.of_jobs or self._suspects):
+            return frozenset()
+        suspects = self._suspects.get(tracked.job.namespace, self._suspects.get("", {}))
+        return frozenset((*self.of_jobs.get(tracked.job.uid, ()), *suspects))
+
+    def failed_on(self, tracked: TrackedJob) -> frozenset[str]:
+        """Return the nodes on which a job failed under its present plan."""
+        starts = self.of_jobs.get(tracked.job.uid, {}).items()
+        generation = tracked.plan.generation if tracked.plan else 0
+        return frozenset(node for node, start in starts if start.generation == generation)
+
+    def suspects(self) -> dict[str, str]:
+        """Return by node why it is suspect, for all namespaces if it is."""
+        views = sorted(self._suspects.items(), reverse=True)
+        return {node: why for _, nodes in views for node, why in nodes.items()}
+
+    def settle(self, now: Moment) -> None:
+        """Record the pods that failed since the last call; now and then look for cured jobs."""
+        failed, self._cluster.failed = self._cluster.failed, []
+        for pod in failed:
+            self._record(pod, now.wall)
+        if now.monotonic >= self._look_at and (self.of_jobs or self._cured):
+            self._look_at = now.monotonic + _LOOK_SECONDS
+            self._look(now)
+
+    def _record(self, pod: Pod, now: float) -> None:
+        """Record a failed pod, if kfext has placed it and it failed at its start."""
+        tracked, node = self._cluster.jobs.get(pod.owner_uid), pod.node_name
+        if tracked is None or tracked.plan is None or abs(now - pod.created) > START_SECONDS:
+            return
+        job, plan = tracked.job, tracked.plan
+        if pod.replica is None or plan.assignment.get(pod.replica) != node:
+            return
+        starts = self.of_jobs.setdefault(job.uid, {})
+        for other, start in starts.items():
+            if start.generation == plan.generation:  # the first to fail is the likely cause
+                starts[other] = replace(start, alone=start.alone and other == node)
+                return
+        starts.pop(node, None)
+        starts[node] = FailedStart(node, job.uid, job.namespace, job.series, now, plan.generation)
+        if len(starts) > _MOST_NODES:
+            del starts[next(iter(starts))]
+
+    def _look(self, now: Moment) -> None:
+        """Record what was cured, forget what is old, and find the suspect nodes."""
+        old = now.wall - WINDOW_SECONDS
+        for uid, starts in tuple(self.of_jobs.items()):
+            tracked = self._cluster.jobs.get(uid)
+            if tracked and tracked.plan and self._is_cured(tracked, now.monotonic):
+                for node, start in starts.items():
+                    if start.alone and node not in tracked.plan.nodes:
+                        self._accuse(replace(start, at=now.wall, cured=True))
+                del self.of_jobs[uid]
+            elif not tracked or max(each.at for each in starts.values()) < old:
+                del self.of_jobs[uid]
+        since = old - LASTS_SECONDS
+        self._cured = {at: jobs for at, jobs in self._cured.items() if jobs[-1].at > since}
+        failures = self.cured
+        views = {"", *(failure.namespace for failure in failures)}
+        found = {view: suspicions(failures, namespace=view, now=now.wall) for view in views}
+        self._suspects = {view: nodes for view, nodes in found.items() if nodes}
+
+    def _is_cured(self, tracked: TrackedJob, now: float) -> bool:
+        """Return whether a job has run for long enough, or to its end, under its present plan."""
+        phases = {pod.phase for pod in self._cluster.pods(tracked.job.uid)}
+        runs = tracked.phase == PLACED and bool(phases) and phases <= _RUNS
+        return tracked.job.has("Succeeded") or (runs and now - tracked.since >= CURED_SECONDS)
+
+    def _accuse(self, failure: FailedStart) -> None:
+        """Count a failure against its node, once for its job."""
+        where = failure.node, failure.namespace
+        others = [each for each in self._cured.get(where, ()) if each.job != failure.job]
+        self._cured[where] = [*others[1 - _MOST_JOBS :], failure]

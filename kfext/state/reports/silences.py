@@ -1,0 +1,127 @@
+"""Which running jobs are stalled, by the reads of their logs and by what they post.
+
+A job is judged after a read of its log, so a log that cannot be read makes no job stalled. The
+history of a series is in memory: a new controller is as patient as with a new series.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from statistics import median
+
+from kfext.core.progress import stall
+from kfext.core.progress.followed import Followed
+from kfext.core.progress.stall import Habits, Start, Suspect
+from kfext.core.words import clock, cpus
+from kfext.model.job import TrainingJob
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.timestamps import past
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_STALLED
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.uses import Measured, Uses
+
+_MOST_SERIES = 256
+"""The series of a namespace with a history: the last that ended a start."""
+
+
+class Silences:
+    """Judges the silences of the jobs of a cluster."""
+
+    def __init__(self, cluster: Cluster, uses: Uses) -> None:
+        self._cluster = cluster
+        self._uses = uses
+        self._habits: dict[str, OrderedDict[str, Habits]] = {}
+
+    def observe(self, tracked: TrackedJob, followed: Followed, now: Moment) -> None:
+        """Judge a job after a read of its log, or after a post."""
+        job, pods, read = tracked.job, self._cluster.pods(tracked.job.uid), now.monotonic
+        moved, steps = followed.moved, followed.steps
+        followed.moved = followed.steps = False
+        created, start = _created(job, pods), followed.start
+        if start is not None and created != start.created:
+            self._keep(job, start)
+            followed.start, followed.judged, start = None, stall.MOVES, None
+        if created is None:
+            return
+        changed = past(tracked.state.scale.changed_at, now=now.wall)
+        moved |= now.wall - changed < stall.SETTLED_SECONDS
+        if start is None:  # the lines of the first read may be old
+            start = followed.start = Start(read, read, read, created=created, at=now.wall)
+        elif moved:
+            start.at, start.suspect, start.hangs = now.wall, None, False
+            followed.judged = stall.MOVES
+        start.observe(read, moved=moved, steps=steps)
+        if not moved:
+            self._judge(job, start, pods, followed)
+
+    def _judge(
+        self, job: TrainingJob, start: Start, pods: Collection[Pod], followed: Followed
+    ) -> None:
+        """Judge a job after a read that showed no life."""
+        known = self._habits.get(job.namespace, OrderedDict()).get(job.series, Habits())
+        limit, most = (
+            start.limit(rule, known, saving=followed.life.saving)
+            for rule in (stall.REPORT, stall.RESTART)
+        )
+        if start.silent > limit / 2:
+            start.suspect = self._differing(job, pods, start.suspect)
+        start.hangs = start.silent > most
+        if start.silent > limit:
+            words = f"its longest pause before was {start.longest:.0f} s"
+            parts = [
+                f"no counter of its log has moved since {clock(start.at)}",
+                words if start.stepped is not None else "it has shown no step since its start",
+                "" if followed.course.step is None else f"its last step is {followed.course.step}",
+                start.cause.words if start.cause else "",
+            ]
+            followed.judged = Verdict(REASON_STALLED, "; ".join(filter(None, parts)))
+
+    def hangs(self, job: TrainingJob, followed: Followed) -> bool:
+        """Return whether the present pods of a job have been silent so long that it may restart."""
+        start, created = followed.start, _created(job, self._cluster.pods(job.uid))
+        return start is not None and start.hangs and start.created == created
+
+    def _differing(
+        self, job: TrainingJob, pods: Collection[Pod], last: Suspect | None
+    ) -> Suspect | None:
+        """Return the pod that differs most from the pods that do the same work, or None."""
+        trains = {type_.lower() for type_ in job.kind.trains}
+        alike: dict[str, dict[str, Measured]] = {}
+        for pod in pods:
+            if pod.replica and (measured := self._uses.of(pod.uid)):
+                work = "" if pod.replica.type in trains else pod.replica.type
+                alike.setdefault(work, {})[pod.uid] = measured
+        for measures in alike.values():
+            uses = {uid: measured.use.cores for uid, measured in measures.items()}
+            if (odd := stall.odd_pod(uses)) is None:
+                continue
+            number = measures[odd].number
+            if last is not None and last.uid == odd:
+                times = last.times + (number != last.number)
+                return last._replace(number=number, times=times)
+            pod = next(pod for pod in pods if pod.uid == odd)
+            used, usual = (cpus(round(1000 * use)) for use in (uses[odd], median(uses.values())))
+            words = f"{pod.name} on {pod.node_name} uses {used}, and the median is {usual}"
+            return Suspect(odd, pod.node_name, words, number)
+        return None
+
+    def _keep(self, job: TrainingJob, start: Start) -> None:
+        """Keep the habits of a start that was long, or of a job that has succeeded."""
+        lasted = 0.0 if start.stepped is None else start.moved - start.stepped
+        if start.stepped is None or not (job.has("Succeeded") or lasted >= stall.EARLY_SECONDS):
+            return
+        habits = self._habits.setdefault(job.namespace, OrderedDict())
+        known, first = habits.pop(job.series, Habits()), start.stepped - start.began
+        habits[job.series] = Habits(max(known.silence, start.longest), max(known.first, first))
+        if len(habits) > _MOST_SERIES:
+            habits.popitem(last=False)
+
+
+def _created(job: TrainingJob, pods: Collection[Pod]) -> float | None:
+    """Return when the newest pod of a job was created; None: not all pods run or have ended."""
+    present = [pod for pod in pods if not pod.deleting]
+    enough = len(present) >= job.pods and not (job.suspend or job.finished)
+    runs = enough and all(pod.finished or pod.phase == "Running" for pod in present)
+    return max((pod.created for pod in pods), default=0.0) if runs else None

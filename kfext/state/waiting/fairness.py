@@ -1,0 +1,207 @@
+"""The order between namespaces, where a TrainingPolicy asks for it: the least usage first.
+
+Usage follows from the claims on the ledger, so jobs that Kueue starts are charged too. They are not
+ordered, because they never wait in this queue.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+from kfext.core.elastic import requested_workers, workers_of
+from kfext.core.ledger.claims import pod_key
+from kfext.core.queue.order import QueueKey
+from kfext.core.queue.usage import NamespaceUsage, UsageRecord, part_of, requests_of, usage_after
+from kfext.model.moment import Moment
+from kfext.model.parameters import Fairness
+from kfext.model.quantity import CPU, MEMORY
+from kfext.model.timestamps import past
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.settings import SettingsSource
+from kfext.state.mirror.tracked_job import TrackedJob
+
+LONGEST_WAIT = 86_400.0
+"""No namespace comes before a job that has waited for so many seconds, however little it used."""
+_FIRST = -math.inf
+"""The projected usage of such a job."""
+_ORDER_SECONDS = 1.0
+"""Jobs are ordered anew after this time, and at once after a job came, started or changed."""
+_LEAST_USED = 1e-3
+"""Seconds of the cluster; less usage of a namespace that holds nothing is forgotten."""
+
+
+class UsageOrder:
+    """Charges namespaces and orders their waiting jobs; `on`: whether a policy asks for it.
+
+    `record`: the usage at the last tick. `moved`: whether the order has changed since that was last
+    reset. `turn` returns the sort key of a job. Amounts are parts of the cluster.
+    """
+
+    def __init__(
+        self, cluster: Cluster, settings: SettingsSource, turn: Callable[[TrackedJob], QueueKey]
+    ) -> None:
+        self.on = self.moved = False
+        self.record = UsageRecord()
+        self._cluster, self._settings, self._turn = cluster, settings, turn
+        self._charged_at = 0.0
+        self._capacity: dict[str, float] = {}
+        self._holding: dict[str, tuple[str, float, float]] = {}
+        self._asking: dict[str, float] = {}
+        self._projected: dict[str, float] = {}
+        self._first: dict[tuple[int, str], float] = {}
+        self._line: list[str] = []
+
+    def restore(self, record: UsageRecord) -> None:
+        """Begin again from a record at the next tick."""
+        self.record, self.on = record, False
+
+    def begin_tick(self, now: Moment) -> None:
+        """Charge the time since the last tick, and order the waiting jobs by what is held now."""
+        queueing, tracker = self._settings.queueing, self._cluster.claim_tracker
+        if queueing.fairness is not Fairness.USAGE:
+            self.on, tracker.synced = False, None
+            return
+        seconds = now.monotonic - self._charged_at
+        if self.on and seconds < _ORDER_SECONDS and not tracker.synced:
+            return
+        self.record.half_life = max(queueing.half_life, 1.0)
+        if self.on:
+            self._charge(seconds)
+            self._measure()
+        else:
+            self._begin(now.wall)
+        self.on, self._charged_at, self.record.at = True, now.monotonic, now.wall
+        self._order(now.wall)
+
+    # --- usage ----------------------------------------------------------------------------------
+
+    def _begin(self, now: float) -> None:
+        """Begin with the record; what runs is charged from then on, or from its start."""
+        stored = self.record.namespaces
+        known_until = past(self.record.at, now=now) or (now if stored else 0.0)
+        for found in stored.values():
+            found.used = self._after(now - known_until, found.used, held=0.0)
+        self._cluster.claim_tracker.synced = set(self._cluster.jobs)
+        self._holding, self._asking = {}, {}
+        self._measure()
+        for uid, (namespace, part, _) in self._holding.items():
+            began = past(self._cluster.jobs[uid].job.started, now=now) or now
+            ran = self._after(now - max(began, known_until), 0.0, held=part)
+            self.record.namespaces[namespace].used += ran
+
+    def _after(self, seconds: float, used: float, *, held: float) -> float:
+        return usage_after(seconds, used, held=held, half_life=self.record.half_life)
+
+    def _charge(self, seconds: float) -> None:
+        """Charge what was held since the last tick.
+
+        Workers beyond the requested size are free unless a job of another namespace waits.
+        """
+        namespaces = self.record.namespaces
+        charged = dict.fromkeys(namespaces, 0.0)
+        waiting = self._waiting()
+        for name, part, extra in self._holding.values():
+            contested = waiting > (namespaces[name].waiting > 0)
+            charged[name] += part if contested else part - extra
+        for name, held in charged.items():
+            namespaces[name].used = self._after(seconds, namespaces[name].used, held=held)
+
+    def _waiting(self) -> int:
+        """Return the number of namespaces with waiting jobs."""
+        return sum(found.waiting > 0 for found in self.record.namespaces.values())
+
+    def _measure(self) -> None:
+        """Bring what jobs hold and ask for up to date."""
+        tracker, ledger = self._cluster.claim_tracker, self._cluster.ledger
+        changed, tracker.synced = tracker.synced or set(), set()
+        counted = (CPU, MEMORY, *ledger.extended)
+        totals = ledger.allocatable(counted).sum(axis=1).tolist()
+        capacity = dict(zip(counted, totals, strict=True))
+        if capacity != self._capacity:
+            self._capacity = capacity
+            changed |= self._holding.keys() | self._asking.keys()
+        for uid in changed:
+            self._holding.pop(uid, None)
+            self._asking.pop(uid, None)
+            if tracked := self._cluster.jobs.get(uid):
+                self._measure_job(tracked)
+        held: dict[str, float] = {}
+        for namespace, part, _ in self._holding.values():
+            held[namespace] = held.get(namespace, 0.0) + part
+        waiting = Counter(self._cluster.jobs[uid].job.namespace for uid in self._asking)
+        known = self.record.namespaces
+        kept = {name for name, found in known.items() if found.used >= _LEAST_USED}
+        self.record.namespaces = {
+            name: NamespaceUsage(
+                known[name].used if name in known else 0.0,
+                self._settings.queue_weight(name),
+                held.get(name, 0.0),
+                waiting[name],
+            )
+            for name in sorted(kept | held.keys() | waiting.keys())
+        }
+
+    def _measure_job(self, tracked: TrackedJob) -> None:
+        job, cluster = tracked.job, self._cluster
+        keys = (pod_key(pod.uid) for pod in cluster.pods(job.uid))
+        claims = [claim for key in keys if (claim := cluster.ledger.claim_of(key))]
+        claims += cluster.holds.plan(job.uid).values()
+        if part := part_of((claim.requests for claim in claims), self._capacity):
+            more = max(workers_of(job) - requested_workers(job, tracked.state), 0)
+            self._holding[job.uid] = job.namespace, part, part * more / max(job.pods, 1)
+        if job.in_queue:  # a job that is being started is held already
+            asked = part_of(requests_of(job), self._capacity)
+            self._asking[job.uid] = 0.0 if tracked.assumed else asked
+
+    # --- the order ------------------------------------------------------------------------------
+
+    def projected(self, tracked: TrackedJob) -> float:
+        """Return the projected usage of a job.
+
+        It is 0.0 of a job that does not wait in the queue, and where one namespace waits alone.
+        """
+        return self._projected.get(tracked.job.uid, 0.0)
+
+    def _order(self, now: float) -> None:
+        """Add up what the waiting jobs ask for, in their order within each namespace."""
+        self._projected, self._first = {}, {}
+        jobs, namespaces = self._cluster.jobs, self.record.namespaces
+        waiting = self._asking if self._waiting() > 1 else ()
+        asked, order = dict.fromkeys(namespaces, 0.0), []
+        for turn, uid in sorted((self._turn(jobs[uid]), uid) for uid in waiting):
+            name = jobs[uid].job.namespace
+            asked[name] += self._asking[uid]
+            usage = namespaces[name].projected(asked[name], half_life=self.record.half_life)
+            usage = self._projected[uid] = _FIRST if _is_overdue(jobs[uid], now) else usage
+            self._first.setdefault((turn[0], name), usage)
+            order.append((turn[0], usage, turn, uid))
+        line = [uid for *_, uid in sorted(order)]
+        self.moved, self._line = self.moved or line != self._line, line
+
+    def why_behind(self, tracked: TrackedJob) -> str:
+        """Return why another namespace comes before a waiting job, in a clause; empty if none does.
+
+        The other namespace is not named: the users of the job need not be allowed to see it.
+        """
+        own, priority = self.projected(tracked), self._turn(tracked)[0]
+        if own == math.inf:
+            return "its namespace has weight 0 and comes last"
+        if own <= 0:
+            return ""
+        first = ((name, usage) for (of, name), usage in self._first.items() if of == priority)
+        ahead = (self._mean(name) for name, usage in first if _FIRST < usage < own)
+        means = min(ahead, default=1), self._mean(tracked.job.namespace)
+        least, mine = (round(100 * mean) for mean in means)
+        hours = self.record.half_life / 3600
+        parts = f"{least} % against {mine} % of the last {'day' if hours == 24 else f'{hours:g} h'}"
+        return f"it is behind a namespace that used less ({parts})" if least < mine else ""
+
+    def _mean(self, namespace: str) -> float:
+        """Return the part that a waiting namespace held in the mean, divided by its weight."""
+        return self.record.mean(namespace) / self.record.namespaces[namespace].weight
+
+
+def _is_overdue(tracked: TrackedJob, now: float) -> bool:
+    """Return whether a job has waited for so long that no namespace comes before it."""
+    old = now - tracked.job.created >= LONGEST_WAIT
+    return old and tracked.waits(now) >= LONGEST_WAIT

@@ -1,0 +1,41 @@
+"""How good forecasts are, and what an average of past waits says: worked out by hand."""
+
+from e2e.bench.model.starts import CASES, Judged, Look, averaged, judged
+from kfext.core.queue.expected import Was
+from kfext.sim.worlds import random_world
+
+
+def look(at: float, job: str, *, arrived: float = 0.0, time: float | None = 100.0) -> Look:
+    known = time is not None
+    return Look(at, job, arrived, time, 80.0 if known else None, 150.0 if known else None)
+
+
+def test_a_look_is_judged_by_the_start_of_its_job() -> None:
+    looks = [look(0, "early"), look(0, "in"), look(0, "late"), look(0, "unknown", time=None)]
+    started = {"early": 79.0, "in": 120.0, "late": 151.0, "unknown": 60.0}
+    assert judged(looks, started) == [
+        Judged(79.0, 21.0, Was.EARLIER, 70.0),
+        Judged(120.0, 20.0, Was.WITHIN, 70.0),
+        Judged(151.0, 51.0, Was.LATER, 70.0),
+        Judged(60.0, None),
+    ]
+
+
+def test_short_waits_and_jobs_that_never_start_do_not_count() -> None:
+    assert judged([look(0, "soon"), look(0, "never")], {"soon": 29.0}) == []
+
+
+def test_an_average_of_past_waits_counts_starts_before_the_look_alone() -> None:
+    looks = [look(0, "first"), look(150, "second", arrived=50.0), look(350, "third", arrived=10.0)]
+    found = list(averaged(looks, {"first": 100.0, "second": 300.0, "third": 900.0}))
+    assert [(each.job, each.time) for each in found] == [("second", 50.0), ("third", 110.0)]
+
+
+def test_the_cases_differ_by_what_they_are_named_after() -> None:
+    rigid, urgent, _, elastic = (change(random_world)(3).jobs for change, _ in CASES.values())
+    assert not any(job.bounds for job in rigid)
+    assert any(
+        job.bounds for seed in range(5) for job in CASES["elastic"][0](random_world)(seed).jobs
+    )
+    assert {job.priority for job in urgent} <= {"", "urgent"}
+    assert len(elastic) == len(rigid)

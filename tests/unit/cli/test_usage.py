@@ -1,0 +1,43 @@
+"""`kubectl kfext usage`, from a record."""
+
+import json
+
+import yaml
+
+from kfext.cli.nodes import shown_usage
+from kfext.core.queue.usage import NamespaceUsage, UsageRecord, window
+
+DAY = 86_400.0
+RECORD = UsageRecord(
+    1_000_000.0,
+    DAY,
+    {
+        "team-a": NamespaceUsage(0.12 * window(DAY), 2.0, 0.0, 1),
+        "team-b": NamespaceUsage(0.413 * window(DAY), 1.0, 0.75, 12),
+        "team-c": NamespaceUsage(weight=0.5),
+    },
+)
+
+
+def test_namespaces_are_listed_the_largest_usage_first() -> None:
+    lines = shown_usage(RECORD, output="text", now=1_000_130.0).splitlines()
+    assert [line.split() for line in lines[:-1]] == [
+        ["NAMESPACE", "WEIGHT", "USED", "HELD", "WAITING"],
+        ["team-b", "1", "41.3", "%", "75.0", "%", "12"],
+        ["team-a", "2", "12.0", "%", "0.0", "%", "1"],
+        ["team-c", "0.5", "0.0", "%", "0.0", "%", "0"],
+    ]
+    assert lines[-1] == "2m ago; usage counts half after 24h"
+
+
+def test_a_clock_that_is_behind_shows_no_negative_age() -> None:
+    assert shown_usage(RECORD, output="text", now=0.0).splitlines()[-1].startswith("0s ago")
+
+
+def test_programs_get_parts_and_seconds() -> None:
+    found = json.loads(shown_usage(RECORD, output="json", now=1_000_130.0))
+    assert (found["ageSeconds"], found["halfLifeSeconds"]) == (130, DAY)
+    first = found["namespaces"][0]
+    assert first == {"namespace": "team-b", **first, "weight": 1.0, "held": 0.75, "waiting": 12}
+    assert abs(first["used"] - 0.413) < 1e-9
+    assert yaml.safe_load(shown_usage(RECORD, output="yaml", now=1_000_130.0)) == found

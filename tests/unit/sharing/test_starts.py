@@ -1,0 +1,48 @@
+"""When jobs should start on GPUs that are shared, and where they start after a failed start."""
+
+import pytest
+
+from kfext.core.lifecycle.steps import Replan
+from kfext.core.progress.reported import Progress, Reported
+from kfext.state.forecast.forecaster import Forecaster
+from tests.builders import JobBuilder, job, moment
+from tests.gpu_builders import plain_node, sharing, slot
+from tests.unit.sharing.stages import placed, remove, renew
+from tests.unit.sharing.test_queue import arrives, starts
+
+WAITS: dict[str, tuple[JobBuilder, float | None, str]] = {
+    # the job that waits -> the seconds until it should start, or why that is not known
+    "for both GPUs of the node": (job().worker(1, gpus=2), 600.0, ""),
+    "for another priority": (sharing("0.9", replicas=2), None, "it does not wait for capacity"),
+}
+
+
+@pytest.mark.parametrize(("made", "seconds", "unknown"), WAITS.values(), ids=WAITS)
+def test_a_job_should_start_when_a_shared_gpu_comes_free(
+    made: JobBuilder, seconds: float | None, unknown: str
+) -> None:
+    world = placed()
+    shown = Reported(Progress(step=1, left=600.0, at=world.now))
+    world.planner.progress.adopt({"uid-1": shown})
+    arrives(world, "head", made)
+    assert starts(world) == set()
+    forecaster = Forecaster(world.planner)
+    list(forecaster.forecast(world.moment))
+    found = forecaster.expected("head")
+    assert found is not None
+    assert (found.time and found.time - world.now, found.unknown) == (seconds, unknown)
+
+
+def test_a_job_that_shares_a_gpu_leaves_a_node_that_failed_its_start() -> None:
+    world = placed()
+    world.planner.cluster.observe_node(None, plain_node("m", cards=2))
+    world.planner.cluster.observe_card(None, slot("m"))
+    world.pods["pod-0"]["metadata"]["creationTimestamp"] = moment(world.now)
+    world.pods["pod-0"]["status"] = {"phase": "Failed"}
+    renew(world)
+    assert world.step() is None
+    remove(world)
+    world.create()
+    step = world.step()
+    assert isinstance(step, Replan)
+    assert set(step.plan.nodes) == {"m"}

@@ -1,0 +1,99 @@
+"""A node that fails pods at their start: where the jobs go next, and what faults leave of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext.core.lifecycle.steps import Replan, Suspend
+from kfext.sim.jobs import JobSpec
+from kfext.sim.objects import LivePod
+from tests.unit.sim.bed import GANG, WITHOUT, Bed
+from tests.unit.sim.test_drain import nodes_of
+from tests.unit.sim.test_preempt import until
+
+JOB = replace(GANG, arrives=5.0, steps=2000, deadline=None)
+BAD = "a"
+"""The node that kfext prefers while all are empty."""
+
+
+def bed(*jobs: JobSpec, bad: str = BAD, nodes: str = "ab") -> tuple[Bed, list[str]]:
+    """A cluster with bad nodes; the list has the names of the failed pods, as they come."""
+    of = Bed(*(jobs or (JOB,)), policy=WITHOUT, late_writes=True, **dict.fromkeys(nodes, 8000))
+    failed: list[str] = []
+
+    def fail(live: LivePod) -> None:
+        if of.api.stores(live) and live.runs:
+            failed.append(live.pod.name)
+            of.api.set_phase(live, "Failed")
+            of.clock.after(1.0, lambda: of.api.remove_pod(live))  # the operator
+
+    def look(live: LivePod) -> None:
+        if live.runs and live.pod.node_name in bad:
+            of.clock.after(3.0, lambda: fail(live))
+
+    of.api.on_pod.append(look)
+    return of.at(6), failed
+
+
+def trains_away(of: Bed, name: str = "gang") -> bool:
+    pods = of.job(name).pods.values()
+    return bool(pods) and all(live.runs and live.pod.node_name != BAD for live in pods)
+
+
+def written(of: Bed, kind: type[Any]) -> list[Any]:
+    return [each.step for each in of.driver.written if isinstance(each.step, kind)]
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "a PyTorchJob": {},
+    "a TFJob": {"kind": "TFJob"},
+    "a TrainJob": {"kind": "TrainJob"},
+}
+
+
+@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+def test_a_gang_leaves_a_node_that_fails_it_at_its_start(changes: dict[str, Any]) -> None:
+    of, failed = bed(replace(JOB, **changes))
+    until(of, trains_away, most=120)
+    assert len(failed) == JOB.workers
+    assert (nodes_of(of, "gang"), of.operator.failed) == (["b"], {})
+    (replan,) = written(of, Replan)
+    assert replan.verdict.message == "the pods go to b; pods failed at their start on a"
+    assert not written(of, Suspend)
+
+
+def test_a_gang_that_fits_nowhere_else_returns_each_time_and_is_never_stopped() -> None:
+    of, failed = bed(nodes="a")
+    of.after(120)
+    assert (set(nodes_of(of, "gang")) <= {"a", ""}, len(failed) > 4) == (True, True)
+    assert not written(of, Suspend)
+
+
+def test_a_gang_leaves_the_node_again_after_the_controller_was_killed_between() -> None:
+    of, failed = bed()
+    until(of, lambda of: bool(failed))
+    of.restart()
+    until(of, trains_away, most=120)
+    assert len(failed) <= 2 * JOB.workers
+
+
+def test_jobs_of_a_namespace_get_a_node_last_after_three_of_them_were_cured_elsewhere() -> None:
+    jobs = [
+        replace(JOB, name=name, arrives=400.0 * number, steps=60)
+        for number, name in enumerate(["gang", "alpha", "beta", "gamma"])
+    ]
+    of, failed = bed(*jobs)
+    of.run()
+    assert {name.rsplit("-", 2)[0] for name in failed} == {"gang", "alpha", "beta"}
+    assert set(of.planner.starts.suspects()) == {BAD}
+    assert set(of.ended()) == {job.name for job in jobs}
+
+
+def test_a_poison_job_that_fails_everywhere_accuses_no_node() -> None:
+    jobs = (replace(JOB, name=name) for name in ("gang", "alpha", "beta"))
+    of, failed = bed(*jobs, bad="ab")
+    of.after(900)
+    assert of.planner.starts.suspects() == {}
+    assert len(failed) > 30
+    assert not written(of, Suspend)

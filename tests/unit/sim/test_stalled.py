@@ -1,0 +1,254 @@
+"""Stalled jobs that are restarted: which jobs, where they go on, and what faults leave of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Suspend
+from kfext.core.progress import stall
+from kfext.model.cpu_use import CpuUse
+from kfext.sim.jobs import JobSpec, Saving, Style
+from kfext.sim.objects import LivePod
+from kfext.sim.training import Doing
+from tests.unit.sim.bed import Bed, refuse
+from tests.unit.sim.test_drain import MOVES, bed, nodes_of, trains
+from tests.unit.sim.test_preempt import URGENT, until
+from tests.unit.sim.test_preempt import stops as stopped
+
+FACTOR = 0.1
+"""On all times of the rule: two hours are twelve minutes."""
+SAVES = replace(MOVES, saving=Saving.PERIODIC, every=60)
+OLD = 1000.0
+"""The second of the hang: the job is no new job by then."""
+LATER = 4000.0
+
+stops = partial(stopped, reason=names.REASON_STALLED)
+"""Returns the names of the jobs that were stopped because they were stalled, in order."""
+
+
+@pytest.fixture(autouse=True)
+def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EARLY_SECONDS", "FIRST_SECONDS", "SETTLED_SECONDS"):
+        monkeypatch.setattr(stall, name, getattr(stall, name) * FACTOR)
+    for name in ("REPORT", "RESTART"):
+        rule: stall.Rule = getattr(stall, name)
+        shorter = rule._replace(least=rule.least * FACTOR, early=rule.early * FACTOR)
+        monkeypatch.setattr(stall, name, shorter)
+
+
+def stalls(of: Bed, *, setting: str = "restart", name: str = "train") -> Bed:
+    """Have the training hang at OLD in all pods, while these run on."""
+    of.annotate(names.STALLED, setting, name)
+    return hang(of.at(OLD), name)
+
+
+def hang(of: Bed, name: str = "train") -> Bed:
+    of.job(name).training._become(Doing.IDLE)
+    return of
+
+
+def again(of: Bed, name: str = "train") -> bool:
+    """Whether a job was stopped and trains again."""
+    return bool(stops(of)) and trains(of, name)
+
+
+def check(of: Bed) -> None:
+    assert of.planner.cluster.holds.holders() == ()
+    assert not of.operator.failed
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "a PyTorchJob": {},
+    "a TFJob": {"kind": "TFJob", "leaders": 0, "workers": 4},
+    "a TrainJob": {"kind": "TrainJob", "leaders": 0, "workers": 4},
+    "an elastic job": {"style": Style.TORCHRUN, "leaders": 0, "workers": 4, "bounds": (2, 4)},
+    "a job that saves on request": {"saving": Saving.ON_REQUEST},
+    "a job that may be preempted too": {"preempt": "checkpoint"},
+}
+
+
+@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+def test_a_stalled_job_that_opted_in_starts_again_from_its_checkpoint(
+    changes: dict[str, Any],
+) -> None:
+    of = bed(replace(SAVES, **changes)).at(100)
+    if of.job().spec.saving is Saving.ON_REQUEST:
+        of.job().training.request(1)
+        until(of, lambda of: of.job().training.saved)
+    saved = stalls(of).job().training.saved
+    until(of, again, most=LATER)
+    assert (stops(of), of.job().training.lost_all) == (["train"], 0)
+    assert of.job().training.done >= saved > 0
+    check(of.after(60))
+    assert of.job().job.suspend is False
+
+
+def restarts_at(of: Bed) -> float:
+    (at,) = [w.at for w in of.driver.written if isinstance(w.step, Suspend) and w.at > OLD]
+    return at
+
+
+def test_it_is_shown_first_and_restarted_after_half_an_hour() -> None:
+    of = stalls(bed(SAVES).at(100))
+    until(of, lambda of: of.planner.progress.stalled, most=LATER)
+    shown = of.clock.now
+    until(of, again, most=LATER)
+    late = 30  # a read each 10 s, before and after the silence
+    assert 90 <= shown - OLD <= 90 + late
+    assert 180 <= restarts_at(of) - OLD <= 180 + late
+
+
+STAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "only asks to be told": ({}, "report"),
+    "does not say that it resumes": ({"migrate": ""}, "restart"),
+    "has shown no checkpoint": ({"saving": Saving.NEVER}, "restart"),
+}
+
+
+@pytest.mark.parametrize(("changes", "setting"), STAYS.values(), ids=STAYS)
+def test_a_stalled_job_is_only_reported(changes: dict[str, Any], setting: str) -> None:
+    of = stalls(bed(replace(SAVES, **changes)).at(100), setting=setting)
+    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
+
+
+def test_a_job_that_Kueue_manages_is_only_reported() -> None:
+    of = bed(SAVES).at(100)
+    of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
+    stalls(of)
+    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
+
+
+def test_a_job_is_restarted_twice_at_most() -> None:
+    of = stalls(bed(SAVES).at(100))
+    until(of, again, most=LATER)
+    hang(of.after(60))
+    until(of, lambda of: len(stops(of)) == 2 and trains(of), most=LATER)
+    hang(of.after(60)).after(2000)
+    assert stops(of) == ["train", "train"]
+    assert of.planner.progress.stalled == 1
+
+
+# --- where it goes on -----------------------------------------------------------------------------
+
+
+def uses(of: Bed, odd: Callable[[LivePod], bool]) -> None:
+    """Have some pods use half of the CPU of the others."""
+
+    def use(live: LivePod) -> CpuUse:
+        return CpuUse(0.5 if odd(live) else 1.0, at=of.clock.wall, window=30.0)
+
+    of.driver.measure = use
+
+
+def is_third(live: LivePod) -> bool:
+    return live.key.type == "worker" and live.key.index == 2
+
+
+def third(of: Bed) -> str:
+    (live,) = [live for live in of.job().pods.values() if is_third(live)]
+    return live.pod.node_name
+
+
+LARGE = replace(SAVES, cpu=2000, uses=2000)
+
+
+def test_it_goes_on_without_the_node_of_the_pod_that_differs() -> None:
+    of = bed(LARGE, a=4000, b=4000, c=4000).at(100)
+    before = third(of)
+    uses(of, is_third)
+    until(stalls(of), again, most=LATER)
+    assert (stops(of), before in nodes_of(of)) == (["train"], False)
+    (state,) = [w.step.state for w in of.driver.written if isinstance(w.step, Suspend)][-1:]
+    assert f"train-worker-2 on {before} uses 0.5 CPUs" in state.message
+    assert "it continues from step" in state.message
+    check(of)
+
+
+def test_it_goes_on_where_it_was_if_there_is_no_other_room() -> None:
+    of = bed(LARGE, a=4000, b=4000).at(100)
+    before = nodes_of(of)
+    uses(of, is_third)
+    until(stalls(of), again, most=LATER)
+    assert (stops(of), nodes_of(of)) == (["train"], before)
+
+
+def test_no_other_job_takes_its_room_while_its_pods_end() -> None:
+    of = bed(replace(SAVES, grace=60.0), a=4000).at(100)
+    until(stalls(of), stops, most=LATER)
+    of.submit(replace(URGENT, name="late", arrives=of.clock.now, priority=""))
+    until(of, again, most=LATER)
+    assert of.job("late").job.suspend
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def dies(of: Bed) -> None:
+    """Replace the controller; the next one reads the last lines of the log once more."""
+    training = of.job().training
+    of.restart()
+    training._print(OLD, training._progress(training.done))
+    training._print(OLD, f"saved checkpoint to out/step-{training.saved}.pt")
+
+
+def is_stop(_uid: str, change: Any) -> bool:
+    writes = [each for each in change or () if each["op"] != "test"]
+    return any(each["path"].endswith("/suspend") and each["value"] for each in writes)
+
+
+FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], Any]]] = {
+    "the controller dies while the job hangs": (lambda of: of.clock.now > OLD + 60, dies),
+    "the controller dies after the stop": (stops, dies),
+    "the controller dies in the stop": (
+        lambda of: of.clock.now > OLD + 60,
+        lambda of: setattr(of.faults, "dies", True),
+    ),
+    "the node is lost after the stop": (stops, lambda of: of.lose(nodes_of(of)[0])),
+    "the write is refused once": (
+        lambda of: of.clock.now > OLD + 60,
+        lambda of: refuse(of, is_stop),
+    ),
+}
+
+
+@pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
+def test_the_restart_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], Any]) -> None:
+    of = stalls(bed(SAVES).at(100))
+    until(of, when, most=LATER)
+    fault(of)
+    until(of, again, most=LATER)
+    assert stops(of.after(300)) == ["train"]
+    check(of)
+
+
+def user_suspends(of: Bed) -> None:
+    of.annotate(names.HELD, None)
+
+
+def test_the_room_is_free_once_its_user_takes_over() -> None:
+    of = bed(replace(SAVES, grace=30.0)).at(100)
+    until(stalls(of), stops, most=LATER)
+    assert of.planner.cluster.holds.holders()
+    user_suspends(of)
+    assert of.after(60).planner.cluster.holds.holders() == ()
+
+
+def test_a_job_that_trains_again_before_the_restart_is_left_alone() -> None:
+    of = stalls(bed(SAVES).at(100)).at(OLD + 150)
+    training = of.job().training
+    training._become(Doing.TRAINS)
+    training._print_at = of.clock.now
+    assert stops(of.after(400)) == []
+
+
+OTHER: JobSpec = replace(SAVES, name="other", cpu=500, uses=500)
+
+
+def test_a_job_beside_a_stalled_job_runs_on() -> None:
+    of = bed(replace(SAVES, cpu=500, uses=500), OTHER).at(100)
+    until(stalls(of), again, most=LATER)
+    assert (stops(of), of.job("other").training.lost) == (["train"], 0)

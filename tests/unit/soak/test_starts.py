@@ -1,0 +1,35 @@
+"""What a soak says of expected starts."""
+
+from dataclasses import replace
+
+from e2e.soak.facts import Cluster, Gang
+from e2e.soak.starts import Starts
+
+NOW = 1_800_000_000.0
+SHOWN = {
+    "time": "2027-01-15T08:01:40Z",
+    "earliest": "2027-01-15T08:01:00Z",
+    "latest": "2027-01-15T08:03:00Z",
+}
+
+
+def gang(uid: str, shown: dict[str, str] | None = None) -> Gang:
+    view = {"expectedStart": shown} if shown else {}
+    return Gang(uid, uid, "team", "PyTorchJob", {}, {}, {}, True, False, {}, (), view)
+
+
+def cluster(*gangs: Gang) -> Cluster:
+    return Cluster(at=0.0, nodes={}, pods=(), gangs={each.uid: each for each in gangs})
+
+
+def test_a_soak_says_how_good_expected_starts_were() -> None:
+    starts = Starts()
+    waiting = gang("first", SHOWN), gang("second", {"unknown": "why"}), gang("third")
+    starts.look(cluster(*waiting), now=NOW)
+    starts.look(cluster(*waiting), now=NOW + 1)
+    assert "none of 0 looks" in starts.summary()
+    starts.look(cluster(*(replace(each, suspended=False) for each in waiting)), now=NOW + 80)
+    assert starts.summary() == (
+        "expected starts: error / wait 25%, p90 25%; 100% within the range, width / wait 1.5; "
+        "1 of 2 looks known"
+    )

@@ -1,0 +1,350 @@
+"""When waiting jobs should start, why that is not known, and when it is forecast again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kfext.core.queue.expected import ExpectedStart, Was
+from kfext.model.moment import Moment
+from kfext.model.priority import PriorityClass
+from kfext.model.quota import parse_quota
+from kfext.model.volume import VolumeClaim
+from kfext.state.forecast.forecaster import EVERY
+from kfext.state.forecast.outset import MOST_JOBS
+from tests.builders import using
+from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, started, waits
+
+
+def known(scene: Scene, uid: str = "head") -> ExpectedStart:
+    found = scene.expected(uid)
+    assert found is not None
+    assert not found.unknown
+    return found
+
+
+def unknown(scene: Scene, uid: str = "head") -> ExpectedStart:
+    found = scene.expected(uid)
+    assert found is not None
+    assert found.time is None
+    return found
+
+
+def test_a_job_starts_when_the_job_on_its_node_ends() -> None:
+    found = known(Scene(runs("first"), waits("head"), first=600))
+    assert found == ExpectedStart(NOW + 600, NOW + 380, NOW + 980, after="PyTorchJob team/first")
+
+
+def test_the_last_of_several_ends_counts_and_all_are_named() -> None:
+    found = known(Scene(runs("first"), runs("second"), waits("head"), first=600, second=900))
+    assert found.time == NOW + 900
+    assert found.after == "PyTorchJob team/first and PyTorchJob team/second"
+
+
+def test_a_job_behind_another_takes_the_length_of_its_series_into_account() -> None:
+    jobs = (
+        runs("first"),
+        ended("head-1", seconds=300),
+        waits("head-2"),
+        waits("next", created=NOW - 10),
+    )
+    scene = Scene(*jobs, first=600)
+    assert known(scene, "head-2").time == NOW + 600
+    assert known(scene, "next").time == pytest.approx(NOW + 900, abs=2)
+
+
+def test_a_job_that_fits_beside_the_first_starts_before_it() -> None:
+    """The first has not waited for so long that capacity is reserved for it."""
+    jobs = waits("head", created=NOW - 100), waits("small", 2, created=NOW - 90)
+    scene = Scene(runs("first", 2), runs("long"), *jobs, first=60, long=600)
+    assert known(scene, "small").time == NOW + 60
+
+
+def test_a_deadline_bounds_a_length_that_is_not_known() -> None:
+    found = known(Scene(runs("first", deadline=int(NOW) + 1800), waits("head")))
+    assert found.time == pytest.approx(NOW + 1801)  # it started in second 1
+
+
+def quota(scene: Scene) -> None:
+    hard = {"hard": {"requests.cpu": "2"}}
+    raw = {"metadata": {"namespace": "team", "name": "q"}, "spec": hard, "status": {}}
+    scene.planner.queue.quotas.observe_quota(None, parse_quota(raw))
+
+
+def autoscaler(scene: Scene) -> None:
+    scene.planner.queue.observe_autoscaler(present=True)
+
+
+def volume(scene: Scene) -> None:
+    scene.planner.cluster.volumes.observe_claim(None, VolumeClaim("team", "data"))
+
+
+def nothing(scene: Scene) -> None:
+    pass
+
+
+LENGTH = "the length of PyTorchJob team/first is not known"
+UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
+    "the job before it does not say how far it is": (
+        (runs("first"), waits("head")),
+        nothing,
+        LENGTH,
+    ),
+    "such a job of another namespace is not named": (
+        (elsewhere(runs("first")), waits("head")),
+        nothing,
+        "the length of 1 job of another namespace is not known",
+    ),
+    "a job that waits before it has no length": (
+        (runs("first"), waits("older", created=NOW - 7200), waits("head")),
+        nothing,
+        "the length of PyTorchJob team/first and PyTorchJob team/older is not known",
+    ),
+    "a quota": ((waits("head"),), quota, "a quota of its namespace stops it"),
+    "a volume": (
+        (waits("head", spec=using("data")),),
+        volume,
+        "a volume of it is not bound",
+    ),
+    "it is larger than the cluster": (
+        (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
+        nothing,
+        "no capacity for it comes free within 24 hours",
+    ),
+    "it needs new nodes": (
+        (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
+        autoscaler,
+        "it waits for new nodes, which an autoscaler may add",
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "change", "why"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_start_is_not_known(
+    jobs: tuple[Any, ...], change: Callable[[Scene], None], why: str
+) -> None:
+    scene = Scene(*jobs)
+    change(scene)
+    assert unknown(scene) == ExpectedStart(unknown=why)
+
+
+def test_an_unknown_length_that_the_start_does_not_need_does_not_matter() -> None:
+    """A job of unknown length runs on one CPU that the waiting job leaves free."""
+    found = known(Scene(runs("first", 2), runs("silent"), waits("head", 3), first=600))
+    assert (found.time, found.after) == (NOW + 600, "PyTorchJob team/first")
+
+
+def test_a_start_is_not_before_the_ends_that_are_known() -> None:
+    found = unknown(Scene(runs("first"), runs("silent"), waits("head"), first=7200))
+    assert found.unknown == "the length of PyTorchJob team/silent is not known"
+    assert found.earliest == NOW + 7100  # to five minutes
+
+
+@pytest.mark.parametrize(
+    "made",
+    [waits("head").queued_by_kueue(), waits("head").annotated("kfext.dev/colocation", "off")],
+    ids=["Kueue starts it", "kfext does not place it"],
+)
+def test_a_job_that_kfext_does_not_start_has_no_forecast(made: Any) -> None:
+    assert Scene(runs("first"), made, first=600).expected("head") is None
+
+
+def test_a_job_that_a_person_suspended_has_no_forecast() -> None:
+    made = waits("head")
+    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
+    assert Scene(runs("first"), made, first=600).expected("head") is None
+
+
+def test_only_the_first_jobs_of_the_queue_are_forecast() -> None:
+    many = [waits(f"job-{n}", 1, created=NOW - 3600 + n) for n in range(MOST_JOBS)]
+    scene = Scene(runs("first", 4), *many, waits("last", 1, created=NOW - 10), first=600)
+    found = unknown(scene, "last")
+    assert found.unknown == f"it is behind the first {MOST_JOBS} jobs of the queue"
+    assert scene.forecaster.expected("job-0") != found
+
+
+def test_jobs_that_came_lately_may_come_again_and_go_first() -> None:
+    """A job of higher priority that came 15 minutes ago may come again in 15 minutes."""
+    urgent = ended("urgent-1", seconds=400).created(NOW - 900).prioritized("high")
+    scene = Scene(urgent, runs("first"), waits("head"), first=1200)
+    scene.planner.queue.observe_class(None, PriorityClass("high", 100))
+    found = known(scene)
+    assert found.time == NOW + 1200
+    alone = known(Scene(runs("first"), waits("head"), first=1200))
+    assert (found.latest, alone.latest) == (NOW + 2000, NOW + 1880)
+
+
+# --- when ---------------------------------------------------------------------------------------
+
+
+def begun() -> Scene:
+    scene = Scene(runs("first", 2), runs("second", 2), waits("head"), first=600, second=6000)
+    scene.forecast()
+    return scene
+
+
+def goes(scene: Scene) -> None:
+    scene.end("first")
+
+
+def comes(scene: Scene) -> None:
+    scene.planner.cluster.observe_job(waits("other").raw)
+
+
+def slower(scene: Scene) -> None:
+    scene.show(second=9000)
+
+
+def silent(scene: Scene) -> None:
+    del scene.left["second"]
+    scene.show()
+
+
+def hardly_slower(scene: Scene) -> None:
+    scene.show(second=6200)
+
+
+DUE = {
+    "nothing changed": (nothing, False),
+    "a job ended": (goes, True),
+    "a job came": (comes, True),
+    "a length changed": (slower, True),
+    "a length is not known any more": (silent, True),
+    "a length hardly changed": (hardly_slower, False),
+}
+
+
+@pytest.mark.parametrize(("change", "due"), DUE.values(), ids=DUE)
+def test_a_forecast_is_due_once_something_changed(
+    change: Callable[[Scene], None], due: bool
+) -> None:
+    scene = begun()
+    change(scene)
+    scene.after(EVERY - 1)
+    assert not scene.forecaster.due(scene.now)
+    scene.after(1)
+    assert scene.forecaster.due(scene.now) is due
+
+
+def test_a_start_that_does_not_come_is_forecast_again() -> None:
+    """Nothing else changes while, for example, the operator is slow."""
+    scene = Scene(runs("first"), waits("head"), first=600)
+    scene.tick()
+    scene.end("first")
+    assert list(scene.forecaster.forecast(scene.now))
+    scene.now = Moment(NOW + 60, 560)
+    assert not scene.forecaster.due(scene.now)
+    scene.now = Moment(NOW + 61, 561)
+    assert scene.forecaster.due(scene.now)
+
+
+def test_nothing_is_forecast_where_no_job_waits() -> None:
+    scene = Scene(runs("first"), first=600)
+    scene.tick()
+    assert not scene.forecaster.due(scene.now)
+
+
+def test_only_what_changed_is_news() -> None:
+    scene = begun()
+    assert [tracked.job.uid for tracked in scene.forecaster.news()] == ["head"]
+    scene.forecast()
+    assert scene.forecaster.news() == []
+    scene.show(second=9000)
+    scene.forecast()
+    assert [tracked.job.uid for tracked in scene.forecaster.news()] == ["head"]
+
+
+def test_a_job_may_go_while_it_is_forecast() -> None:
+    scene = begun()
+    parts = scene.forecaster.forecast(scene.now)
+    next(parts)
+    scene.planner.cluster.forget_job("head")
+    assert list(parts) is not None
+    assert scene.forecaster.news() == []
+    list(scene.forecaster.started(scene.now.wall))
+    assert scene.forecaster.expected("head") is None
+
+
+def test_a_job_that_comes_while_others_are_forecast_has_its_forecast_with_the_next() -> None:
+    scene = begun()
+    parts = scene.forecaster.forecast(scene.now)
+    next(parts)
+    comes(scene)
+    scene.tick()
+    assert list(parts) is not None
+    assert scene.forecaster.expected("other") is None
+    assert scene.expected("other") is not None
+
+
+def test_a_clock_that_is_set_back_does_no_harm() -> None:
+    scene = begun()
+    scene.now = Moment(NOW - 86_400, scene.now.monotonic + EVERY)
+    assert scene.forecaster.due(scene.now) in {True, False}
+    assert scene.expected("head") is not None
+
+
+def test_after_an_error_all_starts_are_unknown() -> None:
+    scene = begun()
+    scene.forecaster.give_up(scene.now)
+    found = scene.forecaster.expected("head")
+    assert found == ExpectedStart(unknown="an error of kfext, which is in the controller's log")
+
+
+# --- scores -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "was"), [(100, Was.EARLIER), (600, Was.WITHIN), (2000, Was.LATER)]
+)
+def test_a_start_is_scored(seconds: float, was: Was) -> None:
+    scene = Scene(runs("first"), waits("head"), first=600)
+    scene.forecast()
+    scene.planner.cluster.observe_job(started("head").raw)
+    scene.after(seconds)
+    (score,) = scene.forecaster.started(scene.now.wall)
+    assert (score.lead, score.was) == ("10-60m", was)
+    assert (score.wait, score.error) == (seconds, abs(600 - seconds))
+    assert not list(scene.forecaster.started(scene.now.wall))
+
+
+def test_each_class_of_wait_has_one_score() -> None:
+    scene = Scene(runs("first"), waits("head"), first=700)
+    for left in (700, 640, 580, 520, 100):
+        scene.show(first=left)
+        scene.forecast()
+        scene.after(60)
+    scene.planner.cluster.observe_job(started("head").raw)
+    scene.after(60)
+    leads = [score.lead for score in scene.forecaster.started(scene.now.wall)]
+    assert leads == ["10-60m", "2-10m", "0-2m"]
+
+
+def without(scene: Scene) -> None:
+    scene.planner.cluster.forget_job("head")
+
+
+def suspended(scene: Scene) -> None:
+    made = waits("head").version(2)
+    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
+    scene.planner.cluster.observe_job(made.raw)
+
+
+def released(scene: Scene) -> None:
+    made = waits("head").resumed().released().version(2)
+    scene.planner.cluster.observe_job(made.raw)
+
+
+def at_once(scene: Scene) -> None:
+    scene.planner.cluster.observe_job(started("head").raw)
+    scene.now = Moment(NOW + 20, 520)
+
+
+@pytest.mark.parametrize("change", [without, suspended, released, at_once])
+def test_a_job_that_does_not_start_or_starts_at_once_has_no_score(
+    change: Callable[[Scene], None],
+) -> None:
+    scene = Scene(runs("first"), waits("head"), first=600)
+    scene.forecast()
+    change(scene)
+    scene.tick()
+    assert not list(scene.forecaster.started(scene.now.wall))

@@ -1,0 +1,129 @@
+"""The planner run ahead: what starts when, and what jobs of unknown length do."""
+
+import math
+from collections.abc import Generator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext.model.parameters import Fairness, Queueing
+from kfext.model.policy import TrainingPolicy
+from kfext.model.snapshot import FailedStart
+from kfext.state.forecast.lookahead import Ahead, _Lengths
+from kfext.state.forecast.outset import outset_of
+from tests.builders import node
+from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, waits
+from tests.unit.state.history import ACTS, CROWDED, History
+
+
+def ahead(scene: Scene, silent: float | None = None) -> Ahead:
+    scene.tick()
+    return result(Ahead(outset_of(scene.planner, scene.now), silent=silent).run())
+
+
+def result(parts: Generator[None, None, Ahead]) -> Ahead:
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def test_a_late_job_has_as_much_left_as_it_is_late() -> None:
+    scene = Scene(runs("first"), first=600)
+    scene.tick()
+    lengths = _Lengths(outset_of(scene.planner, scene.now))
+    job = scene.planner.cluster.jobs["first"].job
+    assert lengths.remaining(job, now=NOW) == 600
+    lengths.ending["first"] = NOW + 600
+    lefts = [lengths.remaining(job, now=NOW + later) for later in (0, 500, 600, 700)]
+    assert lefts == [600, 100, 0, 100]
+
+
+def times(found: Ahead) -> dict[str, float]:
+    return {uid: start.at - NOW for uid, start in found.starts.items()}
+
+
+def test_jobs_start_one_after_the_other() -> None:
+    series = [waits(f"job-{n}", created=NOW - 3600 + n) for n in range(2, 6)]
+    found = times(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
+    assert found == {"job-2": 50, "job-3": 150, "job-4": 250, "job-5": 350}
+
+
+@pytest.mark.parametrize(
+    ("silent", "starts"),
+    [
+        (None, {"head": 600, "next": 900}),
+        (0.0, {"head": 600, "next": 601}),
+        (math.inf, {"head": 600}),
+    ],
+)
+def test_what_a_job_of_unknown_length_does(silent: float, starts: dict[str, float]) -> None:
+    scene = Scene(runs("first"), waits("head"), waits("next", created=NOW - 60), first=600)
+    assert times(ahead(scene, silent)) == starts
+
+
+def test_a_job_that_does_not_start_says_why() -> None:
+    large = waits("large", 9).annotated("kfext.dev/colocation", "required")
+    found = ahead(Scene(runs("first"), large, first=600))
+    assert not found.starts
+    assert found.planner.cluster.jobs["large"].lacks == "TooBig"
+
+
+def test_jobs_start_in_the_order_by_usage() -> None:
+    """The namespace of the job that came first has used the cluster; the other has not."""
+    jobs = waits("head"), elsewhere(waits("other", created=NOW - 60))
+    scene = Scene(runs("first", 4), *jobs, first=600)
+    assert times(ahead(scene)) == {"head": 600, "other": 900}
+    queue = Queueing(fairness=Fairness.USAGE, half_life=3600)
+    scene.planner.settings.observe_policy(TrainingPolicy("all", queue=queue))
+    assert times(ahead(scene)) == {"other": 600, "head": 900}
+
+
+@pytest.mark.parametrize(("doubted", "gets"), [("b", "c"), ("c", "b")])
+def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
+    doubted: str, gets: str
+) -> None:
+    scene = Scene(runs("first", 4), waits("head"), first=6000)
+    scene.tick()
+    for name in ("b", "c"):
+        scene.planner.cluster.observe_node(None, node(name, cpu="4"))
+    of = [(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
+    scene.planner.starts.restore(FailedStart(*start, cured=True) for start in of)
+    found = result(Ahead(outset_of(scene.planner, scene.now), silent=math.inf).run())
+    start = found.planner.cluster.jobs["head"].assumed
+    assert start is not None
+    assert list(start.nodes) == [gets]
+
+
+def test_pods_that_the_operator_would_create_do_not_close_the_queue() -> None:
+    """In the cluster, more than 500 pods to create keep further jobs from starting."""
+    many = [waits(f"job-{n}", 40, cpu="1m", created=NOW - 3600 + n) for n in range(30)]
+    found = times(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
+    assert found == {f"job-{n}": 600 for n in range(30)}
+
+
+def test_the_planner_is_left_as_it_was() -> None:
+    scene = Scene(runs("first"), waits("head"), first=600)
+    scene.tick()
+    before = scene.planner.cluster.ledger.claims()
+    ahead(scene)
+    assert scene.planner.cluster.ledger.claims() == before
+    assert scene.planner.cluster.jobs.keys() == {"first", "head"}
+
+
+@pytest.mark.histories
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_whatever_happened_before_a_look_ahead_comes_to_an_end(data: st.DataObject) -> None:
+    history = History(data)
+    acts = st.lists(st.sampled_from(ACTS), max_size=40)
+    for act in (*data.draw(st.sampled_from([(), CROWDED])), *data.draw(acts, label="acts")):
+        act(history)
+    history.end_round()
+    outset = outset_of(history.planner, history.moment)
+    for silent in (None, 0.0, math.inf):
+        found = Ahead(outset, silent=silent, arrivals=outset.arrivals)
+        for parts, _ in enumerate(found.run()):
+            assert parts < 5000

@@ -1,0 +1,351 @@
+"""Which jobs are stalled, through hours of reads of their logs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.progress.posted import Post, Posted
+from kfext.core.progress.reported import Reported
+from kfext.core.progress.stall import MOVES
+from kfext.model.cpu_use import CpuUse
+from kfext.model.pod import Pod
+from kfext.model.scale_state import ScaleState
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.tracked_job import TrackedJob
+from tests.unit.state.reports.test_progress import AWAY, FORBIDDEN, Bed, training
+
+MINUTE, HOUR = 60.0, 3600.0
+STARTED = 1e6
+TICK = 5.0
+
+
+class Hours(Bed):
+    """A job that runs; `run` reads its log as often as the controller does."""
+
+    def __init__(self, *, pods: int = 1, name: str = "train", **settings: str) -> None:
+        super().__init__()
+        self.at = STARTED
+        self.step = self.shown = 0
+        self.alarms = 0
+        self.tracked = self.start(name, pods=pods, **settings)
+
+    def start(self, name: str, *, pods: int = 1, **settings: str) -> TrackedJob:
+        self.made = training(name, **settings).queued_by_kueue()
+        self.tracked = self.runs(self.made, pods=pods)
+        return self.tracked
+
+    @property
+    def verdict(self) -> Verdict | None:
+        moves = self.progress.followed(self.tracked.job.uid).moves
+        return None if moves == MOVES else moves
+
+    @property
+    def hangs(self) -> bool:
+        job = self.tracked.job
+        return self.progress.silences.hangs(job, self.progress.followed(job.uid))
+
+    @property
+    def reason(self) -> str:
+        return self.verdict.reason if self.verdict else ""
+
+    def prints(self, what: str) -> list[str]:
+        """The lines since the last read while a job does something."""
+        self.step += what == "steps"
+        self.shown += 1
+        return {
+            "steps": [f"step {self.step}/90000 loss 0.5"],
+            "bar": [f"Evaluating: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
+            "loads": [f"Loading shards: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
+            "saves": ["Saving model checkpoint to out/checkpoint-500"],
+            "heartbeat": [f"{self.shown} s: alive at step {self.step}/90000"],
+            "two ranks": [f"[rank{rank}] at step {self.step - rank}/90000" for rank in (0, 1)],
+            "silent": [],
+        }[what]
+
+    def run(self, minutes: float, what: str) -> "Hours":
+        """Do something for so long."""
+        until = self.at + minutes * MINUTE
+        while self.at < until:
+            self.at += TICK
+            for read in self.due(self.at):
+                before = self.reason
+                if what == "down":
+                    self.fail(read, AWAY)
+                else:
+                    self.take(read, *self.prints(what))
+                self.alarms += self.reason == names.REASON_STALLED != before
+        return self
+
+
+Script = Sequence[tuple[float, str]]
+EPOCHS: Script = [(20, "steps"), (10, "silent")] * 20
+HANGS: dict[str, tuple[Script, int]] = {
+    # minutes and what a job does -> how often it is reported
+    "a first step that compiles for an hour and 50 minutes": ([(110, "silent"), (60, "steps")], 0),
+    "a first step that never comes after a download": ([(5, "loads"), (130, "silent")], 1),
+    "a log in which kfext recognises nothing": ([(300, "silent")], 0),
+    "a download before a first step of 100 minutes": (
+        [(5, "loads"), (100, "silent"), (9, "steps")], 0,
+    ),
+    "an evaluation of 25 minutes in the first hour": (
+        [(30, "steps"), (25, "silent"), (9, "steps")], 0,
+    ),
+    "the same evaluation again and again": ([(30, "steps"), (25, "silent")] * 8, 0),
+    "an evaluation of two hours with a bar": ([(180, "steps"), (120, "bar"), (9, "steps")], 0),
+    "a save of 50 minutes that was announced": (
+        [(180, "steps"), (1, "saves"), (49, "silent"), (9, "steps")], 0,
+    ),
+    "a save of 50 minutes that nothing announced": (
+        [(180, "steps"), (50, "silent"), (9, "steps")], 1,
+    ),
+    "pauses between epochs": (EPOCHS, 0),
+    "a step each 20 minutes": ([(0.5, "steps"), (19.5, "silent")] * 20, 0),
+    "a hang after three hours": ([(180, "steps"), (17, "silent")], 1),
+    "a hang in the first two hours": ([(60, "steps"), (32, "silent")], 1),
+    "a hang with heartbeats that repeat its step": ([(180, "steps"), (17, "heartbeat")], 1),
+    "a hang in which two ranks repeat their lines": ([(180, "steps"), (17, "two ranks")], 1),
+    "a kubelet that is down for an hour": ([(180, "steps"), (60, "down"), (9, "steps")], 0),
+    "a kubelet that is down during a silence": (
+        [(180, "steps"), (10, "silent"), (60, "down"), (4, "silent"), (9, "steps")], 0,
+    ),
+    "two hangs": ([(180, "steps"), (17, "silent"), (9, "steps"), (60, "silent")], 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "alarms"), HANGS.values(), ids=HANGS)
+def test_how_often_a_job_is_reported_as_stalled(script: Script, alarms: int) -> None:
+    of = Hours()
+    for minutes, what in script:
+        of.run(minutes, what)
+    assert of.alarms == alarms
+
+
+def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
+    of = Hours().run(150, "steps").run(4, "silent").run(30, "steps").run(16, "silent")
+    assert of.verdict is not None
+    since, pause, step = of.verdict.message.split("; ")
+    assert since.startswith("no counter of its log has moved since 1")
+    assert pause in {f"its longest pause before was {240 + more} s" for more in range(0, 61, 5)}
+    assert step == f"its last step is {of.step}"
+    assert of.progress.stalled == 1
+    of.run(1, "steps")
+    assert (of.reason, of.progress.stalled) == ("", 0)
+
+
+def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> None:
+    of = Hours()
+    shown = Reported(moves=Verdict(names.REASON_STALLED, "since long ago"))
+
+    def moves() -> Verdict | None:
+        reported = of.progress.reported(of.tracked.job.uid)
+        assert reported is not None
+        return reported.after(shown).moves
+
+    of.run(0.01, "steps")  # the last lines before the controller began
+    of.run(25, "silent")
+    assert moves() == shown.moves
+    of.run(1, "steps")
+    assert moves() == MOVES
+
+
+def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
+    of = Hours().run(0.01, "steps")
+    assert of.progress.followed(of.tracked.job.uid).moves is None
+
+
+# --- what does not count --------------------------------------------------------------------------
+
+
+def resized(of: Hours) -> None:
+    """Another number of workers is set now."""
+    scale = ScaleState(changed_at=of.at)
+    of.tracked.state = replace(of.tracked.state, scale=scale)
+
+
+def last_pod(of: Hours) -> Pod:
+    return max(of.cluster.pods(of.tracked.job.uid), key=lambda pod: pod.name)
+
+
+def pod_lost(of: Hours) -> None:
+    pod = last_pod(of)
+    of.cluster.observe_pod(pod, replace(pod, phase="Pending"))
+
+
+def pod_replaced(of: Hours) -> None:
+    """The job is suspended or moved, and goes on in other pods."""
+    pod = last_pod(of)
+    of.cluster.observe_pod(pod, None)
+    of.cluster.observe_pod(None, replace(pod, uid="new", created=of.at))
+
+
+EVENTS: dict[str, Callable[[Hours], None]] = {
+    "another size": resized,
+    "a pod that does not run": pod_lost,
+    "a new start": pod_replaced,
+}
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
+def test_the_silence_begins_anew_after_an_event(event: Callable[[Hours], None]) -> None:
+    of = Hours(pods=2).run(180, "steps").run(12, "silent")
+    event(of)
+    assert of.run(12, "silent").alarms == 0
+
+
+@pytest.mark.parametrize("event", [pod_lost, pod_replaced])
+def test_a_report_ends_with_the_start(event: Callable[[Hours], None]) -> None:
+    of = Hours(pods=2).run(180, "steps").run(40, "silent")
+    assert (of.reason, of.hangs) == (names.REASON_STALLED, True)
+    event(of)
+    assert not of.hangs, "before the next read"
+    of.run(1, "silent")
+    assert (of.reason, of.hangs) == ("", False)
+
+
+def suspended(of: Hours) -> None:
+    of.tracked.job = replace(of.tracked.job, suspend=True)
+
+
+def failed(of: Hours) -> None:
+    """The job ends, and its pods are gone before its last lines are read."""
+    of.cluster.observe_job(of.made.condition("Failed", since=of.at).version(1000).raw)
+
+
+@pytest.mark.parametrize("change", [suspended, failed])
+def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], None]) -> None:
+    of = Hours().run(180, "steps").run(20, "silent")
+    assert of.progress.stalled == 1
+    change(of)
+    assert of.progress.stalled == 0
+
+
+UNREADABLE = {"the kubelet is down": (AWAY, 30.0), "kfext may not read it": (FORBIDDEN, 6.0)}
+
+
+@pytest.mark.parametrize(("why", "minutes"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_log_that_cannot_be_read_makes_it_unknown_and_never_stalled(
+    why: Verdict, minutes: float
+) -> None:
+    of = Hours().run(180, "steps").run(20, "silent")
+    assert of.reason == names.REASON_STALLED
+    until = of.at + minutes * MINUTE
+    while of.at < until:
+        of.at += TICK
+        for read in of.due(of.at):
+            of.fail(read, why)
+    assert of.verdict == why
+    assert of.run(6, "steps").verdict is None
+
+
+# --- the history of a series ----------------------------------------------------------------------
+
+
+def end(of: Hours, *, succeeds: bool) -> None:
+    """End the job, and start another of its series."""
+    job = of.tracked.job
+    ended = of.made.condition("Succeeded" if succeeds else "Failed", since=of.at).version(1000)
+    of.cluster.observe_job(ended.raw)
+    of.run(1, "silent")
+    for pod in of.cluster.pods(job.uid):
+        of.cluster.observe_pod(pod, None)
+    of.cluster.forget_job(job.uid)
+    of.run(1, "silent")
+
+
+SERIES: dict[str, tuple[Script, bool, Script, int]] = {
+    # the first job, whether it succeeds, the second job -> its reports
+    "a series with history is reported sooner": (
+        [(30, "steps")], True, [(30, "steps"), (17, "silent")], 1,
+    ),
+    "a job that failed early is no history": (
+        [(30, "steps")], False, [(30, "steps"), (17, "silent")], 0,
+    ),
+    "a job that ran for long is": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
+    "its longest silence counts": (
+        [(30, "steps"), (20, "silent"), (9, "steps")], True, [(30, "steps"), (50, "silent")], 0,
+    ),
+    "and so does its first step": (
+        [(50, "silent"), (30, "steps")], True, [(140, "silent"), (9, "steps")], 0,
+    ),
+    "which may have been quick": ([(1, "silent"), (30, "steps")], True, [(17, "silent")], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "succeeds", "second", "alarms"), SERIES.values(), ids=SERIES)
+def test_the_history_of_a_series(
+    first: Script, succeeds: bool, second: Script, alarms: int
+) -> None:
+    of = Hours(name="train-1")
+    for minutes, what in first:
+        of.run(minutes, what)
+    end(of, succeeds=succeeds)
+    assert of.alarms == 0
+    of.start("train-2")
+    for minutes, what in second:
+        of.run(minutes, what)
+    assert of.alarms == alarms
+
+
+# --- posts ----------------------------------------------------------------------------------------
+
+
+def test_a_job_that_only_posts_is_alive_while_it_posts() -> None:
+    of = Hours(metrics="push")
+    uid = of.tracked.job.uid
+    for number in range(1, 400):
+        of.at += 30
+        posted = Posted(f"{uid}-0", (Post(of.at, number, 900),))
+        of.progress.post(uid, posted, of.now)
+        for read in of.due(of.at):
+            of.take(read)
+    assert of.reason == ""
+    assert of.run(25, "silent").alarms == 1
+
+
+# --- which pod ------------------------------------------------------------------------------------
+
+FOUR = {"healthy": [7.8, 7.9, 7.7, 7.8], "the third waits": [7.8, 7.9, 4.0, 7.8]}
+
+
+def measure(of: Hours, cores: Sequence[float], *, times: int) -> None:
+    """Have the job be silent through some measurements."""
+    uid = of.tracked.job.uid
+    for _ in range(times):
+        uses = {f"{uid}-{n}": CpuUse(use, at=of.at, window=30.0) for n, use in enumerate(cores)}
+        of.progress.measured(uses)
+        of.run(0.5, "silent")
+
+
+@pytest.mark.parametrize(
+    ("cores", "times", "want"),
+    [
+        pytest.param(
+            FOUR["the third waits"], 3, "train-worker-2 on a uses 4 CPUs", id="it differs"
+        ),
+        pytest.param(FOUR["the third waits"], 2, "", id="in two measurements alone"),
+        pytest.param(FOUR["healthy"], 3, "", id="no pod differs"),
+    ],
+)
+def test_the_pod_that_differs_is_named(cores: list[float], times: int, want: str) -> None:
+    of = Hours(pods=4).run(180, "steps").run(16, "silent")
+    measure(of, cores, times=times)
+    assert of.verdict is not None
+    assert of.verdict.message.partition(want or " uses ")[1] == want
+
+
+def test_without_measurements_no_pod_is_named_and_nothing_else_is_read() -> None:
+    of = Hours(pods=4).run(180, "steps").run(20, "silent")
+    assert of.verdict is not None
+    assert " uses " not in of.verdict.message
+
+
+def test_a_namespace_keeps_the_history_of_few_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfext.state.reports.silences._MOST_SERIES", 2)
+    of = Hours(name="a")
+    for name in "bcd":
+        end(of.run(3, "steps"), succeeds=True)
+        of.start(name)
+    (kept,) = of.progress.silences._habits.values()
+    assert len(kept) == 2

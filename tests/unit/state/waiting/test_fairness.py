@@ -1,0 +1,577 @@
+"""Namespaces in the order of their usage: in a model cluster, and sample by sample."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfext.core.lifecycle.steps import Unsuspend
+from kfext.core.queue.usage import UsageRecord, decode_usage, usage_after
+from kfext.model.label_selector import LabelSelector
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.model.parameters import Fairness, Placement, Queueing, QueueOrder
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.names import MANAGED, QUEUE_WEIGHT
+from kfext.sim.jobs import JobSpec, Pace, Style
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.planner.recording import planner_of, snapshot_of
+from kfext.state.waiting.fairness import LONGEST_WAIT, UsageOrder
+from tests.builders import JobBuilder, moment, node, pods
+from tests.unit.controller.bench import Bench, gang, running, told
+from tests.unit.sim.bed import Bed
+
+DAY, HOUR = 86_400.0, 3600.0
+
+
+def policy(
+    fairness: Fairness = Fairness.USAGE, order: QueueOrder = QueueOrder.ARRIVAL
+) -> TrainingPolicy:
+    return TrainingPolicy(
+        "all",
+        placement=Placement(release_after=10 * DAY),
+        queue=Queueing(order, fairness, half_life=HOUR),
+        companion={"scale": PolicyChoice(Mode.OFF)},
+    )
+
+
+USAGE = policy()
+
+
+def spec(name: str, at: float, *, steps: int = 100, pods: int = 1, **more: Any) -> JobSpec:
+    """A job of the namespace that its name begins with; each pod needs a CPU."""
+    form = JobSpec(name, "PyTorchJob", Style.GANG, at, pods - 1, Pace(1.0, 0.0, 0.0), steps)
+    return replace(form, leaders=1, namespace=name[0], **more)
+
+
+def weigh(of: Planner, **weights: str) -> None:
+    """Set the weights of namespaces, which are managed."""
+    for name, weight in weights.items():
+        found = Namespace(name, {MANAGED: "true"}, {QUEUE_WEIGHT: weight} if weight else {})
+        of.settings.observe_namespace(None, found)
+
+
+def starts(of: Bed) -> str:
+    """The jobs in the order of their starts."""
+    written = of.driver.written
+    return " ".join(w.job for w in written if isinstance(w.step, Unsuspend) and not w.refused)
+
+
+# --- the order in a model cluster ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    jobs: tuple[JobSpec, ...]
+    want: str
+    weights: Mapping[str, str] | None = None
+    policy: TrainingPolicy = USAGE
+
+
+BURST = tuple(spec(f"h{n}", 5) for n in range(5))
+CASES: Mapping[str, Case] = {
+    "without usage, the order is by age": Case(
+        (*BURST, spec("b0", 20)), "h0 h1 h2 h3 h4 b0", policy=policy(Fairness.NONE)
+    ),
+    "a namespace that used nothing goes first": Case((*BURST, spec("b0", 20)), "h0 b0 h1 h2 h3 h4"),
+    "two namespaces take turns": Case(
+        (*BURST, *(spec(f"b{n}", 20) for n in range(3))), "h0 b0 h1 b1 h2 b2 h3 h4"
+    ),
+    "a namespace of weight 0 comes last, although it used nothing": Case(
+        (*BURST[:3], spec("b0", 20)), "h0 h1 h2 b0", {"b": "0"}
+    ),
+    "a malformed weight counts as 1": Case(
+        (*BURST[:3], spec("b0", 20)), "h0 b0 h1 h2", {"b": "-1", "h": "1e9"}
+    ),
+    "a namespace of weight 3 goes before a namespace that used somewhat less": Case(
+        (*BURST[:3], spec("b0", 20)), "h0 h1 h2 b0", {"h": "3"}
+    ),
+    "priority comes before usage": Case(
+        (*BURST[:3], spec("h9", 30, priority="urgent"), spec("b0", 20)), "h0 h9 b0 h1 h2"
+    ),
+    "shortest goes first within a namespace alone": Case(
+        (
+            *(spec("h0", 5, trains="short"), spec("h1", 5, steps=600, trains="long")),
+            *(spec("h2", 700, steps=600, trains="long"), spec("h3", 701, trains="short")),
+            spec("b0", 710, steps=600),
+        ),
+        "h0 h1 b0 h3 h2",
+        policy=policy(order=QueueOrder.SHORTEST),
+    ),
+    "a namespace alone keeps its order": Case(BURST, "h0 h1 h2 h3 h4"),
+}
+
+
+def bed(case: Case) -> Bed:
+    made = Bed(*case.jobs, policy=case.policy, late_writes=False, a=1000)
+    weigh(made.planner, **(case.weights or {}))
+    return made
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_order_of_starts(case: Case) -> None:
+    assert starts(bed(case).run()) == case.want
+
+
+def test_a_policy_for_some_namespaces_does_not_order_the_cluster() -> None:
+    some = replace(policy(), selector=LabelSelector({"team": "b"}), weight=100)
+    case = CASES["without usage, the order is by age"]
+    made = bed(replace(case, policy=policy(Fairness.NONE)))
+    made.planner.settings.observe_policy(replace(some, name="some"))
+    assert starts(made.run()) == case.want
+
+
+def test_of_two_policies_for_all_namespaces_the_highest_weight_decides() -> None:
+    made = bed(CASES["a namespace that used nothing goes first"])
+    made.planner.settings.observe_policy(replace(policy(Fairness.NONE), name="other", weight=1))
+    assert starts(made.run()) == CASES["without usage, the order is by age"].want
+
+
+def test_nothing_of_it_runs_where_no_policy_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_measure", "_order", "_charge", "_begin", "projected"):
+        monkeypatch.setattr(UsageOrder, name, None)
+    made = bed(CASES["without usage, the order is by age"]).run()
+    assert made.planner.cluster.claim_tracker.synced is None
+
+
+def test_a_policy_that_is_deleted_ends_the_order_at_once() -> None:
+    made = bed(CASES["a namespace that used nothing goes first"]).at(50)
+    made.planner.settings.forget_policy("all")
+    made.planner.cluster.mark_queue()
+    assert starts(made.run()) == "h0 h1 h2 h3 h4 b0"
+    assert made.planner.cluster.claim_tracker.synced is None
+
+
+def test_a_restarted_controller_orders_by_what_was_stored() -> None:
+    made = bed(CASES["two namespaces take turns"]).at(330)
+    stored = made.planner.queue.usage.record.encode()
+    made.restart()
+    made.planner.queue.usage.restore(decode_usage(stored))
+    assert starts(made.run()) == CASES["two namespaces take turns"].want
+
+
+def test_a_snapshot_keeps_the_order() -> None:
+    made = bed(CASES["two namespaces take turns"]).at(330)
+    again = planner_of(snapshot_of(made.planner, made.driver.moment), made.driver.moment)
+    again.tick(made.driver.moment)
+    found, want = (
+        [tracked.job.name for tracked in planner.queue.queued()]
+        for planner in (again, made.planner)
+    )
+    assert found == want
+    assert len(want) > 3
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 300), st.integers(1, 3)), max_size=9)
+)
+def test_every_job_starts_once_whatever_comes(drawn: list[tuple[str, int, int]]) -> None:
+    jobs = [
+        spec(f"{name}{n}", 5.0 + at, pods=size, steps=30)
+        for n, (name, at, size) in enumerate(drawn)
+    ]
+    made = Bed(*jobs, policy=policy(), late_writes=False, a=3000)
+    assert sorted(starts(made.run()).split()) == sorted(job.name for job in jobs)
+
+
+# --- usage, sample by sample ----------------------------------------------------------------------
+
+
+class Teams:
+    """A planner with a node of ten CPUs; only usage is sampled, nothing is decided."""
+
+    def __init__(self, **nodes: str) -> None:
+        self.wall, self.monotonic = 1_000_000.0, 50.0
+        self.raws: dict[str, Any] = {}
+        self.planner = Planner()
+        self.planner.settings.observe_policy(policy())
+        weigh(self.planner, a="", b="")
+        for name, cpu in (nodes or {"n": "10"}).items():
+            self.planner.cluster.observe_node(None, node(name, cpu=cpu, memory="1Ti"))
+        self.sample()
+
+    @property
+    def usage(self) -> UsageOrder:
+        return self.planner.queue.usage
+
+    def put(self, made: JobBuilder, namespace: str) -> JobBuilder:
+        made.raw["metadata"]["namespace"] = namespace
+        self.raws[made.raw["metadata"]["uid"]] = made.raw
+        self.planner.cluster.observe_job(made.raw)
+        return made
+
+    def runs(self, uid: str, namespace: str, *, cpu: str = "5", since: float = 0.0) -> JobBuilder:
+        """A job that runs on node n."""
+        made = running(uid, "n", cpu=cpu)
+        if since:
+            made.raw["status"] = {"startTime": moment(since)}
+        return self.put(made, namespace)
+
+    def waits(self, uid: str, namespace: str, *, created: float = 0.0) -> JobBuilder:
+        return self.put(gang(uid, workers=1, created=created or self.wall), namespace)
+
+    def sample(self, seconds: float = 0.0, *, wall: float | None = None) -> None:
+        self.monotonic += seconds
+        self.wall += seconds if wall is None else wall
+        self.planner.cluster.settle(self.monotonic)
+        self.usage.begin_tick(Moment(self.wall, self.monotonic))
+
+    def goes_on(self, seconds: float) -> None:
+        for _ in range(10):
+            self.sample(seconds / 10)
+
+    def used(self, namespace: str) -> float:
+        found = self.usage.record.namespaces.get(namespace)
+        return found.used if found else 0.0
+
+    def first(self) -> str:
+        jobs = self.planner.cluster.jobs.values()
+        waiting = [tracked for tracked in jobs if tracked.job.in_queue]
+        return min(waiting, key=self.planner.queue.key).job.uid
+
+
+def held_for(seconds: float, part: float = 0.5) -> Any:
+    return pytest.approx(usage_after(seconds, 0.0, held=part, half_life=HOUR), rel=1e-6)
+
+
+def test_what_is_held_is_charged_to_its_namespace() -> None:
+    teams = Teams()
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.goes_on(600)
+    assert teams.used("a") == held_for(600)
+    assert teams.used("b") == 0.0
+    assert teams.usage.record.namespaces["a"].held == pytest.approx(0.5)
+
+
+def test_a_plan_is_charged_until_its_pods_claim_and_never_twice() -> None:
+    teams = Teams()
+    made = teams.runs("job", "a")
+    teams.sample(5)
+    for pod in pods(made.build(), bound="n"):
+        teams.planner.cluster.observe_pod(None, pod)
+    teams.goes_on(600)
+    assert teams.used("a") == held_for(600)
+
+
+def test_a_pod_of_another_namespace_that_names_the_job_as_its_owner_is_not_charged() -> None:
+    teams = Teams()
+    made = teams.runs("job", "a", cpu="1")
+    forged = replace(pods(made.build(), bound="n")[0], namespace="b", requests={"cpu": 8000})
+    teams.planner.cluster.observe_pod(None, forged)
+    teams.sample(5)
+    teams.goes_on(600)
+    assert teams.used("a") == held_for(600, 0.1)
+
+
+def test_a_job_of_kueue_is_charged_and_not_ordered() -> None:
+    teams = Teams()
+    made = teams.put(running("job", "n", cpu="5").queued_by_kueue(), "a")
+    suspended = teams.put(gang("other", workers=1).queued_by_kueue(), "a")
+    del suspended.raw["metadata"]["annotations"]["kfext.dev/held"]
+    teams.put(suspended.version(2), "a")
+    for pod in pods(made.build(), bound="n"):
+        teams.planner.cluster.observe_pod(None, pod)
+    teams.sample(5)
+    teams.goes_on(600)
+    assert teams.used("a") == held_for(600)
+    assert teams.usage.record.namespaces["a"].waiting == 0
+
+
+def test_a_job_that_starts_again_is_charged_for_what_it_held() -> None:
+    teams = Teams()
+    made = teams.runs("job", "a")
+    teams.sample(5)
+    teams.sample(300)
+    teams.put(made.suspended().version(2), "a")
+    teams.sample(1)
+    teams.sample(300)
+    teams.put(made.resumed().version(3), "a")
+    teams.sample(1)
+    teams.sample(300)
+    gap = usage_after(
+        300, usage_after(301, 0.0, held=0.5, half_life=HOUR), held=0.0, half_life=HOUR
+    )
+    assert teams.used("a") == pytest.approx(
+        usage_after(300, usage_after(1, gap, held=0.0, half_life=HOUR), held=0.5, half_life=HOUR),
+        rel=0.01,
+    )
+
+
+def test_workers_beyond_the_requested_size_are_free_unless_another_namespace_waits() -> None:
+    teams = Teams()
+    made = running("job", "n", cpu="1", workers=4)
+    made.annotated("kfext.dev/state", '{"uid":"job","asked":2,"admitted":4}')
+    teams.put(made, "a")
+    teams.sample(5)
+    teams.goes_on(600)
+    assert teams.used("a") == held_for(600, 0.2)
+    teams.waits("own", "a")
+    teams.sample(1)
+    before = teams.used("a")
+    teams.waits("other", "b")
+    teams.sample(1)
+    before = teams.used("a")
+    teams.sample(600)
+    want = usage_after(600, before, held=0.4, half_life=HOUR)
+    assert teams.used("a") == pytest.approx(want, rel=1e-6)
+
+
+def restarted(teams: Teams, record: UsageRecord, *, after: float = 0.0) -> Teams:
+    """A new controller on the same objects, some seconds later."""
+    new = Teams()
+    new.wall, new.monotonic = teams.wall + after, 7.0
+    for raw in teams.raws.values():
+        new.planner.cluster.observe_job(raw)
+    new.usage.restore(record)
+    new.sample()
+    return new
+
+
+def test_a_restart_between_two_records_loses_nothing_and_charges_nothing_twice() -> None:
+    teams = Teams()
+    teams.runs("job", "a", since=teams.wall + 5)
+    teams.sample(5)
+    teams.goes_on(300)
+    stored = decode_usage(teams.usage.record.encode())
+    teams.goes_on(200)
+    new = restarted(teams, stored, after=60)
+    assert new.used("a") == held_for(560)
+    new.goes_on(100)
+    assert new.used("a") == held_for(660)
+
+
+RECORDS: Mapping[str, str] = {
+    "lost": "",
+    "garbled": '{"namespaces": {"a": {"used": NaN}',
+}
+
+
+@pytest.mark.parametrize("written", RECORDS.values(), ids=RECORDS)
+def test_without_a_record_what_runs_is_charged_since_its_start(written: str) -> None:
+    teams = Teams()
+    teams.runs("job", "a", since=teams.wall - 600)
+    teams.runs("new", "b", cpu="1")
+    new = restarted(teams, decode_usage(written))
+    assert new.used("a") == held_for(600)
+    assert new.used("b") == 0.0
+
+
+def test_a_record_of_a_clock_that_was_ahead_is_of_now() -> None:
+    teams = Teams()
+    teams.runs("job", "a", since=teams.wall - 600)
+    teams.sample(5)
+    teams.goes_on(300)
+    stored = decode_usage(replace(teams.usage.record, at=teams.wall + DAY).encode())
+    new = restarted(teams, stored)
+    assert new.used("a") == pytest.approx(teams.used("a"))
+
+
+def test_a_clock_that_is_set_back_and_forth_changes_nothing() -> None:
+    teams = Teams()
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.sample(300, wall=-DAY)
+    teams.sample(300, wall=DAY + 600)
+    assert teams.used("a") == held_for(600)
+
+
+def test_a_job_that_ends_between_two_samples_is_charged_up_to_the_last() -> None:
+    teams = Teams()
+    made = teams.runs("job", "a")
+    teams.sample(5)
+    teams.sample(300)
+    teams.planner.cluster.forget_job(made.raw["metadata"]["uid"])
+    teams.sample(1)
+    assert teams.used("a") == held_for(301)
+    teams.sample(HOUR)
+    assert teams.used("a") == pytest.approx(
+        usage_after(HOUR, usage_after(301, 0, held=0.5, half_life=HOUR), held=0.0, half_life=HOUR)
+    )
+
+
+def test_a_deleted_namespace_with_a_running_job_is_charged_and_then_forgotten() -> None:
+    teams = Teams()
+    made = teams.runs("job", "a")
+    for pod in pods(made.build(), bound="n"):
+        teams.planner.cluster.observe_pod(None, pod)
+    teams.sample(5)
+    teams.planner.settings.observe_namespace(Namespace("a"), None)
+    teams.waits("last", "a")
+    teams.waits("other", "b")
+    teams.goes_on(300)
+    assert teams.used("a") == held_for(300)
+    assert teams.first() == "other"
+    for uid in (made.raw["metadata"]["uid"], "last"):
+        teams.planner.cluster.forget_job(uid)
+    teams.sample(1)
+    teams.sample(40 * HOUR)
+    assert "a" not in teams.usage.record.namespaces
+
+
+def test_a_namespace_that_no_record_has_counts_as_unused() -> None:
+    teams = Teams()
+    teams.waits("job", "a")
+    teams.waits("new", "b", created=teams.wall + 5)
+    known = decode_usage('{"at": 1000000, "half_life": 3600, "namespaces": {"a": {"used": 60}}}')
+    assert restarted(teams, known).first() == "new"
+
+
+def test_more_nodes_make_the_same_job_a_smaller_part() -> None:
+    teams = Teams()
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.planner.cluster.observe_node(None, node("m", cpu="10", memory="1Ti"))
+    teams.sample(1)
+    assert teams.usage.record.namespaces["a"].held == pytest.approx(0.25)
+
+
+WAITED: Mapping[str, tuple[float, str]] = {
+    "a day": (LONGEST_WAIT + 1, "old"),
+    "almost a day": (LONGEST_WAIT - 60, "new"),
+}
+
+
+@pytest.mark.parametrize(("waited", "first"), WAITED.values(), ids=WAITED)
+@pytest.mark.parametrize("weight", ["", "0"])
+def test_a_job_that_has_waited_for_a_day_keeps_its_place(
+    waited: float, first: str, weight: str
+) -> None:
+    teams = Teams()
+    weigh(teams.planner, a=weight)
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.sample(HOUR)
+    teams.waits("old", "a", created=teams.wall - waited)
+    teams.waits("new", "b")
+    teams.sample(1)
+    assert teams.first() == first
+
+
+def test_a_job_that_just_came_is_ordered_among_all_that_wait() -> None:
+    teams = Teams()
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.sample(600)
+    for number in range(3):
+        teams.waits(f"a-{number}", "a")
+    teams.waits("b-0", "b", created=teams.wall + 9)
+    teams.sample(0.01)
+    assert teams.first() == "b-0"
+
+
+def test_usage_counts_only_where_two_namespaces_wait() -> None:
+    teams = Teams()
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.sample(600)
+    for uid in ("first", "second"):
+        teams.waits(uid, "a")
+    teams.sample(1)
+    jobs = teams.planner.cluster.jobs
+    assert [teams.usage.projected(jobs[uid]) for uid in ("job", "first", "second")] == [0.0] * 3
+    teams.waits("other", "b")
+    teams.sample(0.01)
+    first, second = (teams.planner.queue.key(jobs[uid])[1] for uid in ("first", "second"))
+    assert 0.0 < teams.usage.projected(jobs["other"]) < first < second
+
+
+def test_a_job_behind_others_of_equal_usage_is_told_nothing_of_usage() -> None:
+    teams = Teams()
+    for uid, namespace in (("first", "a"), ("second", "a"), ("other", "b")):
+        teams.waits(uid, namespace)
+    teams.sample(1)
+    jobs = teams.planner.cluster.jobs
+    assert [teams.usage.why_behind(jobs[uid]) for uid in ("first", "second", "other")] == [""] * 3
+    teams.runs("job", "a")
+    teams.sample(1)
+    teams.sample(600)
+    assert "less (0 % against 5 % of the last 1 h)" in teams.usage.why_behind(jobs["second"])
+    assert teams.usage.why_behind(jobs["other"]) == ""
+
+
+def test_a_job_that_is_being_started_counts_once() -> None:
+    teams = Teams()
+    for uid, namespace in (("first", "a"), ("second", "a"), ("other", "b")):
+        teams.waits(uid, namespace)
+    teams.sample(1)
+    jobs = teams.planner.cluster.jobs
+    before = teams.usage.projected(jobs["second"])
+    jobs["first"].assumed = Plan("first", 1, {ReplicaKey("worker", 0): "n"})
+    teams.planner.cluster.sync_claims(jobs["first"])
+    teams.sample(0.5)
+    assert teams.usage.projected(jobs["second"]) == pytest.approx(before, rel=0.01)
+
+
+def test_each_waiting_job_has_one_turn_in_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    teams = Teams()
+    for number in range(50):
+        teams.waits(f"job-{number}", "ab"[number % 2])
+    turned: list[str] = []
+    real: Callable[..., Any] = teams.usage._turn
+
+    def turn(tracked: TrackedJob) -> Any:
+        turned.append(tracked.job.uid)
+        return real(tracked)
+
+    monkeypatch.setattr(teams.usage, "_turn", turn)
+    teams.sample(1)
+    teams.sample(0.1)
+    assert len(turned) == len(set(turned)) == 50
+
+
+# --- what the users of a job are told -----------------------------------------------------------
+
+
+def fill(bench: Bench) -> None:
+    """Run a job on the whole node."""
+    made = running("runs", "a", cpu="4")
+    bench.submit(made)
+    for pod in pods(made.build(), bound="a", phase="Running"):
+        bench.cluster.observe_pod(None, pod)
+
+
+async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() -> None:
+    bench = Bench()
+    bench.planner.settings.observe_policy(policy())
+    weigh(bench.planner, secret="", team="")
+    fill(bench)
+    await bench.tick()
+    for _ in range(3):
+        bench.now += 600
+        await bench.tick()
+    bench.submit(gang("mine", created=10))
+    other = gang("other", created=20)
+    other.raw["metadata"]["namespace"] = "secret"
+    bench.submit(other)
+    bench.now += 5
+    await bench.tick()
+    bench.now += 5
+    await bench.tick()
+    _, sentence = told(bench, "mine")
+    want = "1 job is ahead in the queue; it is behind a namespace that used less (0 % against 29 %"
+    assert want in sentence
+    assert "secret" not in sentence
+    assert "used less" not in told(bench, "other")[1]
+
+
+async def test_a_job_of_weight_0_is_told_so() -> None:
+    bench = Bench()
+    bench.planner.settings.observe_policy(policy())
+    weigh(bench.planner, other="", team="0")
+    fill(bench)
+    bench.submit(gang("mine", created=10))
+    other = gang("other", created=20)
+    other.raw["metadata"]["namespace"] = "other"
+    bench.submit(other)
+    await bench.tick()
+    bench.now += 5
+    await bench.tick()
+    assert "its namespace has weight 0 and comes last" in told(bench, "mine")[1]
