@@ -122,6 +122,13 @@ def test_a_job_that_Kueue_manages_is_only_reported() -> None:
     assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
 
 
+def test_a_job_with_a_pod_that_has_ended_is_only_reported() -> None:
+    of = stalls(bed(SAVES).at(100))
+    (live,) = [live for live in of.job().pods.values() if is_third(live)]
+    of.api.set_phase(live, "Succeeded")
+    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
+
+
 def stops_for_another(of: Bed) -> None:
     of.submit(replace(URGENT, arrives=of.clock.now))
     until(of, lambda of: stopped(of) and not trains(of), most=LATER)
