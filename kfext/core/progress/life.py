@@ -14,7 +14,7 @@ from kfext.core.progress.lines import Line
 
 _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})"
 _NUMBER = rf"(?:{_WHOLE}(?:\.\d{{1,9}})?)"
-_AMOUNT = r"(?:[kKMGTP]?i?B|[mun]?s|sec\w{0,5}|min\w{0,5}|hours?|h|W|C)\b"
+_AMOUNT = r"(?:[kKMGTP]?i?B|[mun]?s|sec(?:ond)?s?|min(?:ute)?s?|hours?|h|W|C)\b"
 """The unit of what is no count: `120/1800 s`."""
 _LOAD = r"(?:[cg]pu|v?ram|mem(?:ory)?|disk|util\w{0,9}|usage|load)\W{0,3}"
 _COUNTED = (
@@ -24,11 +24,12 @@ _COUNTED = (
 _COUNTER = re.compile(
     rf"{_LOAD}{_NUMBER} ?%"
     rf"|((?<![\w./-])(?:{_WHOLE} {{0,3}}(?:/|of) {{0,3}}{_WHOLE}(?![\w/]|[.,:-]\d| ?{_AMOUNT})"
-    rf"|{_NUMBER}(?: ?%|it\b(?!/)))"
+    rf"|{_NUMBER}(?: ?%|it\b(?!/)| {_COUNTED}\b(?! ?/| per\b|\W{{0,24}}\d)))"
     rf"|(?<![a-z]){_COUNTED}\W{{0,24}}{_NUMBER})",
     re.IGNORECASE,
 )
-"""A counter is in the group: `40/100`, `40%`, `189it`, `step 40`. The load of a machine is not."""
+"""A counter is in the group: `40/100`, `40%`, `189it`, `step 40`, `40 images`. Neither the load of
+a machine nor a rate is."""
 _SAVES = re.compile(
     r"\b(?:(?:sav|writ|upload|stor|dump)ing|scheduled async|preparing(?= checkpoint)"
     r"|about to be saved|begin to save)\b",

@@ -58,6 +58,10 @@ EVALUATIONS: dict[str, tuple[str, str]] = {
     "a percentage": ("validated 40.5 %", "validated 41.0 %"),
     "TensorFlow": ("Evaluation [10/100]", "Evaluation [20/100]"),
     "a count with thousands": ("Scored samples: 2,400", "Scored samples: 2,440"),
+    "a count before its noun": ("processed 40 images", "processed 80 images"),
+    "samples that are done": ("Validation: 2,400 samples done", "Validation: 2,440 samples done"),
+    "sections": ("chunk 40/100 sections", "chunk 41/100 sections"),
+    "a number before a step": ("took 0.1 step 40", "took 0.1 step 41"),
 }
 
 
@@ -85,6 +89,8 @@ SAME: dict[str, tuple[str, str]] = {
     "the load of the machine": ("GPU 97% mem 41.5%", "GPU 99% mem 41.7%"),
     "the memory in use": ("using 8123/16384 MiB", "using 8127/16384 MiB"),
     "a rate": ("0.5it/s, 3 ms", "0.6it/s, 4 ms"),
+    "a rate of samples": ("512.3 samples/s", "0.1 samples/s"),
+    "a rate in words": ("480 tokens per second", "2 tokens per second"),
     "a measure without a counter": ("loss: 0.5", "loss: 0.5"),
     "a step with an identifier": ("request a1f at step 189/500", "request b2e at step 189/500"),
 }
