@@ -19,6 +19,7 @@ from tests.unit.state.reports.test_progress import AWAY, FORBIDDEN, Bed, trainin
 MINUTE, HOUR = 60.0, 3600.0
 STARTED = 1e6
 TICK = 5.0
+UNREAD = {"down": AWAY, "no log": None}
 
 
 class Hours(Bed):
@@ -71,8 +72,8 @@ class Hours(Bed):
             self.at += TICK
             for read in self.due(self.at):
                 before = self.reason
-                if what == "down":
-                    self.fail(read, AWAY)
+                if what in UNREAD:
+                    self.fail(read, UNREAD[what])
                 else:
                     self.take(read, *self.prints(what))
                 self.alarms += self.reason == names.REASON_STALLED != before
@@ -109,6 +110,9 @@ HANGS: dict[str, tuple[Script, int]] = {
     "a kubelet that is down for an hour": ([(180, "steps"), (60, "down"), (9, "steps")], 0),
     "a kubelet that is down during a silence": (
         [(180, "steps"), (10, "silent"), (60, "down"), (4, "silent"), (9, "steps")], 0,
+    ),
+    "a container that waits for its next start for half an hour": (
+        [(180, "steps"), (30, "no log"), (1, "silent"), (9, "steps")], 0,
     ),
     "two hangs": ([(180, "steps"), (17, "silent"), (9, "steps"), (60, "silent")], 2),
 }  # fmt: skip
