@@ -37,6 +37,9 @@ SETTLED_SECONDS = 120.0
 """The silence begins so long after a change of the size."""
 _OF_SAVES = 4.0
 """A save that was announced may take so many times longer."""
+_OF_FIRST = 0.4
+"""This part of the time to a first step counts as a silence: a program may begin anew in its pods,
+and then takes about as long again."""
 
 
 class Habits(NamedTuple):
@@ -104,6 +107,11 @@ class Start:
         return self.read - self.moved
 
     @property
+    def first(self) -> float:
+        """The time to the first step; 0.0: unknown."""
+        return 0.0 if self.stepped is None else self.stepped - self.began
+
+    @property
     def cause(self) -> Suspect | None:
         """The pod that is the likely cause of the silence, if any."""
         return self.suspect if self.suspect and self.suspect.times >= _MEASUREMENTS else None
@@ -118,7 +126,8 @@ class Start:
             return max(rule.times * known.first, least)
         early = not known.silence and self.moved - self.stepped < EARLY_SECONDS
         least = rule.early if early else rule.least
-        limit = max(rule.times * max(self.longest, known.silence), least)
+        again = _OF_FIRST * max(self.first, known.first)
+        limit = max(rule.times * max(self.longest, known.silence, again), least)
         return limit * _OF_SAVES if saving else limit
 
 

@@ -52,6 +52,9 @@ class Silences:
         elif moved:
             start.at, start.suspect, start.hangs = now.wall, None, False
             followed.judged = stall.MOVES
+        if created - min((pod.created for pod in pods), default=0.0) > stall.SETTLED_SECONDS:
+            # The older pods train on until they notice the new pod.
+            steps &= read - start.began >= stall.SETTLED_SECONDS
         start.observe(read, moved=moved, steps=steps)
         if not moved:
             self._judge(job, start, pods, followed)
@@ -113,8 +116,8 @@ class Silences:
         if start.stepped is None or not (job.has("Succeeded") or lasted >= stall.EARLY_SECONDS):
             return
         habits = self._habits.setdefault(job.namespace, OrderedDict())
-        known, first = habits.pop(job.series, Habits()), start.stepped - start.began
-        habits[job.series] = Habits(max(known.silence, start.longest), max(known.first, first))
+        known = habits.pop(job.series, Habits())
+        habits[job.series] = Habits(*map(max, known, (start.longest, start.first)))
         if len(habits) > _MOST_SERIES:
             habits.popitem(last=False)
 

@@ -103,6 +103,10 @@ HANGS: dict[str, tuple[Script, int]] = {
     ),
     "pauses between epochs": (EPOCHS, 0),
     "a step each 20 minutes": ([(0.5, "steps"), (19.5, "silent")] * 20, 0),
+    "a step each 37 minutes": ([(37, "silent"), (6, "steps")] * 5, 0),
+    "a program that begins anew in its pods and compiles again": (
+        [(40, "silent"), (180, "steps"), (40, "silent"), (9, "steps")], 0,
+    ),
     "a hang after three hours": ([(180, "steps"), (17, "silent")], 1),
     "a hang in the first two hours": ([(60, "steps"), (32, "silent")], 1),
     "a hang with heartbeats that repeat its step": ([(180, "steps"), (17, "heartbeat")], 1),
@@ -182,6 +186,17 @@ def pod_replaced(of: Hours) -> None:
     pod = last_pod(of)
     of.cluster.observe_pod(pod, None)
     of.cluster.observe_pod(None, replace(pod, uid="new", created=of.at))
+
+
+def test_the_last_steps_of_the_older_pods_are_no_first_step_beside_a_new_pod() -> None:
+    of = Hours(pods=2).run(40, "silent").run(60, "steps")
+    resized(of)
+    pod_replaced(of)
+    assert of.run(0.6, "steps").run(40, "silent").run(9, "steps").alarms == 0
+
+
+def test_a_job_that_hangs_soon_after_its_start_is_reported() -> None:
+    assert Hours(pods=2).run(1, "steps").run(32, "silent").alarms == 1
 
 
 EVENTS: dict[str, Callable[[Hours], None]] = {
