@@ -35,11 +35,12 @@ _COMMAND = "/spec/template/spec/containers/0/command"
 _SCALED = f"""
 from kfext.cli.main import main
 from kfext.core.progress import stall
-for name in ("EARLY_SECONDS", "FIRST_SECONDS", "SETTLED_SECONDS"):
+for name in ("EARLY_SECONDS", "SETTLED_SECONDS"):
     setattr(stall, name, getattr(stall, name) * {FACTOR})
 for name in ("REPORT", "RESTART"):
     rule = getattr(stall, name)
-    setattr(stall, name, rule._replace(least=rule.least * {FACTOR}, early=rule.early * {FACTOR}))
+    times = ({FACTOR} * each for each in (rule.least, rule.early, rule.first))
+    setattr(stall, name, stall.Rule(rule.times, *times))
 main()
 """
 """Runs kfext with the rule scaled."""

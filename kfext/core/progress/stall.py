@@ -22,17 +22,18 @@ class Rule(NamedTuple):
     """A job is silent for too long after `times` the longest silence, `least` at least.
 
     `early`: the least of a series without history, in the first EARLY_SECONDS after the first step.
+    `first`: the least before the first step of such a series.
     """
 
     times: float
     least: float
     early: float
+    first: float
 
 
-REPORT, RESTART = Rule(3.0, 900.0, 1800.0), Rule(6.0, 1800.0, 7200.0)
+REPORT, RESTART = Rule(3.0, 900.0, 1800.0, 7200.0), Rule(6.0, 1800.0, 7200.0, math.inf)
 """When a job is shown as stalled, and when it may be restarted: a false alarm then costs work."""
-EARLY_SECONDS = FIRST_SECONDS = 7200.0
-"""FIRST_SECONDS: the longest time to a first step in a series without history."""
+EARLY_SECONDS = 7200.0
 SETTLED_SECONDS = 120.0
 """The silence begins so long after a change of the size."""
 _OF_SAVES = 4.0
@@ -69,7 +70,7 @@ class Start:
     `began`: when all ran, or this controller first read the log. `read`: the last read.
     `moved`: the last read that showed that a counter had moved, `alive` if there is any.
     `stepped`: the read that showed the first step; None: no read did.
-    `longest`: the longest time between two movements since.
+    `longest`: the longest time without a movement, since the first step if there is any.
     `unread`: whether a read has failed since the last read.
     `created`: the creation of the newest pod, and `at`: the last movement; in epoch seconds.
     `hangs`: whether the silence is so long that the job may be restarted.
@@ -94,10 +95,10 @@ class Start:
         """
         if self.unread:
             self.moved += now - self.read
-        if moved and self.stepped is not None:
+        if moved and steps and self.stepped is None:
+            self.stepped, self.longest = now, 0.0
+        elif moved:
             self.longest = max(self.longest, now - self.moved)
-        elif moved and steps:
-            self.stepped = now
         self.read, self.unread, self.alive = now, False, self.alive or moved
         self.moved = now if moved else self.moved
 
@@ -122,8 +123,8 @@ class Start:
         `known`: of its series. `saving`: whether a save is announced and not complete.
         """
         if self.stepped is None:
-            least = rule.least if known.first else FIRST_SECONDS if self.alive else math.inf
-            return max(rule.times * known.first, least)
+            least = rule.least if known.first else rule.first if self.alive else math.inf
+            return max(rule.times * max(self.longest, known.first), least)
         early = not known.silence and self.moved - self.stepped < EARLY_SECONDS
         least = rule.early if early else rule.least
         again = _OF_FIRST * max(self.first, known.first)

@@ -32,12 +32,12 @@ stops = partial(stopped, reason=names.REASON_STALLED)
 
 @pytest.fixture(autouse=True)
 def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EARLY_SECONDS", "FIRST_SECONDS", "SETTLED_SECONDS"):
+    for name in ("EARLY_SECONDS", "SETTLED_SECONDS"):
         monkeypatch.setattr(stall, name, getattr(stall, name) * FACTOR)
     for name in ("REPORT", "RESTART"):
         rule: stall.Rule = getattr(stall, name)
-        shorter = rule._replace(least=rule.least * FACTOR, early=rule.early * FACTOR)
-        monkeypatch.setattr(stall, name, shorter)
+        times = (FACTOR * each for each in (rule.least, rule.early, rule.first))
+        monkeypatch.setattr(stall, name, stall.Rule(rule.times, *times))
 
 
 def stalls(of: Bed, *, setting: str = "restart", name: str = "train") -> Bed:

@@ -26,7 +26,10 @@ def test_a_log_that_has_shown_nothing_may_be_silent_unless_its_series_is_known()
 
 LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
     # the start, its series, whether it saves -> the minutes until the report and the restart
-    "before the first step of a new series": (start(steps=None), NEW, False, 120, 120),
+    "before the first step of a new series": (start(steps=None), NEW, False, 120, math.inf),
+    "a log of 50 minutes between its counters that shows no step": (
+        start(steps=None, longest=50 * MINUTE), NEW, False, 150, math.inf,
+    ),
     "before the first step of a series that took an hour": (
         start(steps=None), Habits(5.0, HOUR), False, 180, 360,
     ),
@@ -45,7 +48,7 @@ LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
     ),
     "its series was silent for an hour": (start(longest=5.0), Habits(HOUR, 5.0), False, 180, 360),
     "while a save is announced": (start(longest=10.0), NEW, True, 60, 120),
-    "words of a save before the first step": (start(steps=None), NEW, True, 120, 120),
+    "words of a save before the first step": (start(steps=None), NEW, True, 120, math.inf),
 }  # fmt: skip
 
 

@@ -59,6 +59,7 @@ class Hours(Bed):
             "steps": [f"step {self.step}/90000 loss 0.5"],
             "bar": [f"Evaluating: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
             "loads": [f"Loading shards: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
+            "saved": [f"Saved checkpoint to out/checkpoint-{500 * self.shown}"],
             "saves": ["Saving model checkpoint to out/checkpoint-500"],
             "heartbeat": [f"{self.shown} s: alive at step {self.step}/90000"],
             "two ranks": [f"[rank{rank}] at step {self.step - rank}/90000" for rank in (0, 1)],
@@ -106,6 +107,9 @@ HANGS: dict[str, tuple[Script, int]] = {
     "a step each 37 minutes": ([(37, "silent"), (6, "steps")] * 5, 0),
     "a program that begins anew in its pods and compiles again": (
         [(40, "silent"), (180, "steps"), (40, "silent"), (9, "steps")], 0,
+    ),
+    "a log that shows a checkpoint each 130 minutes and no step": (
+        [(124, "silent"), (6, "saved")] * 6, 0,
     ),
     "a hang after three hours": ([(180, "steps"), (17, "silent")], 1),
     "a hang in the first two hours": ([(60, "steps"), (32, "silent")], 1),
