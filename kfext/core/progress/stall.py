@@ -74,6 +74,7 @@ class Start:
     `unread`: whether a read has failed since the last read.
     `created`: the creation of the newest pod, and `at`: the last movement; in epoch seconds.
     `hangs`: whether the silence is so long that the job may be restarted.
+    `late`: whether the job had run for long before this controller first read its log.
     """
 
     began: float
@@ -86,6 +87,7 @@ class Start:
     created: float = 0.0
     at: float = 0.0
     hangs: bool = False
+    late: bool = False
     suspect: Suspect | None = None
 
     def observe(self, now: float, *, moved: bool, steps: bool) -> None:
@@ -110,7 +112,7 @@ class Start:
     @property
     def first(self) -> float:
         """The time to the first step; 0.0: unknown."""
-        return 0.0 if self.stepped is None else self.stepped - self.began
+        return 0.0 if self.late or self.stepped is None else self.stepped - self.began
 
     @property
     def cause(self) -> Suspect | None:

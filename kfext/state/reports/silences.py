@@ -24,6 +24,8 @@ from kfext.state.reports.uses import Measured, Uses
 
 _MOST_SERIES = 256
 """The series of a namespace with a history: the last that ended a start."""
+_LATE_SECONDS = 300.0
+"""The log of a new pod is first read sooner, unless its image takes longer to come."""
 
 
 class Silences:
@@ -49,6 +51,7 @@ class Silences:
         moved |= now.wall - changed < stall.SETTLED_SECONDS
         if start is None:  # the lines of the first read may be old
             start = followed.start = Start(read, read, read, created=created, at=now.wall)
+            start.late = now.wall - created > _LATE_SECONDS
         elif moved:
             start.at, start.suspect, start.hangs = now.wall, None, False
             followed.judged = stall.MOVES

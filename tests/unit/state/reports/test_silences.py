@@ -203,6 +203,14 @@ def test_a_job_that_hangs_soon_after_its_start_is_reported() -> None:
     assert Hours(pods=2).run(1, "steps").run(32, "silent").alarms == 1
 
 
+def test_a_new_controller_does_not_know_when_the_first_step_came() -> None:
+    of = Hours(pods=2)
+    of.at += 4 * HOUR
+    of.run(1, "bar").run(150, "steps")
+    pod_replaced(of)
+    assert of.run(40, "silent").alarms == 0
+
+
 EVENTS: dict[str, Callable[[Hours], None]] = {
     "another size": resized,
     "a pod that does not run": pod_lost,
