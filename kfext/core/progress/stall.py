@@ -21,8 +21,9 @@ MOVES = Verdict("", "")
 class Rule(NamedTuple):
     """A job is silent for too long after `times` the longest silence, `least` at least.
 
-    `early`: the least of a series without history, in the first EARLY_SECONDS after the first step.
-    `first`: the least before the first step of such a series.
+    `early`: the least in the first EARLY_SECONDS after the first step, once it trains for twice as
+        long as any job of its series before. `first`: the least before the first step of a series
+        without history.
     """
 
     times: float
@@ -44,10 +45,11 @@ and then takes about as long again."""
 
 
 class Habits(NamedTuple):
-    """The longest silence, and the longest time to a first step, of a series; 0.0: unknown."""
+    """The longest silence, time to a first step, and time after it, of a series; 0.0: unknown."""
 
     silence: float = 0.0
     first: float = 0.0
+    lasted: float = 0.0
 
 
 class Suspect(NamedTuple):
@@ -127,7 +129,7 @@ class Start:
         if self.stepped is None:
             least = rule.least if known.first else rule.first if self.alive else math.inf
             return max(rule.times * max(self.longest, known.first), least)
-        early = not known.silence and self.moved - self.stepped < EARLY_SECONDS
+        early = 2 * known.lasted <= self.moved - self.stepped < EARLY_SECONDS
         least = rule.early if early else rule.least
         again = _OF_FIRST * max(self.first, known.first)
         limit = max(rule.times * max(self.longest, known.silence, again), least)

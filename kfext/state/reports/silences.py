@@ -120,7 +120,7 @@ class Silences:
             return
         habits = self._habits.setdefault(job.namespace, OrderedDict())
         known = habits.pop(job.series, Habits())
-        habits[job.series] = Habits(*map(max, known, (start.longest, start.first)))
+        habits[job.series] = Habits(*map(max, known, (start.longest, start.first, lasted)))
         if len(habits) > _MOST_SERIES:
             habits.popitem(last=False)
 

@@ -39,7 +39,10 @@ LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
     "in the first two hours of a new series": (start(longest=10.0, now=HOUR), NEW, False, 30, 120),
     "after them": (start(longest=10.0), NEW, False, 15, 30),
     "in the first two hours of a known series": (
-        start(longest=10.0, now=HOUR), Habits(20.0, 5.0), False, 15, 30,
+        start(longest=10.0, now=HOUR), Habits(20.0, 5.0, 31 * MINUTE), False, 15, 30,
+    ),
+    "in the first two hours of a series with short jobs": (
+        start(longest=10.0, now=HOUR), Habits(20.0, 5.0, 30 * MINUTE), False, 30, 120,
     ),
     "it was silent for ten minutes before": (start(longest=10 * MINUTE), NEW, False, 30, 60),
     "its first step took 50 minutes": (start(first=50 * MINUTE), NEW, False, 60, 120),

@@ -294,6 +294,9 @@ SERIES: dict[str, tuple[Script, bool, Script, int]] = {
         [(30, "steps")], False, [(30, "steps"), (17, "silent")], 0,
     ),
     "a job that ran for long is": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
+    "a job of two minutes says nothing of the next hours": (
+        [(2, "steps")], True, [(30, "steps"), (20, "silent"), (9, "steps")], 0,
+    ),
     "its longest silence counts": (
         [(30, "steps"), (20, "silent"), (9, "steps")], True, [(30, "steps"), (50, "silent")], 0,
     ),
