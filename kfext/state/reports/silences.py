@@ -48,18 +48,20 @@ class Silences:
         if created is None:
             return
         changed = past(tracked.state.scale.changed_at, now=now.wall)
-        moved |= now.wall - changed < stall.SETTLED_SECONDS
+        settles = now.wall - changed < stall.SETTLED_SECONDS
         if start is None:  # the lines of the first read may be old
             start = followed.start = Start(read, read, read, created=created, at=now.wall)
             start.late = now.wall - created > _LATE_SECONDS
-        elif moved:
+        elif moved or settles:
             start.at, start.suspect, start.hangs = now.wall, None, False
             followed.judged = stall.MOVES
         if created - min((pod.created for pod in pods), default=0.0) > stall.SETTLED_SECONDS:
             # The older pods train on until they notice the new pod.
             steps &= read - start.began >= stall.SETTLED_SECONDS
         start.observe(read, moved=moved, steps=steps)
-        if not moved:
+        if settles:
+            start.moved = read
+        elif not moved:
             self._judge(job, start, pods, followed)
 
     def _judge(

@@ -199,6 +199,12 @@ def test_the_last_steps_of_the_older_pods_are_no_first_step_beside_a_new_pod() -
     assert of.run(0.6, "steps").run(40, "silent").run(9, "steps").alarms == 0
 
 
+def test_a_change_of_the_size_is_no_counter() -> None:
+    of = Hours(pods=2).run(60, "silent")
+    resized(of)
+    assert of.run(150, "silent").alarms == 0
+
+
 def test_a_job_that_hangs_soon_after_its_start_is_reported() -> None:
     assert Hours(pods=2).run(1, "steps").run(32, "silent").alarms == 1
 
