@@ -258,6 +258,12 @@ def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], Non
     assert of.progress.stalled == 0
 
 
+def test_a_job_with_a_log_that_is_no_longer_read_is_no_stalled_job() -> None:
+    of = Hours().run(180, "steps").run(20, "silent")
+    of.cluster.observe_job(of.made.annotated(names.METRICS, "off").version(1000).raw)
+    assert of.run(6, "silent").progress.stalled == 0
+
+
 UNREADABLE = {"the kubelet is down": (AWAY, 30.0), "kfext may not read it": (FORBIDDEN, 6.0)}
 
 
