@@ -76,6 +76,7 @@ class Start:
     `unread`: whether a read has failed since the last read.
     `created`: the creation of the newest pod, and `at`: the last movement; in epoch seconds.
     `hangs`: whether the silence is so long that the job may be restarted.
+    `inherited`: whether an earlier controller has shown the silence, with its evidence.
     `late`: whether the job had run for long before this controller first read its log.
     """
 
@@ -89,6 +90,7 @@ class Start:
     created: float = 0.0
     at: float = 0.0
     hangs: bool = False
+    inherited: bool = False
     late: bool = False
     suspect: Suspect | None = None
 

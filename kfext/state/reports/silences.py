@@ -53,7 +53,8 @@ class Silences:
             start = followed.start = Start(read, read, read, created=created, at=now.wall)
             start.late = now.wall - created > _LATE_SECONDS
         elif moved or settles:
-            start.at, start.suspect, start.hangs = now.wall, None, False
+            start.at, start.suspect = now.wall, None
+            start.hangs = start.inherited = False
             followed.judged = stall.MOVES
         if created - min((pod.created for pod in pods), default=0.0) > stall.SETTLED_SECONDS:
             # The older pods train on until they notice the new pod.
@@ -76,7 +77,7 @@ class Silences:
         if start.silent > limit / 2:
             start.suspect = self._differing(job, pods, start.suspect)
         start.hangs = start.silent > most
-        if start.silent > limit:
+        if start.silent > limit and not start.inherited:
             words = f"its longest pause before was {start.longest:.0f} s"
             parts = [
                 f"no counter of its log has moved since {clock(start.at)}",
@@ -85,6 +86,16 @@ class Silences:
                 start.cause.words if start.cause else "",
             ]
             followed.judged = Verdict(REASON_STALLED, "; ".join(filter(None, parts)))
+
+    def inherit(self, followed: Followed, shown: Verdict | None, *, since: float) -> None:
+        """Go on with a stall that an earlier controller has shown, until a counter moves.
+
+        `since`: in epoch seconds. If a pod was created later, the stall is over.
+        """
+        start = followed.start
+        if followed.judged is None and start is not None and stall.stalled(shown):
+            start.inherited = start.created <= since
+            followed.judged = shown if start.inherited else stall.MOVES
 
     def hangs(self, job: TrainingJob, followed: Followed) -> bool:
         """Return whether the present pods of a job have been silent so long that it may restart."""

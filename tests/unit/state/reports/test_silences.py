@@ -148,7 +148,7 @@ def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
 
 def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> None:
     of = Hours()
-    shown = Reported(moves=Verdict(names.REASON_STALLED, "since long ago"))
+    shown = Reported(moves=SHOWN)
 
     def moves() -> Verdict | None:
         reported = of.progress.reported(of.tracked.job.uid)
@@ -160,6 +160,27 @@ def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> N
     assert moves() == shown.moves
     of.run(1, "steps")
     assert moves() == MOVES
+
+
+SHOWN = Verdict(names.REASON_STALLED, "since long ago")
+INHERITED: dict[str, tuple[float, Verdict | None]] = {
+    # when an earlier controller has shown a stall -> what is shown 40 minutes later
+    "after the pods were created": (STARTED + 60, SHOWN),
+    "before": (STARTED - 60, None),
+}
+
+
+@pytest.mark.parametrize(("since", "want"), INHERITED.values(), ids=INHERITED)
+def test_the_evidence_of_an_earlier_controller_holds_until_a_counter_moves(
+    since: float, want: Verdict | None
+) -> None:
+    of = Hours().run(0.01, "steps")
+    followed = of.progress.followed(of.tracked.job.uid)
+    of.progress.silences.inherit(followed, SHOWN, since=since)
+    assert (of.run(25, "silent").verdict, of.progress.stalled) == (want, int(want is not None))
+    assert (of.run(15, "silent").verdict == SHOWN) is (want is not None)
+    assert of.run(1, "steps").verdict is None
+    assert of.run(150, "silent").verdict not in {SHOWN, None}
 
 
 def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
