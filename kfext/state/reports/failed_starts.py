@@ -8,7 +8,7 @@ All of this is in memory. A new controller learns of a bad node by the next fail
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -72,7 +72,7 @@ class FailedStarts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.of_jobs: dict[str, dict[str, FailedStart]] = {}
-        self._cured: dict[tuple[str, str], list[FailedStart]] = {}
+        self._cured: dict[str, list[FailedStart]] = {}
         self._suspects: dict[str, dict[str, str]] = {}
         self._cluster = cluster
         self._look_at = -math.inf
@@ -100,8 +100,8 @@ class FailedStarts:
         """Return the nodes that a job gets only if it fits nowhere else."""
         if not (self.of_jobs or self._suspects):
             return frozenset()
-        suspects = self._suspects.get(tracked.job.namespace, self._suspects.get("", {}))
-        return frozenset((*self.of_jobs.get(tracked.job.uid, ()), *suspects))
+        own = self.of_jobs.get(tracked.job.uid, ()), self._suspects.get(tracked.job.namespace, ())
+        return frozenset(chain(*own, self.suspects_of_all))
 
     def failed_on(self, tracked: TrackedJob) -> frozenset[str]:
         """Return the nodes on which a job failed under its present plan."""
@@ -109,9 +109,14 @@ class FailedStarts:
         generation = tracked.plan.generation if tracked.plan else 0
         return frozenset(node for node, start in starts if start.generation == generation)
 
+    @property
+    def suspects_of_all(self) -> Mapping[str, str]:
+        """By node, why it is suspect for the jobs of all namespaces."""
+        return self._suspects.get("", {})
+
     def suspects(self) -> dict[str, str]:
-        """Return by node why it is suspect, for all namespaces if it is."""
-        views = sorted(self._suspects.items(), reverse=True)
+        """Return by node why it is suspect; first the nodes that are suspect for all namespaces."""
+        views = sorted(self._suspects.items())
         return {node: why for _, nodes in views for node, why in nodes.items()}
 
     def settle(self, now: Moment) -> None:
@@ -153,12 +158,18 @@ class FailedStarts:
                 del self.of_jobs[uid]
             elif not tracked or max(each.at for each in starts.values()) < old:
                 del self.of_jobs[uid]
-        since = old - LASTS_SECONDS
-        self._cured = {at: jobs for at, jobs in self._cured.items() if jobs[-1].at > since}
-        failures = self.cured
-        views = {"", *(failure.namespace for failure in failures)}
-        found = {view: suspicions(failures, namespace=view, now=now.wall) for view in views}
-        self._suspects = {view: nodes for view, nodes in found.items() if nodes}
+        since, row = old - LASTS_SECONDS, self._cluster.ledger.row
+        self._cured = {
+            node: kept
+            for node, starts in self._cured.items()
+            if row(node) is not None and (kept := [each for each in starts if each.at > since])
+        }
+        views = {"": suspicions(self.cured, namespace="", now=now.wall)}
+        for node in self._cured.keys() - views[""].keys():
+            for view in {start.namespace for start in self._cured[node]}:
+                found = suspicions(self._cured[node], namespace=view, now=now.wall)
+                views.setdefault(view, {}).update(found)
+        self._suspects = {view: nodes for view, nodes in views.items() if nodes}
 
     def _is_cured(self, tracked: TrackedJob, now: float) -> bool:
         """Return whether a job has run for long enough, or to its end, under its present plan."""
@@ -168,6 +179,7 @@ class FailedStarts:
 
     def _accuse(self, failure: FailedStart) -> None:
         """Count a failure against its node, once for its job."""
-        where = failure.node, failure.namespace
-        others = [each for each in self._cured.get(where, ()) if each.job != failure.job]
-        self._cured[where] = [*others[1 - _MOST_JOBS :], failure]
+        others = [each for each in self._cured.get(failure.node, ()) if each.job != failure.job]
+        here = [*others, failure]
+        old = [each for each in here if each.namespace == failure.namespace][:-_MOST_JOBS]
+        self._cured[failure.node] = [each for each in here if each not in old]

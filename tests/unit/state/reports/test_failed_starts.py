@@ -1,6 +1,6 @@
 """Which failed pods count against a node: for the job itself, and for all jobs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -24,7 +24,7 @@ from kfext.state.reports.failed_starts import (
     FailedStarts,
     suspicions,
 )
-from tests.builders import job, pod
+from tests.builders import job, node, pod
 
 NOW = 1_000_000.0
 HOUR = 3600.0
@@ -138,8 +138,16 @@ class Bed:
     def job(self, name: str) -> TrackedJob:
         return self.cluster.jobs[f"uid-{name}"]
 
+    def add(self, *nodes: str) -> Self:
+        """Add the nodes that do not exist yet."""
+        for name in nodes:
+            if self.cluster.ledger.row(name) is None:
+                self.cluster.observe_node(None, node(name))
+        return self
+
     def start(self, name: str, *nodes: str, namespace: str = "team") -> list[Pod]:
         """Start a job under a new plan; return its pods, which run where they were planned."""
+        self.add(*nodes)
         self.number += 1
         places = {ReplicaKey("worker", index): node for index, node in enumerate(nodes)}
         made = job(name=name, uid=f"uid-{name}").worker(len(nodes), cpu="1").resumed()
@@ -337,6 +345,43 @@ def test_jobs_of_three_namespaces_accuse_a_node_for_all_jobs_until_a_day_is_over
     assert "; all jobs get it last until 1970-01-1" in bed.starts.suspects()["bad"]
     bed.after(LASTS_SECONDS)
     assert (bed.suspects(), bed.starts.suspects()) == (set(), {})
+
+
+def test_the_nodes_that_a_namespace_accuses_come_after_the_suspects_of_all() -> None:
+    own = [
+        cured("a-tenant", f"{job % 2}", ago=HOUR + job, node=f"node-{number}")
+        for number in range(9)
+        for job in range(3)
+    ]
+    bed = Bed().add("bad", *(each.node for each in own))
+    bed.starts.restore([*own, *OF_THREE])
+    bed.after(0.0)
+    assert (len(bed.starts.suspects()), next(iter(bed.starts.suspects()))) == (10, "bad")
+    assert set(bed.starts.suspects_of_all) == {"bad"}
+
+
+def test_a_node_that_is_gone_is_no_suspect() -> None:
+    bed = Bed()
+    all_cure(bed, Bed.cure)
+    bed.cluster.observe_node(node("bad"), None)
+    bed.after(10.0)
+    assert (bed.starts.suspects(), bed.starts.cured) == ({}, ())
+
+
+def test_a_suspect_of_all_costs_one_look_however_many_namespaces_met_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def counted(failures: Sequence[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
+        looks.append(namespace)
+        return suspicions(failures, namespace=namespace, now=now)
+
+    monkeypatch.setattr("kfext.state.reports.failed_starts.suspicions", counted)
+    bed = Bed().add("bad")
+    bed.starts.restore([cured(f"team-{number}", "a") for number in range(40)])
+    bed.after(0.0)
+    assert (set(bed.starts.suspects()), looks) == ({"bad"}, [""])
 
 
 def test_a_suspicion_pauses_while_the_clock_is_behind() -> None:
