@@ -133,6 +133,7 @@ class FailedStart:
 
     `at`: when it failed; once it is `cured`, when the job had run on other nodes. In epoch seconds.
     `alone`: whether no pod on another node failed too, so that the node may be the cause.
+    `ran`: it did not fail: the job had run there for long by then, where others had failed.
     """
 
     node: str
@@ -143,6 +144,7 @@ class FailedStart:
     generation: int = 0
     alone: bool = True
     cured: bool = False
+    ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,15 @@ NOW = 1_000_000.0
 HOUR = 3600.0
 
 
-def cured(namespace: str, series: str, ago: float = HOUR, node: str = "bad") -> FailedStart:
-    job = f"{namespace} {series} {ago}"
-    return FailedStart(node, job, namespace, f"{namespace}/{series}", NOW - ago, cured=True)
+def cured(
+    namespace: str, series: str, ago: float = HOUR, node: str = "bad", *, ran: bool = False
+) -> FailedStart:
+    job, of = f"{namespace} {series} {ago} {ran}", f"{namespace}/{series}"
+    return FailedStart(node, job, namespace, of, NOW - ago, cured=True, ran=ran)
+
+
+def ran(namespace: str, series: str, ago: float) -> FailedStart:
+    return cured(namespace, series, ago, ran=True)
 
 
 def three(ago: float) -> list[FailedStart]:
@@ -66,6 +72,41 @@ CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
     ),
     "the last was 24 h ago": (three(LASTS_SECONDS), False, False),
     "the last was nearly 24 h ago": (three(LASTS_SECONDS - 9), True, False),
+    "three jobs failed, and a job of the namespace has run there since": (
+        [*OWN, ran("team", "a", 60)],
+        False,
+        False,
+    ),
+    "three jobs failed after a job of the namespace ran there": (
+        [ran("team", "a", 3 * HOUR), *OWN],
+        True,
+        False,
+    ),
+    "four jobs failed, and a job of the namespace has run there since": (
+        [*OWN, cured("team", "b", 3 * HOUR), ran("team", "a", 60)],
+        True,
+        False,
+    ),
+    "three jobs failed, one ran, and another failed": (
+        [*OWN, ran("team", "a", 60), cured("team", "b", 30)],
+        True,
+        False,
+    ),
+    "four other namespaces, and any number of jobs of a fifth have run there since": (
+        [*OF_THREE, cured("w", "a"), *(ran("v", "a", ago) for ago in range(9))],
+        True,
+        True,
+    ),
+    "three other namespaces, and a job of a fourth has run there since": (
+        [*OF_THREE, ran("v", "a", 60)],
+        False,
+        False,
+    ),
+    "four other namespaces, and a job of one of them has run there since": (
+        [*OF_THREE, cured("w", "a"), ran("w", "b", 60)],
+        False,
+        False,
+    ),
     "on three nodes": ([cured(name, "a", node=name) for name in "xyz"], False, False),
     "the clock was set back since": ([cured(name, "a", -HOUR) for name in "xyz"], False, False),
     "the clock was set back between them": (
@@ -99,6 +140,7 @@ some_failures = st.lists(
         st.sampled_from("abc"),
         st.floats(0, 2 * LASTS_SECONDS),
         st.sampled_from("mn"),
+        ran=st.booleans(),
     )
 )
 
@@ -114,6 +156,15 @@ def test_the_order_in_which_failures_were_recorded_does_not_matter(
 ) -> None:
     found = suspicions(failures, namespace=namespace, now=NOW)
     assert found == suspicions(failures[::-1], namespace=namespace, now=NOW)
+
+
+@given(some_failures, st.sampled_from(["team", "x", ""]))
+def test_no_job_that_ran_there_makes_a_node_suspect(
+    failures: list[FailedStart], namespace: str
+) -> None:
+    alone = [failure for failure in failures if not failure.ran]
+    found = suspicions(failures, namespace=namespace, now=NOW)
+    assert found.keys() <= suspicions(alone, namespace=namespace, now=NOW).keys()
 
 
 # --- which failures count ------------------------------------------------------------------------
@@ -311,6 +362,14 @@ CURES: dict[str, tuple[Callable[[Bed, str], object], bool]] = {
         lambda bed, name: bed.fail(name, "bad", "other").run(name, "good", "good"),
         False,
     ),
+    "it fails there, runs on another node, and another job runs there": (
+        lambda bed, name: bed.cure(name).run(f"{name}-2", "bad"),
+        False,
+    ),
+    "it fails there, runs on another node, and another job runs there for a shorter time": (
+        lambda bed, name: bed.cure(name).run(f"{name}-2", "bad", seconds=200.0),
+        True,
+    ),
     "two of its pods fail there": (
         lambda bed, name: bed.fail(name, "bad", "bad").run(name, "good", "good"),
         True,
@@ -325,6 +384,13 @@ def test_which_failures_of_jobs_accuse_a_node(
     bed = Bed()
     all_cure(bed, cure)
     assert bed.suspects() == ({"bad"} if accuses else set())
+
+
+def test_a_job_that_has_run_there_since_before_the_failures_takes_none_back() -> None:
+    bed = Bed()
+    bed.start("old", "bad")
+    all_cure(bed.after(1000.0), Bed.cure)
+    assert bed.suspects() == {"bad"}
 
 
 def test_jobs_of_one_namespace_accuse_a_node_for_that_namespace_alone() -> None:
