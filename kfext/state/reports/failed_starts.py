@@ -123,11 +123,12 @@ class FailedStarts:
         own = self.of_jobs.get(tracked.job.uid, ()), self._suspects.get(tracked.job.namespace, ())
         return frozenset(chain(*own, self.suspects_of_all))
 
-    def failed_on(self, tracked: TrackedJob) -> frozenset[str]:
-        """Return the nodes on which a job failed under its present plan."""
-        starts = self.of_jobs.get(tracked.job.uid, {}).items()
+    def failed_on(self, tracked: TrackedJob, *, twice: bool = False) -> frozenset[str]:
+        """Return the nodes on which a job failed under its present plan, or failed `twice`."""
         generation = tracked.plan.generation if tracked.plan else 0
-        return frozenset(node for node, start in starts if start.generation == generation)
+        starts = self.of_jobs.get(tracked.job.uid, {}).values()
+        found = (start for start in starts if start.generation == generation)
+        return frozenset(start.node for start in found if start.twice or not twice)
 
     @property
     def suspects_of_all(self) -> Mapping[str, str]:
@@ -159,10 +160,12 @@ class FailedStarts:
         starts = self.of_jobs.setdefault(job.uid, {})
         for other, start in starts.items():
             if start.generation == plan.generation:  # the first to fail is the likely cause
-                starts[other] = replace(start, alone=start.alone and other == node)
+                twice = start.twice or start.replica == pod.replica
+                starts[other] = replace(start, alone=start.alone and other == node, twice=twice)
                 return
         starts.pop(node, None)
-        starts[node] = FailedStart(node, job.uid, job.namespace, job.series, now, plan.generation)
+        of = node, job.uid, job.namespace, job.series, now
+        starts[node] = FailedStart(*of, generation=plan.generation, replica=pod.replica)
         if len(starts) > _MOST_NODES:
             del starts[next(iter(starts))]
 

@@ -306,6 +306,18 @@ def test_the_nodes_that_a_job_avoids(
     assert bed.starts.failed_on(bed.job("alpha")) == under_plan
 
 
+def test_a_node_is_blamed_once_the_same_replica_has_failed_there_twice() -> None:
+    bed = Bed()
+    pods = bed.start("alpha", "a", "a")
+    found = []
+    for number, index in enumerate((0, 1, 0)):
+        again = replace(pods[index], uid=f"again-{number}", created=bed.wall)
+        bed.cluster.observe_pod(None, again)
+        bed.after(10.0).end([again])
+        found.append(bed.starts.failed_on(bed.job("alpha"), twice=True))
+    assert found == [set(), set(), {"a"}]
+
+
 def test_the_failed_start_of_a_job_is_no_matter_of_another_job() -> None:
     bed = Bed()
     bed.fail("alpha", "a")
