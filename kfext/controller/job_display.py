@@ -11,7 +11,7 @@ from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
-from kfext.names import FINISHED, PHASE_RELEASED, PLACED, QUEUED, REASON_HANDS_OFF
+from kfext.names import FINISHED, PHASE_RELEASED, PLACED, PROGRESSING, QUEUED, REASON_HANDS_OFF
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.running.policy import ConditionStatus
@@ -43,14 +43,17 @@ class JobDisplay:
 
     def show_progress(self, tracked: TrackedJob) -> None:
         """Show the progress that the log of a job reports."""
-        reported = self._planner.progress.reported(tracked.job.uid)
+        progress, job = self._planner.progress, tracked.job
+        before = self._plan_writer.progress(job)
+        since = self._plan_writer.since(job, PROGRESSING)
+        progress.silences.inherit(progress.followed(job.uid), before.moves, since=since)
+        reported = progress.reported(job.uid)
         # The setting may have changed during the read.
         reads = self._planner.settings.of(tracked).metrics.is_log
         if reported is not None and reads:
-            before = self._plan_writer.progress(tracked.job)
-            self._plan_writer.show_progress(tracked.job, reported)
+            self._plan_writer.show_progress(job, reported)
             if (verdict := stalled(reported.moves)) and not stalled(before.moves):
-                self._events.record(tracked.job, verdict, action="Watch", warning=True)
+                self._events.record(job, verdict, action="Watch", warning=True)
 
     def show_companion(
         self, tracked: TrackedJob, type_: str, shown: ConditionStatus | None

@@ -138,7 +138,7 @@ class Metrics:
         self.nodes = gauge("kfext_ledger_nodes", "Nodes on the ledger")
         self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the head of the queue")
         self.suspects = gauge(
-            "kfext_suspect_nodes", "Nodes that jobs get last, because other jobs failed there"
+            "kfext_suspect_nodes", "Nodes that all jobs get last, because other jobs failed there"
         )
         self.outstanding = gauge(
             "kfext_outstanding_pods",
@@ -173,7 +173,7 @@ class Metrics:
         self.waiting.set_function(lambda: sum(job.waiting for job in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
-        self.suspects.set_function(lambda: len(planner.starts.suspects()))
+        self.suspects.set_function(lambda: len(planner.starts.suspects_of_all))
         self.outstanding.set_function(lambda: cluster.backlog.pods)
         self.reserved.set_function(
             lambda: len(reserved.nodes) if (reserved := queue.reservations.kept) else 0

@@ -197,8 +197,8 @@ def encode_status(
 ) -> dict[str, Any]:
     """Return a status for the API server.
 
-    The time of a condition changes only with its status: `marks` has the last change of each, and
-    is updated. `now` is in epoch seconds.
+    The time of a condition changes only with its status: `marks` has the last change of each that
+    is shown, and is updated. `now` is in epoch seconds.
     """
     progress = status.progress or Reported()
     of_progress = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
@@ -215,6 +215,8 @@ def encode_status(
     if progress.moves is not None:
         holds = False if stalled(progress.moves) else None
         conditions[PROGRESSING] = as_written(ConditionStatus(holds, progress.moves))
+    for gone in marks.keys() - conditions.keys():
+        del marks[gone]
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),

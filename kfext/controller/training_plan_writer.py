@@ -26,6 +26,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
+from kfext.model.timestamps import timestamp
 from kfext.names import BINDING, FINISHED, GATED, PLANNED, QUEUED, SUSPENDED
 from kfext.state.running.policy import ConditionStatus
 
@@ -148,6 +149,11 @@ class TrainingPlanWriter:
         """Return the progress last shown for a job, by an earlier controller perhaps."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return (status.progress if status else None) or Reported()
+
+    def since(self, job: TrainingJob, type_: str) -> float:
+        """Return when the status of a condition last changed, in epoch seconds; 0.0: unknown."""
+        mark = self._marks.get(job.uid, {}).get(type_)
+        return timestamp(mark.since) if mark else 0.0
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job; empty without a reason."""

@@ -132,7 +132,9 @@ class FailedStart:
     """A start of a job, by its uid, that failed on a node, under a plan of the generation.
 
     `at`: when it failed; once it is `cured`, when the job had run on other nodes. In epoch seconds.
+    `replica`: its first pod that failed. `twice`: whether the next pod of the replica failed too.
     `alone`: whether no pod on another node failed too, so that the node may be the cause.
+    `ran`: it did not fail: the job had run there for long by then, where others had failed.
     """
 
     node: str
@@ -141,8 +143,11 @@ class FailedStart:
     series: str
     at: float
     generation: int = 0
+    replica: ReplicaKey | None = None
+    twice: bool = False
     alone: bool = True
     cured: bool = False
+    ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ import numpy as np
 from e2e.bench.model.seeds import SEEDS, over_seeds
 from e2e.bench.report import table
 from kfext.model.snapshot import FailedStart
+from kfext.state.mirror.cluster import Cluster
 from kfext.state.reports.failed_starts import (
     CURED_SECONDS,
-    LASTS_SECONDS,
     START_SECONDS,
-    WINDOW_SECONDS,
+    FailedStarts,
     suspicions,
 )
 
@@ -76,7 +76,8 @@ class _Cluster:
         self.world = world
         self.doubts = doubts
         self.free_at = np.zeros(_NODES)
-        self.cured: list[FailedStart] = []
+        self.starts = FailedStarts(Cluster())
+        self.later: list[FailedStart] = []
         self.wasted = self.poisoned = self.suspected = 0
         self.accused: set[str] = set()
 
@@ -135,16 +136,21 @@ class _Cluster:
         of: tuple[str, str],
         now: float,
     ) -> None:
-        namespace, series = of
-        for node, alone in failed.items():
-            if alone and node not in nodes:
-                at = now + CURED_SECONDS
-                self.cured.append(FailedStart(f"n{node}", job, namespace, series, at, cured=True))
+        """Count the nodes that failed a job, and the nodes that it runs on."""
+        ran = {node: False for node, alone in failed.items() if alone}
+        ran |= dict.fromkeys(nodes, True)
+        self.later += [
+            FailedStart(f"n{node}", job, *of, now + CURED_SECONDS, cured=True, ran=ran[node])
+            for node in ran
+        ]
 
     def _suspects(self, namespace: str, now: float) -> dict[str, str]:
-        kept = now - WINDOW_SECONDS - LASTS_SECONDS
-        self.cured = [each for each in self.cured if each.at > kept]
-        found = suspicions(self.cured, namespace=namespace, now=now)
+        due = [each for each in self.later if each.at <= now]
+        self.later = [each for each in self.later if each.at > now]
+        for start in sorted(due, key=lambda start: start.at):
+            if not start.ran or any(each.node == start.node for each in self.starts.cured):
+                self.starts.restore([start])
+        found = suspicions(self.starts.cured, namespace=namespace, now=now)
         self.accused |= found.keys() - {f"n{_BAD}"}
         return found
 

@@ -199,8 +199,8 @@ def run(seed: int, *, jobs: int = _JOBS) -> dict[str, Found]:
                 long = np.flatnonzero(of.silences > least)
                 told.alarms += sum(of.silences[line] > limit(int(line)) for line in long)
                 told.delays.append(limit(hangs))
-            longest = float(of.silences.max())
-            known = Habits(max(known.silence, longest), max(known.first, of.first))
+            longest, lasted = float(of.silences.max()), float(of.silences.sum())
+            known = Habits(*map(max, known, (longest, of.first, lasted)))
     return found
 
 

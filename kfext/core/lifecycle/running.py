@@ -213,10 +213,10 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
 def _failed_there(situation: Situation, live: Live, gated: Live) -> bool:
     """Return whether the plan gives gated pods nodes where the gang failed at its start.
 
-    A node is not to blame while other members run there.
+    A node is not to blame while other members run there, until a replica has failed there twice.
     """
     plan, homes = situation.plan, {pod.home for pod in live.values() if not pod.finished}
-    failed = situation.failed_on - homes
+    failed = situation.failed_on - (homes - situation.blamed)
     return plan is not None and not failed.isdisjoint(map(plan.assignment.get, gated))
 
 
@@ -243,7 +243,8 @@ def _placed_anew(
     def placed(more: int) -> Assignment | Verdict:
         tried = {*wanted, *others[:more], *bound}
         members = [member for member in everyone if member.key in tried]
-        return place(members, ledger, situation.limits, bound=bound, ignoring=claims)
+        within, blamed = situation.limits, situation.blamed
+        return place(members, ledger, within, bound=bound, ignoring=claims, blamed=blamed)
 
     answer = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
     if isinstance(answer, Verdict) and not wanted:

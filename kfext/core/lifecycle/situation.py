@@ -190,6 +190,7 @@ class Situation:
     `refused`: the steps that must not be tried now, by the name of their class.
     `cards`: the slots in which the job shares GPUs.
     `failed_on`: the nodes where it failed at its start under its present plan.
+    `blamed`: these where a replica failed twice: members that run there do not excuse the node.
     `doubted`: these, the nodes of earlier such plans, and the suspect nodes.
     """
 
@@ -206,6 +207,7 @@ class Situation:
     refused: Mapping[str, Refused] = field(default_factory=dict)
     cards: CardView = field(default_factory=CardView)
     failed_on: frozenset[str] = frozenset()
+    blamed: frozenset[str] = frozenset()
     doubted: frozenset[str] = frozenset()
 
     @property

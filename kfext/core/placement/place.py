@@ -29,6 +29,7 @@ def place(
     limits: Limits,
     *,
     bound: Assignment | None = None,
+    blamed: Collection[str] = (),
     ignoring: Collection[Hashable] = (),
     weights: Weights = DEFAULT,
     kept: tuple[Collection[Hashable], str] = ((), ""),
@@ -38,7 +39,8 @@ def place(
     `bound` members stay where they are, and the other members go near them. `ignoring` are claims
     of the gang itself, which count as free; `kept` are claims for a job, and its name in a refusal.
     The result is deterministic: ties go by node name. Nodes that the limits doubt are used only
-    where no placement without them is found; a node with `bound` members is not doubted.
+    where no placement without them is found; a node with `bound` members is not doubted, unless it
+    is `blamed`.
 
     A gang that no node holds goes into the narrowest topology domain that holds it, else the next
     wider, else anywhere. `weights` decide which division over several nodes is best.
@@ -59,7 +61,7 @@ def place(
         max_nodes=limits.max_nodes,
     )
     free = ledger.free(moving.resources, ignoring=ignoring)
-    doubted = _rows(limits.doubted.difference(bound.values()), ledger)
+    doubted = _rows(limits.doubted.difference({*bound.values()} - {*blamed}), ledger)
     for tried in (without(task, doubted), task) if len(doubted) else (task,):
         rows = solve(tried, free)
         if rows is None:

@@ -170,11 +170,16 @@ class Followed:
         elif before is not None and self.course.at is not None:
             self.pause = max(self.pause, self.course.at - before)
 
-    def fail(self, why: Verdict) -> None:
-        """Register that a read failed. A single failure is shown only if reading is forbidden."""
-        self.failures += 1
+    def fail(self, why: Verdict | None) -> None:
+        """Register that a read failed; without a reason, the log does not exist yet.
+
+        A single failure is shown only if reading is forbidden.
+        """
         if self.start is not None:
             self.start.unread, self.start.hangs = True, False
+        if why is None:
+            return
+        self.failures += 1
         if why.reason == names.REASON_LOG_FORBIDDEN or self.failures >= _UNAVAILABLE:
             self._failed = why
 

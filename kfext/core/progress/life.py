@@ -7,7 +7,6 @@ line, whatever the timestamp of the line.
 """
 
 import re
-from collections import deque
 from itertools import islice
 
 from kfext.core.progress.fields import visible
@@ -15,7 +14,7 @@ from kfext.core.progress.lines import Line
 
 _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})"
 _NUMBER = rf"(?:{_WHOLE}(?:\.\d{{1,9}})?)"
-_AMOUNT = r"(?:[kKMGTP]?i?B|[mun]?s|sec\w{0,5}|min\w{0,5}|hours?|h|W|C)\b"
+_AMOUNT = r"(?:[kKMGTP]?i?B|[mun]?s|sec(?:ond)?s?|min(?:ute)?s?|hours?|h|W|C)\b"
 """The unit of what is no count: `120/1800 s`."""
 _LOAD = r"(?:[cg]pu|v?ram|mem(?:ory)?|disk|util\w{0,9}|usage|load)\W{0,3}"
 _COUNTED = (
@@ -25,11 +24,12 @@ _COUNTED = (
 _COUNTER = re.compile(
     rf"{_LOAD}{_NUMBER} ?%"
     rf"|((?<![\w./-])(?:{_WHOLE} {{0,3}}(?:/|of) {{0,3}}{_WHOLE}(?![\w/]|[.,:-]\d| ?{_AMOUNT})"
-    rf"|{_NUMBER}(?: ?%|it\b(?!/)))"
+    rf"|{_NUMBER}(?: ?%|it\b(?!/)| {_COUNTED}\b(?! ?/| per\b|\W{{0,24}}\d)))"
     rf"|(?<![a-z]){_COUNTED}\W{{0,24}}{_NUMBER})",
     re.IGNORECASE,
 )
-"""A counter is in the group: `40/100`, `40%`, `189it`, `step 40`. The load of a machine is not."""
+"""A counter is in the group: `40/100`, `40%`, `189it`, `step 40`, `40 images`. Neither the load of
+a machine nor a rate is."""
 _SAVES = re.compile(
     r"\b(?:(?:sav|writ|upload|stor|dump)ing|scheduled async|preparing(?= checkpoint)"
     r"|about to be saved|begin to save)\b",
@@ -37,9 +37,11 @@ _SAVES = re.compile(
 )
 _SAVED = re.compile(r"checkpoint|ckpt|model|state|weights|snapshot", re.IGNORECASE)
 """A line with a word of both announces a save: `Saving model checkpoint to out/500`."""
-_MOST_COUNTERS = 8
-_REMEMBERED = 4
-"""The last different lines that a repeated line is compared with: several ranks may print."""
+_WORD = re.compile(r"\b[^\W\d]\w{0,40}")
+_MOST_COUNTERS, _MOST_WORDS = 8, 6
+_REMEMBERED = 64
+"""The kinds of lines, by the words before the first counter, with a last line that is kept: several
+ranks may print, and a short epoch soon has the counters of the last epoch again."""
 
 
 class Life:
@@ -50,7 +52,7 @@ class Life:
 
     def __init__(self) -> None:
         self.saving = False
-        self._last: deque[tuple[str, ...]] = deque(maxlen=_REMEMBERED)
+        self._last: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def read_line(self, text: str, line: Line | None) -> bool:
         """Register a line in the order printed; return whether a counter of it has moved.
@@ -59,15 +61,23 @@ class Life:
         as 0.4 may have many steps.
         """
         shown = visible(text)
-        found = (match[1] for match in _COUNTER.finditer(shown) if match[1])
-        counted = tuple(islice(found, _MOST_COUNTERS))
+        found = (match for match in _COUNTER.finditer(shown) if match[1])
+        counters = tuple(islice(found, _MOST_COUNTERS))
+        counted = tuple(match[1] for match in counters)
         if line is not None:
             at, measures = line.position, () if line.guessed else line.measures
             pairs = (("epoch", at.epoch), ("step", at.step), *measures)
             counted += tuple(f"{name} {of}" for name, of in pairs if of is not None)
-        moved = bool(counted) and counted not in self._last
+        words = _WORD.finditer(shown, 0, counters[0].start() if counters else len(shown))
+        kind = tuple(word[0] for word in islice(words, _MOST_WORDS))
+        # The words may have an identifier that is new in each line.
+        known = (self._last[kind],) if kind in self._last else self._last.values()
+        moved = bool(counted) and counted not in known
         if moved:
-            self._last.append(counted)
+            self._last.pop(kind, None)
+            self._last[kind] = counted
+            if len(self._last) > _REMEMBERED:
+                del self._last[next(iter(self._last))]
             self.saving = False
         self.saving |= bool(_SAVES.search(shown) and _SAVED.search(shown))
         return moved

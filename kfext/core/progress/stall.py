@@ -21,29 +21,35 @@ MOVES = Verdict("", "")
 class Rule(NamedTuple):
     """A job is silent for too long after `times` the longest silence, `least` at least.
 
-    `early`: the least of a series without history, in the first EARLY_SECONDS after the first step.
+    `early`: the least in the first EARLY_SECONDS after the first step, once it trains for twice as
+        long as any job of its series before. `first`: the least before the first step of a series
+        without history.
     """
 
     times: float
     least: float
     early: float
+    first: float
 
 
-REPORT, RESTART = Rule(3.0, 900.0, 1800.0), Rule(6.0, 1800.0, 7200.0)
+REPORT, RESTART = Rule(3.0, 900.0, 1800.0, 7200.0), Rule(6.0, 1800.0, 7200.0, math.inf)
 """When a job is shown as stalled, and when it may be restarted: a false alarm then costs work."""
-EARLY_SECONDS = FIRST_SECONDS = 7200.0
-"""FIRST_SECONDS: the longest time to a first step in a series without history."""
+EARLY_SECONDS = 7200.0
 SETTLED_SECONDS = 120.0
 """The silence begins so long after a change of the size."""
 _OF_SAVES = 4.0
 """A save that was announced may take so many times longer."""
+_OF_FIRST = 0.4
+"""This part of the time to a first step counts as a silence: a program may begin anew in its pods,
+and then takes about as long again."""
 
 
 class Habits(NamedTuple):
-    """The longest silence, and the longest time to a first step, of a series; 0.0: unknown."""
+    """The longest silence, time to a first step, and time after it, of a series; 0.0: unknown."""
 
     silence: float = 0.0
     first: float = 0.0
+    lasted: float = 0.0
 
 
 class Suspect(NamedTuple):
@@ -66,10 +72,12 @@ class Start:
     `began`: when all ran, or this controller first read the log. `read`: the last read.
     `moved`: the last read that showed that a counter had moved, `alive` if there is any.
     `stepped`: the read that showed the first step; None: no read did.
-    `longest`: the longest time between two movements since.
+    `longest`: the longest time without a movement, since the first step if there is any.
     `unread`: whether a read has failed since the last read.
     `created`: the creation of the newest pod, and `at`: the last movement; in epoch seconds.
     `hangs`: whether the silence is so long that the job may be restarted.
+    `inherited`: whether an earlier controller has shown the silence, with its evidence.
+    `late`: whether the job had run for long before this controller first read its log.
     """
 
     began: float
@@ -82,6 +90,8 @@ class Start:
     created: float = 0.0
     at: float = 0.0
     hangs: bool = False
+    inherited: bool = False
+    late: bool = False
     suspect: Suspect | None = None
 
     def observe(self, now: float, *, moved: bool, steps: bool) -> None:
@@ -91,10 +101,10 @@ class Start:
         """
         if self.unread:
             self.moved += now - self.read
-        if moved and self.stepped is not None:
+        if moved and steps and self.stepped is None:
+            self.stepped, self.longest = now, 0.0
+        elif moved:
             self.longest = max(self.longest, now - self.moved)
-        elif moved and steps:
-            self.stepped = now
         self.read, self.unread, self.alive = now, False, self.alive or moved
         self.moved = now if moved else self.moved
 
@@ -102,6 +112,11 @@ class Start:
     def silent(self) -> float:
         """For how long no counter had moved at the last read."""
         return self.read - self.moved
+
+    @property
+    def first(self) -> float:
+        """The time to the first step; 0.0: unknown."""
+        return 0.0 if self.late or self.stepped is None else self.stepped - self.began
 
     @property
     def cause(self) -> Suspect | None:
@@ -114,11 +129,12 @@ class Start:
         `known`: of its series. `saving`: whether a save is announced and not complete.
         """
         if self.stepped is None:
-            least = rule.least if known.first else FIRST_SECONDS if self.alive else math.inf
-            return max(rule.times * known.first, least)
-        early = not known.silence and self.moved - self.stepped < EARLY_SECONDS
+            least = rule.least if known.first else rule.first if self.alive else math.inf
+            return max(rule.times * max(self.longest, known.first), least)
+        early = 2 * known.lasted <= self.moved - self.stepped < EARLY_SECONDS
         least = rule.early if early else rule.least
-        limit = max(rule.times * max(self.longest, known.silence), least)
+        again = _OF_FIRST * max(self.first, known.first)
+        limit = max(rule.times * max(self.longest, known.silence, again), least)
         return limit * _OF_SAVES if saving else limit
 
 

@@ -314,6 +314,7 @@ class Planner:
             context=self.queue.context(tracked, now=now.wall),
             cards=self._cards_of(tracked, pods) if tracked.shares_gpus else CardView(),
             failed_on=self.starts.failed_on(tracked),
+            blamed=self.starts.failed_on(tracked, twice=True),
             doubted=self.starts.doubted(tracked),
             refused={
                 step: Refused(refusal.message, refusal.until - now.monotonic)

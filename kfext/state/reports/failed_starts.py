@@ -1,14 +1,16 @@
 """Starts that failed: the nodes that a job avoids at its next start, and the suspect nodes.
 
 A node is suspect if jobs failed there at their start, and then ran on other nodes. Only such cured
-failures count, so a job that fails everywhere accuses no node. A user could feign them, so a
-namespace decides for its own jobs alone: for the jobs of others it counts once for each node.
+failures count, so a job that fails everywhere accuses no node. A job that runs there for long takes
+one back, so jobs that fail now and then wherever they start accuse no node either. A user could
+feign both, so a namespace decides for its own jobs alone: for the jobs of others it counts once for
+each node.
 
 All of this is in memory. A new controller learns of a bad node by the next failures there.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -23,7 +25,8 @@ from kfext.state.mirror.tracked_job import TrackedJob
 START_SECONDS = 120.0
 """A pod that fails within this time after its creation has failed at its start."""
 CURED_SECONDS = 300.0
-"""A job that runs for this long on other nodes is cured: a job at fault would have failed again."""
+"""A job that runs for this long on other nodes is cured: a job at fault would have failed again. A
+pod that runs for this long did not fail at its start."""
 WINDOW_SECONDS, LASTS_SECONDS = 6 * 3600.0, 24 * 3600.0
 """Enough cured failures within the window make a node suspect for some time after the last."""
 _FAILURES, _SERIES = 3, 2
@@ -35,33 +38,50 @@ _LOOK_SECONDS = 10.0
 _RUNS = {"Running", "Succeeded"}
 
 
-def suspicions(failures: Iterable[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
+def suspicions(starts: Iterable[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
     """Return by node why it is suspect for the jobs of a namespace; "": one without failures.
 
-    `failures`: at most one for each node and job. `now`: in epoch seconds; failures of a later time
-    are from a clock that was ahead.
+    `starts`: at most one for each node and job. `now`: in epoch seconds; starts of a later time are
+    from a clock that was ahead.
     """
     found: dict[str, str] = {}
     who = "the jobs of one namespace" if namespace else "all jobs"
-    recent: dict[str, list[FailedStart]] = {}
-    for failure in sorted(failures, key=lambda failure: failure.at):
-        before = recent.get(failure.node, [])
-        here = [each for each in before if failure.at - each.at < WINDOW_SECONDS] + [failure]
-        recent[failure.node] = here
-        counted, until = _counted(here, namespace), failure.at + LASTS_SECONDS
-        series = len({each.series for each in counted})
-        if len(counted) >= _FAILURES and series >= _SERIES and failure.at <= now < until:
-            found[failure.node] = (
-                f"{len(counted)} jobs of {series} series failed here at their start and then ran "
-                f"on other nodes; {who} get it last until {written_time(until)}"
-            )
+    on_nodes: dict[str, list[FailedStart]] = {}
+    for start in sorted(starts, key=lambda start: (start.at, start.job)):
+        if start.at <= now:
+            on_nodes.setdefault(start.node, []).append(start)
+    for node, here in on_nodes.items():
+        for last in reversed(here):
+            recent = [each for each in here if 0 <= last.at - each.at < WINDOW_SECONDS]
+            counted, until = _counted(recent, namespace), last.at + LASTS_SECONDS
+            series = len({each.series for each in counted})
+            enough = len(counted) >= _FAILURES and series >= _SERIES
+            if enough and not last.ran and now < until:
+                found[node] = (
+                    f"{len(counted)} jobs of {series} series failed here at their start and then "
+                    f"ran on other nodes; {who} get it last until {written_time(until)}"
+                )
+            if enough != last.ran:
+                break  # the last start that decides
     return found
 
 
-def _counted(failures: Sequence[FailedStart], namespace: str) -> list[FailedStart]:
-    """Return the failures of a namespace, and the last failure of each other namespace."""
-    others = {each.namespace: each for each in failures if each.namespace != namespace}
-    return [*(each for each in failures if each.namespace == namespace), *others.values()]
+def _counted(starts: Sequence[FailedStart], namespace: str) -> list[FailedStart]:
+    """Return the failures that count, of starts in the order of time.
+
+    All starts of a namespace count, and the last start of each other namespace. A job that ran
+    takes the oldest failure back.
+    """
+    last = {each.namespace: each for each in starts}
+    failures: list[FailedStart] = []
+    for each in starts:
+        if namespace != each.namespace and each is not last[each.namespace]:
+            continue
+        if each.ran:
+            del failures[:1]
+        else:
+            failures.append(each)
+    return failures
 
 
 class FailedStarts:
@@ -72,14 +92,14 @@ class FailedStarts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.of_jobs: dict[str, dict[str, FailedStart]] = {}
-        self._cured: dict[tuple[str, str], list[FailedStart]] = {}
+        self._cured: dict[str, list[FailedStart]] = {}
         self._suspects: dict[str, dict[str, str]] = {}
         self._cluster = cluster
         self._look_at = -math.inf
 
     @property
     def cured(self) -> tuple[FailedStart, ...]:
-        """The failed starts that count against nodes."""
+        """The starts that count against nodes, or for them."""
         return tuple(chain.from_iterable(self._cured.values()))
 
     @property
@@ -92,7 +112,7 @@ class FailedStarts:
         """Restore what a snapshot recorded."""
         for start in recorded:
             if start.cured:
-                self._accuse(start)
+                self._count(start)
             else:
                 self.of_jobs.setdefault(start.job, {})[start.node] = start
 
@@ -100,18 +120,24 @@ class FailedStarts:
         """Return the nodes that a job gets only if it fits nowhere else."""
         if not (self.of_jobs or self._suspects):
             return frozenset()
-        suspects = self._suspects.get(tracked.job.namespace, self._suspects.get("", {}))
-        return frozenset((*self.of_jobs.get(tracked.job.uid, ()), *suspects))
+        own = self.of_jobs.get(tracked.job.uid, ()), self._suspects.get(tracked.job.namespace, ())
+        return frozenset(chain(*own, self.suspects_of_all))
 
-    def failed_on(self, tracked: TrackedJob) -> frozenset[str]:
-        """Return the nodes on which a job failed under its present plan."""
-        starts = self.of_jobs.get(tracked.job.uid, {}).items()
+    def failed_on(self, tracked: TrackedJob, *, twice: bool = False) -> frozenset[str]:
+        """Return the nodes on which a job failed under its present plan, or failed `twice`."""
         generation = tracked.plan.generation if tracked.plan else 0
-        return frozenset(node for node, start in starts if start.generation == generation)
+        starts = self.of_jobs.get(tracked.job.uid, {}).values()
+        found = (start for start in starts if start.generation == generation)
+        return frozenset(start.node for start in found if start.twice or not twice)
+
+    @property
+    def suspects_of_all(self) -> Mapping[str, str]:
+        """By node, why it is suspect for the jobs of all namespaces."""
+        return self._suspects.get("", {})
 
     def suspects(self) -> dict[str, str]:
-        """Return by node why it is suspect, for all namespaces if it is."""
-        views = sorted(self._suspects.items(), reverse=True)
+        """Return by node why it is suspect; first the nodes that are suspect for all namespaces."""
+        views = sorted(self._suspects.items())
         return {node: why for _, nodes in views for node, why in nodes.items()}
 
     def settle(self, now: Moment) -> None:
@@ -134,10 +160,12 @@ class FailedStarts:
         starts = self.of_jobs.setdefault(job.uid, {})
         for other, start in starts.items():
             if start.generation == plan.generation:  # the first to fail is the likely cause
-                starts[other] = replace(start, alone=start.alone and other == node)
+                twice = start.twice or start.replica == pod.replica
+                starts[other] = replace(start, alone=start.alone and other == node, twice=twice)
                 return
         starts.pop(node, None)
-        starts[node] = FailedStart(node, job.uid, job.namespace, job.series, now, plan.generation)
+        of = node, job.uid, job.namespace, job.series, now
+        starts[node] = FailedStart(*of, generation=plan.generation, replica=pod.replica)
         if len(starts) > _MOST_NODES:
             del starts[next(iter(starts))]
 
@@ -149,16 +177,23 @@ class FailedStarts:
             if tracked and tracked.plan and self._is_cured(tracked, now.monotonic):
                 for node, start in starts.items():
                     if start.alone and node not in tracked.plan.nodes:
-                        self._accuse(replace(start, at=now.wall, cured=True))
+                        self._count(replace(start, at=now.wall, cured=True))
                 del self.of_jobs[uid]
             elif not tracked or max(each.at for each in starts.values()) < old:
                 del self.of_jobs[uid]
-        since = old - LASTS_SECONDS
-        self._cured = {at: jobs for at, jobs in self._cured.items() if jobs[-1].at > since}
-        failures = self.cured
-        views = {"", *(failure.namespace for failure in failures)}
-        found = {view: suspicions(failures, namespace=view, now=now.wall) for view in views}
-        self._suspects = {view: nodes for view, nodes in found.items() if nodes}
+        self._take_back(now.wall)
+        since, row = old - LASTS_SECONDS, self._cluster.ledger.row
+        self._cured = {
+            node: kept
+            for node, starts in self._cured.items()
+            if row(node) is not None and (kept := [each for each in starts if each.at > since])
+        }
+        views = {"": suspicions(self.cured, namespace="", now=now.wall)}
+        for node in self._cured.keys() - views[""].keys():
+            for view in {start.namespace for start in self._cured[node]}:
+                found = suspicions(self._cured[node], namespace=view, now=now.wall)
+                views.setdefault(view, {}).update(found)
+        self._suspects = {view: nodes for view, nodes in views.items() if nodes}
 
     def _is_cured(self, tracked: TrackedJob, now: float) -> bool:
         """Return whether a job has run for long enough, or to its end, under its present plan."""
@@ -166,8 +201,20 @@ class FailedStarts:
         runs = tracked.phase == PLACED and bool(phases) and phases <= _RUNS
         return tracked.job.has("Succeeded") or (runs and now - tracked.since >= CURED_SECONDS)
 
-    def _accuse(self, failure: FailedStart) -> None:
-        """Count a failure against its node, once for its job."""
-        where = failure.node, failure.namespace
-        others = [each for each in self._cured.get(where, ()) if each.job != failure.job]
-        self._cured[where] = [*others[1 - _MOST_JOBS :], failure]
+    def _take_back(self, now: float) -> None:
+        """Record the jobs that have run for long on nodes with failures that count."""
+        for node in {each.node for each in self.cured if not each.ran}:
+            for uid in self._cluster.claim_tracker.claiming_on(node):
+                job, pods = self._cluster.jobs[uid].job, self._cluster.pods(uid)
+                here = [pod for pod in pods if pod.node_name == node and pod.phase == "Running"]
+                at = max((pod.created for pod in here), default=math.inf) + CURED_SECONDS
+                if at <= now:
+                    of = node, uid, job.namespace, job.series, at
+                    self._count(FailedStart(*of, cured=True, ran=True))
+
+    def _count(self, start: FailedStart) -> None:
+        """Count a start against its node or for it, once for its job."""
+        others = (each for each in self._cured.get(start.node, ()) if each.job != start.job)
+        here = sorted((*others, start), key=lambda each: each.at)
+        old = [each for each in here if each.namespace == start.namespace][:-_MOST_JOBS]
+        self._cured[start.node] = [each for each in here if each not in old]

@@ -206,11 +206,11 @@ class JobsProgress:
         followed = self._end(read)
         if followed is None:
             return
+        followed.fail(why)
         pause = _LOOK_AGAIN
         if why is None and read.pod.finished:
             self._printers.read(read.uid, read.pod, shown=False)  # its container never started
         if why is not None:
-            followed.fail(why)
             pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
             if read.uid in self._awaited:
                 pause = _LOOK_AGAIN

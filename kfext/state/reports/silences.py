@@ -24,6 +24,8 @@ from kfext.state.reports.uses import Measured, Uses
 
 _MOST_SERIES = 256
 """The series of a namespace with a history: the last that ended a start."""
+_LATE_SECONDS = 300.0
+"""The log of a new pod is first read sooner, unless its image takes longer to come."""
 
 
 class Silences:
@@ -46,14 +48,21 @@ class Silences:
         if created is None:
             return
         changed = past(tracked.state.scale.changed_at, now=now.wall)
-        moved |= now.wall - changed < stall.SETTLED_SECONDS
+        settles = now.wall - changed < stall.SETTLED_SECONDS
         if start is None:  # the lines of the first read may be old
             start = followed.start = Start(read, read, read, created=created, at=now.wall)
-        elif moved:
-            start.at, start.suspect, start.hangs = now.wall, None, False
+            start.late = now.wall - created > _LATE_SECONDS
+        elif moved or settles:
+            start.at, start.suspect = now.wall, None
+            start.hangs = start.inherited = False
             followed.judged = stall.MOVES
+        if created - min((pod.created for pod in pods), default=0.0) > stall.SETTLED_SECONDS:
+            # The older pods train on until they notice the new pod.
+            steps &= read - start.began >= stall.SETTLED_SECONDS
         start.observe(read, moved=moved, steps=steps)
-        if not moved:
+        if settles:
+            start.moved = read
+        elif not moved:
             self._judge(job, start, pods, followed)
 
     def _judge(
@@ -68,7 +77,7 @@ class Silences:
         if start.silent > limit / 2:
             start.suspect = self._differing(job, pods, start.suspect)
         start.hangs = start.silent > most
-        if start.silent > limit:
+        if start.silent > limit and not start.inherited:
             words = f"its longest pause before was {start.longest:.0f} s"
             parts = [
                 f"no counter of its log has moved since {clock(start.at)}",
@@ -77,6 +86,16 @@ class Silences:
                 start.cause.words if start.cause else "",
             ]
             followed.judged = Verdict(REASON_STALLED, "; ".join(filter(None, parts)))
+
+    def inherit(self, followed: Followed, shown: Verdict | None, *, since: float) -> None:
+        """Go on with a stall that an earlier controller has shown, until a counter moves.
+
+        `since`: in epoch seconds. If a pod was created later, the stall is over.
+        """
+        start = followed.start
+        if followed.judged is None and start is not None and stall.stalled(shown):
+            start.inherited = start.created <= since
+            followed.judged = shown if start.inherited else stall.MOVES
 
     def hangs(self, job: TrainingJob, followed: Followed) -> bool:
         """Return whether the present pods of a job have been silent so long that it may restart."""
@@ -113,8 +132,8 @@ class Silences:
         if start.stepped is None or not (job.has("Succeeded") or lasted >= stall.EARLY_SECONDS):
             return
         habits = self._habits.setdefault(job.namespace, OrderedDict())
-        known, first = habits.pop(job.series, Habits()), start.stepped - start.began
-        habits[job.series] = Habits(max(known.silence, start.longest), max(known.first, first))
+        known = habits.pop(job.series, Habits())
+        habits[job.series] = Habits(*map(max, known, (start.longest, start.first, lasted)))
         if len(habits) > _MOST_SERIES:
             habits.popitem(last=False)
 

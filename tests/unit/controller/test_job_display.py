@@ -9,8 +9,9 @@ import pytest
 from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
+from kfext.core.progress.followed import Followed
 from kfext.core.progress.reported import Reported
-from kfext.core.progress.stall import MOVES
+from kfext.core.progress.stall import MOVES, Start
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
 from kfext.state.running.policy import ConditionStatus
@@ -31,6 +32,9 @@ class FakePlanWriter:
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
         self.progress_shown = progress
+
+    def since(self, job: TrainingJob, type_: str) -> float:
+        return 60.0
 
     def progress(self, job: TrainingJob) -> Reported:
         return self.progress_shown or Reported()
@@ -165,3 +169,15 @@ def test_a_stalled_job_is_told_once(
         display.show_progress(tracked)
     assert [Verdict(told["reason"], told["message"]) for told in recorder.recorded] == events
     assert all(told["warning"] for told in recorder.recorded)
+
+
+def test_a_new_controller_counts_a_job_that_is_shown_as_stalled_and_tells_nothing() -> None:
+    world, writer, recorder = placed(), FakePlanWriter(), FakeEvents()
+    writer.progress_shown = Reported(moves=STALLED)
+    (tracked,) = world.planner.cluster.jobs.values()
+    progress = world.planner.progress
+    followed = progress._followed[tracked.job.uid] = Followed()
+    followed.start = Start(0.0, 0.0, 0.0)
+    JobDisplay(world.planner, cast(Any, writer), cast(Any, recorder)).show_progress(tracked)
+    assert (progress.stalled, recorder.recorded) == (1, [])
+    assert writer.progress(tracked.job).moves == STALLED

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.controller.training_plan import (
+    Mark,
     TrainingPlanStatus,
     as_written,
     decode_training_plan,
@@ -17,6 +18,7 @@ from kfext.controller.training_plan import (
 )
 from kfext.core.progress.posted import Post, Posted, encode_posted
 from kfext.core.progress.reported import Reported
+from kfext.model.timestamps import written_time
 from kfext.model.verdict import Verdict
 from kfext.names import (
     PLANNED,
@@ -74,6 +76,16 @@ def test_a_stalled_job_does_not_progress_and_of_a_log_that_is_not_read_this_is_u
     read = decode_training_plan(orjson.dumps({"status": stored}))
     assert read.status.progress is not None
     assert read.status.progress.moves == moves
+
+
+def test_a_condition_that_comes_back_has_the_time_at_which_it_came() -> None:
+    marks: dict[str, Mark] = {}
+    times = []
+    for now, moves in ((0.0, STALLED), (60.0, None), (120.0, STALLED), (180.0, STALLED)):
+        stored = encode_status(TrainingPlanStatus(progress=Reported(moves=moves)), marks, now=now)
+        found = {each["type"]: each["lastTransitionTime"] for each in stored["conditions"]}
+        times.append(found.get(PROGRESSING, ""))
+    assert times == [written_time(0.0), "", *[written_time(120.0)] * 2]
 
 
 @given(st.dictionaries(st.sampled_from(["type", "status", "reason", "message"]), json_values))

@@ -1,5 +1,6 @@
 """A node that fails pods at their start: where the jobs go next, and what faults leave of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from kfext.core.lifecycle.steps import Replan, Suspend
 from kfext.sim.jobs import JobSpec
 from kfext.sim.objects import LivePod
 from tests.unit.sim.bed import GANG, WITHOUT, Bed
-from tests.unit.sim.test_drain import nodes_of
+from tests.unit.sim.test_drain import nodes_of, trains
 from tests.unit.sim.test_preempt import until
 
 JOB = replace(GANG, arrives=5.0, steps=2000, deadline=None)
@@ -17,7 +18,12 @@ BAD = "a"
 """The node that kfext prefers while all are empty."""
 
 
-def bed(*jobs: JobSpec, bad: str = BAD, nodes: str = "ab") -> tuple[Bed, list[str]]:
+def bed(
+    *jobs: JobSpec,
+    bad: str = BAD,
+    nodes: str = "ab",
+    fails: Callable[[LivePod], bool] = lambda live: True,
+) -> tuple[Bed, list[str]]:
     """A cluster with bad nodes; the list has the names of the failed pods, as they come."""
     of = Bed(*(jobs or (JOB,)), policy=WITHOUT, late_writes=True, **dict.fromkeys(nodes, 8000))
     failed: list[str] = []
@@ -29,7 +35,7 @@ def bed(*jobs: JobSpec, bad: str = BAD, nodes: str = "ab") -> tuple[Bed, list[st
             of.clock.after(1.0, lambda: of.api.remove_pod(live))  # the operator
 
     def look(live: LivePod) -> None:
-        if live.runs and live.pod.node_name in bad:
+        if live.runs and live.pod.node_name in bad and fails(live):
             of.clock.after(3.0, lambda: fail(live))
 
     of.api.on_pod.append(look)
@@ -68,6 +74,17 @@ def test_a_gang_that_fits_nowhere_else_returns_each_time_and_is_never_stopped() 
     of.after(120)
     assert (set(nodes_of(of, "gang")) <= {"a", ""}, len(failed) > 4) == (True, True)
     assert not written(of, Suspend)
+
+
+@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+def test_a_pod_leaves_a_node_that_fails_it_twice_while_others_run_there(
+    changes: dict[str, Any],
+) -> None:
+    spec = replace(JOB, workers=12, **changes)
+    of, failed = bed(spec, nodes="abc", fails=lambda live: live.key.index == 0)
+    until(of, lambda of: trains(of, "gang"), most=120)
+    assert (len(failed), of.operator.failed) == (2, {})
+    assert BAD in nodes_of(of, "gang")
 
 
 def test_a_gang_leaves_the_node_again_after_the_controller_was_killed_between() -> None:

@@ -16,7 +16,7 @@ from kfext.sim.objects import LivePod
 from kfext.sim.training import Doing
 from tests.unit.sim.bed import Bed, refuse
 from tests.unit.sim.test_drain import MOVES, bed, nodes_of, trains
-from tests.unit.sim.test_preempt import URGENT, until
+from tests.unit.sim.test_preempt import URGENT, PreemptBed, until
 from tests.unit.sim.test_preempt import stops as stopped
 
 FACTOR = 0.1
@@ -32,12 +32,12 @@ stops = partial(stopped, reason=names.REASON_STALLED)
 
 @pytest.fixture(autouse=True)
 def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EARLY_SECONDS", "FIRST_SECONDS", "SETTLED_SECONDS"):
+    for name in ("EARLY_SECONDS", "SETTLED_SECONDS"):
         monkeypatch.setattr(stall, name, getattr(stall, name) * FACTOR)
     for name in ("REPORT", "RESTART"):
         rule: stall.Rule = getattr(stall, name)
-        shorter = rule._replace(least=rule.least * FACTOR, early=rule.early * FACTOR)
-        monkeypatch.setattr(stall, name, shorter)
+        times = (FACTOR * each for each in (rule.least, rule.early, rule.first))
+        monkeypatch.setattr(stall, name, stall.Rule(rule.times, *times))
 
 
 def stalls(of: Bed, *, setting: str = "restart", name: str = "train") -> Bed:
@@ -122,11 +122,33 @@ def test_a_job_that_Kueue_manages_is_only_reported() -> None:
     assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
 
 
-def test_a_job_is_restarted_twice_at_most() -> None:
+def test_a_job_with_a_pod_that_has_ended_is_only_reported() -> None:
     of = stalls(bed(SAVES).at(100))
+    (live,) = [live for live in of.job().pods.values() if is_third(live)]
+    of.api.set_phase(live, "Succeeded")
+    assert (stops(of.at(OLD + 900)), of.planner.progress.stalled) == ([], 1)
+
+
+def stops_for_another(of: Bed) -> None:
+    of.submit(replace(URGENT, arrives=of.clock.now))
+    until(of, lambda of: stopped(of) and not trains(of), most=LATER)
+
+
+BETWEEN: dict[str, Callable[[Bed], None]] = {
+    "it trains on": lambda of: None,
+    "it stops for a job of higher priority": stops_for_another,
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_a_job_is_restarted_twice_at_most(between: Callable[[Bed], None]) -> None:
+    of = PreemptBed(replace(SAVES, preempt="checkpoint"))
+    stalls(of.at(100))
     until(of, again, most=LATER)
     hang(of.after(60))
     until(of, lambda of: len(stops(of)) == 2 and trains(of), most=LATER)
+    between(of.after(60))
+    until(of, trains, most=LATER)
     hang(of.after(60)).after(2000)
     assert stops(of) == ["train", "train"]
     assert of.planner.progress.stalled == 1

@@ -126,6 +126,7 @@ class Drains:
         restarts = (
             settings.restarts_stalled
             and progress.silences.hangs(tracked.job, followed)
+            and all_running(tracked, self._cluster.pods(tracked.job.uid))
             and tracked.state.stop.restarts < MOST_RESTARTS
             and followed.checkpoints.saved is not None
             and why_not_moved(tracked.job, settings) is None

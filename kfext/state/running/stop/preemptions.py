@@ -7,7 +7,7 @@ except that a float `now` is in epoch seconds.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kfext import names
 from kfext.core.ledger.capacity_hold import HoldKind
@@ -15,7 +15,6 @@ from kfext.core.lifecycle.steps import Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Places
-from kfext.model.scale_state import StopState
 from kfext.model.timestamps import past
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
@@ -270,8 +269,10 @@ class Preemptions:
         self, job: RunningJob, preemption: Preemption, places: Places, now: Moment
     ) -> Suspend:
         """Return the write that stops a job."""
-        number, start = job.tracked.state.stop.count + 1, dict(places.nodes)
-        stop = StopState(now.wall, number, preemption.waiting, start)
+        last, start = job.tracked.state.stop, dict(places.nodes)
+        stop = replace(
+            last, at=now.wall, count=last.count + 1, waiting=preemption.waiting, places=start
+        )
         message = stopped_for(self._stops.checkpoints(job))
         return self._stops.stop(job, names.REASON_STOPPED, message, stop, now)
 

@@ -178,6 +178,19 @@ BARRIER: dict[str, Case] = {
     "a pod failed at its start on the planned node, where others run: it joins them": begun(
         Pin, [*workers(bound="a", phase="Running")[:2], worker(2, gated=True)], more=FAILED_ON_A
     ),
+    "it failed there twice, and another node has room: it goes there": begun(
+        Replan,
+        [*workers(bound="a", phase="Running")[:2], worker(2, gated=True)],
+        more={**FAILED_ON_A, "blamed": frozenset("a")},
+        check=moved_to("a", "a", "b"),
+    ),
+    "it failed there twice, and no other node has room: a new plan for the same": begun(
+        Replan,
+        [*workers(bound="a", phase="Running")[:2], worker(2, gated=True)],
+        on=ledger(node("a", cpu="4")),
+        more={**FAILED_ON_A, "blamed": frozenset("a")},
+        check=moved_to("a", "a", "a"),
+    ),
     "a pod failed at its start while others are created: the next one is not born pinned": Case(
         SaveState,
         BORN_PINNED,

@@ -151,24 +151,30 @@ def test_a_job_without_replicas_needs_no_node() -> None:
 
 # --- nodes that may fail ------------------------------------------------------------------------
 
-DOUBTED: dict[str, tuple[int, list[str], dict[str, str], list[str]]] = {
-    "another node has room: it is taken": (2, ["a"], {}, ["b", "b"]),
-    "all nodes are doubted alike": (2, ["a", "b", "c"], {}, ["a", "a"]),
-    "two other nodes have room together": (5, ["a"], {}, ["b", "b", "b", "c", "c"]),
-    "the gang fits nowhere else": (9, ["a"], {}, ["a", "a", "a", "b", "b", "b", "c", "c", "c"]),
-    "a member runs there": (2, ["a"], {"0": "a"}, ["a", "a"]),
-    "a node that is gone": (2, ["gone"], {}, ["a", "a"]),
+DOUBTED: dict[str, tuple[int, list[str], dict[str, str], list[str], list[str]]] = {
+    # pods, doubted nodes, bound members, blamed nodes -> where they go
+    "another node has room: it is taken": (2, ["a"], {}, [], ["b", "b"]),
+    "all nodes are doubted alike": (2, ["a", "b", "c"], {}, [], ["a", "a"]),
+    "two other nodes have room together": (5, ["a"], {}, [], ["b", "b", "b", "c", "c"]),
+    "the gang fits nowhere else": (9, ["a"], {}, [], [*"aaabbbccc"]),
+    "a member runs there": (2, ["a"], {"0": "a"}, [], ["a", "a"]),
+    "a member runs there, and the node is blamed": (2, ["a"], {"0": "a"}, ["a"], ["a", "b"]),
+    "the same, and the gang fits nowhere else": (9, ["a"], {"0": "a"}, ["a"], [*"aaaabbbcc"]),
+    "a node that is gone": (2, ["gone"], {}, [], ["a", "a"]),
 }
 
 
-@pytest.mark.parametrize(("pods", "doubted", "bound", "want"), DOUBTED.values(), ids=DOUBTED)
+@pytest.mark.parametrize(
+    ("pods", "doubted", "bound", "blamed", "want"), DOUBTED.values(), ids=DOUBTED
+)
 def test_a_doubted_node_is_used_only_where_there_is_no_other_place(
-    pods: int, doubted: list[str], bound: dict[str, str], want: list[str]
+    pods: int, doubted: list[str], bound: dict[str, str], blamed: list[str], want: list[str]
 ) -> None:
     on = ledger(*(node(name, cpu="3") for name in "abc"))
     members = job().worker(pods, cpu="1").members()
     homes = {members[int(at)].key: home for at, home in bound.items()}
-    assert nodes_of(place(members, on, limits(doubted=doubted), bound=homes)) == want
+    found = place(members, on, limits(doubted=doubted), bound=homes, blamed=blamed)
+    assert nodes_of(found) == want
 
 
 @settings(max_examples=300, deadline=None)

@@ -58,6 +58,10 @@ EVALUATIONS: dict[str, tuple[str, str]] = {
     "a percentage": ("validated 40.5 %", "validated 41.0 %"),
     "TensorFlow": ("Evaluation [10/100]", "Evaluation [20/100]"),
     "a count with thousands": ("Scored samples: 2,400", "Scored samples: 2,440"),
+    "a count before its noun": ("processed 40 images", "processed 80 images"),
+    "samples that are done": ("Validation: 2,400 samples done", "Validation: 2,440 samples done"),
+    "sections": ("chunk 40/100 sections", "chunk 41/100 sections"),
+    "a number before a step": ("took 0.1 step 40", "took 0.1 step 41"),
 }
 
 
@@ -85,7 +89,10 @@ SAME: dict[str, tuple[str, str]] = {
     "the load of the machine": ("GPU 97% mem 41.5%", "GPU 99% mem 41.7%"),
     "the memory in use": ("using 8123/16384 MiB", "using 8127/16384 MiB"),
     "a rate": ("0.5it/s, 3 ms", "0.6it/s, 4 ms"),
+    "a rate of samples": ("512.3 samples/s", "0.1 samples/s"),
+    "a rate in words": ("480 tokens per second", "2 tokens per second"),
     "a measure without a counter": ("loss: 0.5", "loss: 0.5"),
+    "a step with an identifier": ("request a1f at step 189/500", "request b2e at step 189/500"),
 }
 
 
@@ -109,9 +116,22 @@ def test_a_measure_that_changes_is_life(lines: list[str]) -> None:
     assert moved(lines) == [True, True, False]
 
 
-def test_ranks_that_repeat_different_lines_are_no_life() -> None:
-    hangs = [f"[rank{rank}] step {189 + rank % 2}/500" for rank in range(4)] * 5
-    assert sum(moved(hangs)) == 2
+RANKS: dict[str, tuple[list[str], int]] = {
+    "four ranks at two steps": ([f"[rank{n}] step {189 + n % 2}/500" for n in range(4)], 2),
+    "eight ranks with counters of their own": (
+        [f"[rank{n}] waits, shard {n}/8, at step 189/90000" for n in range(8)], 8,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "new"), RANKS.values(), ids=RANKS)
+def test_ranks_that_repeat_different_lines_are_no_life(lines: list[str], new: int) -> None:
+    assert sum(moved(lines * 5)) == new
+
+
+def test_short_epochs_that_print_the_same_bars_are_life() -> None:
+    bars = [f"Training: {33 * n}%|##  | {n}/3 [0{n}:00<00:00, 60.0s/it]" for n in (1, 2, 3)]
+    assert moved(bars * 5) == [True] * 15
 
 
 def test_the_same_evaluation_in_the_next_epoch_is_life() -> None:
@@ -170,7 +190,15 @@ def test_no_text_that_repeats_is_life(line: str, times: int) -> None:
 def test_the_longest_line_costs_a_bounded_number_of_counters(hard: str) -> None:
     life = Life()
     life.read_line(hard, None)
-    assert sum(map(len, life._last)) <= 8
+    assert sum(map(len, life._last.values())) <= 8
+
+
+def test_what_is_kept_of_a_log_is_bounded() -> None:
+    life = Life()
+    for number in range(200):
+        life.read_line(f"{chr(0x4E00 + number) * 4000} a b c d e f g {number}/200", None)
+    assert len(life._last) == 64
+    assert max(len("".join(kind)) for kind in life._last) <= 6 * 41
 
 
 def test_all_sets_of_logs_are_tried() -> None:

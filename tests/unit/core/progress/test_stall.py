@@ -12,8 +12,10 @@ MINUTE, HOUR = 60.0, 3600.0
 NEW = Habits()
 
 
-def start(*, steps: float | None = 0.0, longest: float = 0.0, now: float = 3 * HOUR) -> Start:
-    return Start(0.0, read=now, moved=now, alive=True, stepped=steps, longest=longest)
+def start(
+    *, steps: float | None = 0.0, first: float = 0.0, longest: float = 0.0, now: float = 3 * HOUR
+) -> Start:
+    return Start(-first, read=now, moved=now, alive=True, stepped=steps, longest=longest)
 
 
 def test_a_log_that_has_shown_nothing_may_be_silent_unless_its_series_is_known() -> None:
@@ -24,7 +26,10 @@ def test_a_log_that_has_shown_nothing_may_be_silent_unless_its_series_is_known()
 
 LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
     # the start, its series, whether it saves -> the minutes until the report and the restart
-    "before the first step of a new series": (start(steps=None), NEW, False, 120, 120),
+    "before the first step of a new series": (start(steps=None), NEW, False, 120, math.inf),
+    "a log of 50 minutes between its counters that shows no step": (
+        start(steps=None, longest=50 * MINUTE), NEW, False, 150, math.inf,
+    ),
     "before the first step of a series that took an hour": (
         start(steps=None), Habits(5.0, HOUR), False, 180, 360,
     ),
@@ -34,12 +39,19 @@ LIMITS: dict[str, tuple[Start, Habits, bool, float, float]] = {
     "in the first two hours of a new series": (start(longest=10.0, now=HOUR), NEW, False, 30, 120),
     "after them": (start(longest=10.0), NEW, False, 15, 30),
     "in the first two hours of a known series": (
-        start(longest=10.0, now=HOUR), Habits(20.0, 5.0), False, 15, 30,
+        start(longest=10.0, now=HOUR), Habits(20.0, 5.0, 31 * MINUTE), False, 15, 30,
+    ),
+    "in the first two hours of a series with short jobs": (
+        start(longest=10.0, now=HOUR), Habits(20.0, 5.0, 30 * MINUTE), False, 30, 120,
     ),
     "it was silent for ten minutes before": (start(longest=10 * MINUTE), NEW, False, 30, 60),
+    "its first step took 50 minutes": (start(first=50 * MINUTE), NEW, False, 60, 120),
+    "the first step of its series took 50 minutes": (
+        start(longest=5.0), Habits(5.0, 50 * MINUTE), False, 60, 120,
+    ),
     "its series was silent for an hour": (start(longest=5.0), Habits(HOUR, 5.0), False, 180, 360),
     "while a save is announced": (start(longest=10.0), NEW, True, 60, 120),
-    "words of a save before the first step": (start(steps=None), NEW, True, 120, 120),
+    "words of a save before the first step": (start(steps=None), NEW, True, 120, math.inf),
 }  # fmt: skip
 
 

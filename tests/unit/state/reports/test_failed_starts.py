@@ -1,6 +1,6 @@
 """Which failed pods count against a node: for the job itself, and for all jobs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -24,15 +24,21 @@ from kfext.state.reports.failed_starts import (
     FailedStarts,
     suspicions,
 )
-from tests.builders import job, pod
+from tests.builders import job, node, pod
 
 NOW = 1_000_000.0
 HOUR = 3600.0
 
 
-def cured(namespace: str, series: str, ago: float = HOUR, node: str = "bad") -> FailedStart:
-    job = f"{namespace} {series} {ago}"
-    return FailedStart(node, job, namespace, f"{namespace}/{series}", NOW - ago, cured=True)
+def cured(
+    namespace: str, series: str, ago: float = HOUR, node: str = "bad", *, ran: bool = False
+) -> FailedStart:
+    job, of = f"{namespace} {series} {ago} {ran}", f"{namespace}/{series}"
+    return FailedStart(node, job, namespace, of, NOW - ago, cured=True, ran=ran)
+
+
+def ran(namespace: str, series: str, ago: float) -> FailedStart:
+    return cured(namespace, series, ago, ran=True)
 
 
 def three(ago: float) -> list[FailedStart]:
@@ -66,6 +72,41 @@ CASES: dict[str, tuple[list[FailedStart], bool, bool]] = {
     ),
     "the last was 24 h ago": (three(LASTS_SECONDS), False, False),
     "the last was nearly 24 h ago": (three(LASTS_SECONDS - 9), True, False),
+    "three jobs failed, and a job of the namespace has run there since": (
+        [*OWN, ran("team", "a", 60)],
+        False,
+        False,
+    ),
+    "three jobs failed after a job of the namespace ran there": (
+        [ran("team", "a", 3 * HOUR), *OWN],
+        True,
+        False,
+    ),
+    "four jobs failed, and a job of the namespace has run there since": (
+        [*OWN, cured("team", "b", 3 * HOUR), ran("team", "a", 60)],
+        True,
+        False,
+    ),
+    "three jobs failed, one ran, and another failed": (
+        [*OWN, ran("team", "a", 60), cured("team", "b", 30)],
+        True,
+        False,
+    ),
+    "four other namespaces, and any number of jobs of a fifth have run there since": (
+        [*OF_THREE, cured("w", "a"), *(ran("v", "a", ago) for ago in range(9))],
+        True,
+        True,
+    ),
+    "three other namespaces, and a job of a fourth has run there since": (
+        [*OF_THREE, ran("v", "a", 60)],
+        False,
+        False,
+    ),
+    "four other namespaces, and a job of one of them has run there since": (
+        [*OF_THREE, cured("w", "a"), ran("w", "b", 60)],
+        False,
+        False,
+    ),
     "on three nodes": ([cured(name, "a", node=name) for name in "xyz"], False, False),
     "the clock was set back since": ([cured(name, "a", -HOUR) for name in "xyz"], False, False),
     "the clock was set back between them": (
@@ -99,6 +140,7 @@ some_failures = st.lists(
         st.sampled_from("abc"),
         st.floats(0, 2 * LASTS_SECONDS),
         st.sampled_from("mn"),
+        ran=st.booleans(),
     )
 )
 
@@ -114,6 +156,15 @@ def test_the_order_in_which_failures_were_recorded_does_not_matter(
 ) -> None:
     found = suspicions(failures, namespace=namespace, now=NOW)
     assert found == suspicions(failures[::-1], namespace=namespace, now=NOW)
+
+
+@given(some_failures, st.sampled_from(["team", "x", ""]))
+def test_no_job_that_ran_there_makes_a_node_suspect(
+    failures: list[FailedStart], namespace: str
+) -> None:
+    alone = [failure for failure in failures if not failure.ran]
+    found = suspicions(failures, namespace=namespace, now=NOW)
+    assert found.keys() <= suspicions(alone, namespace=namespace, now=NOW).keys()
 
 
 # --- which failures count ------------------------------------------------------------------------
@@ -138,8 +189,16 @@ class Bed:
     def job(self, name: str) -> TrackedJob:
         return self.cluster.jobs[f"uid-{name}"]
 
+    def add(self, *nodes: str) -> Self:
+        """Add the nodes that do not exist yet."""
+        for name in nodes:
+            if self.cluster.ledger.row(name) is None:
+                self.cluster.observe_node(None, node(name))
+        return self
+
     def start(self, name: str, *nodes: str, namespace: str = "team") -> list[Pod]:
         """Start a job under a new plan; return its pods, which run where they were planned."""
+        self.add(*nodes)
         self.number += 1
         places = {ReplicaKey("worker", index): node for index, node in enumerate(nodes)}
         made = job(name=name, uid=f"uid-{name}").worker(len(nodes), cpu="1").resumed()
@@ -247,6 +306,18 @@ def test_the_nodes_that_a_job_avoids(
     assert bed.starts.failed_on(bed.job("alpha")) == under_plan
 
 
+def test_a_node_is_blamed_once_the_same_replica_has_failed_there_twice() -> None:
+    bed = Bed()
+    pods = bed.start("alpha", "a", "a")
+    found = []
+    for number, index in enumerate((0, 1, 0)):
+        again = replace(pods[index], uid=f"again-{number}", created=bed.wall)
+        bed.cluster.observe_pod(None, again)
+        bed.after(10.0).end([again])
+        found.append(bed.starts.failed_on(bed.job("alpha"), twice=True))
+    assert found == [set(), set(), {"a"}]
+
+
 def test_the_failed_start_of_a_job_is_no_matter_of_another_job() -> None:
     bed = Bed()
     bed.fail("alpha", "a")
@@ -303,6 +374,14 @@ CURES: dict[str, tuple[Callable[[Bed, str], object], bool]] = {
         lambda bed, name: bed.fail(name, "bad", "other").run(name, "good", "good"),
         False,
     ),
+    "it fails there, runs on another node, and another job runs there": (
+        lambda bed, name: bed.cure(name).run(f"{name}-2", "bad"),
+        False,
+    ),
+    "it fails there, runs on another node, and another job runs there for a shorter time": (
+        lambda bed, name: bed.cure(name).run(f"{name}-2", "bad", seconds=200.0),
+        True,
+    ),
     "two of its pods fail there": (
         lambda bed, name: bed.fail(name, "bad", "bad").run(name, "good", "good"),
         True,
@@ -317,6 +396,13 @@ def test_which_failures_of_jobs_accuse_a_node(
     bed = Bed()
     all_cure(bed, cure)
     assert bed.suspects() == ({"bad"} if accuses else set())
+
+
+def test_a_job_that_has_run_there_since_before_the_failures_takes_none_back() -> None:
+    bed = Bed()
+    bed.start("old", "bad")
+    all_cure(bed.after(1000.0), Bed.cure)
+    assert bed.suspects() == {"bad"}
 
 
 def test_jobs_of_one_namespace_accuse_a_node_for_that_namespace_alone() -> None:
@@ -337,6 +423,43 @@ def test_jobs_of_three_namespaces_accuse_a_node_for_all_jobs_until_a_day_is_over
     assert "; all jobs get it last until 1970-01-1" in bed.starts.suspects()["bad"]
     bed.after(LASTS_SECONDS)
     assert (bed.suspects(), bed.starts.suspects()) == (set(), {})
+
+
+def test_the_nodes_that_a_namespace_accuses_come_after_the_suspects_of_all() -> None:
+    own = [
+        cured("a-tenant", f"{job % 2}", ago=HOUR + job, node=f"node-{number}")
+        for number in range(9)
+        for job in range(3)
+    ]
+    bed = Bed().add("bad", *(each.node for each in own))
+    bed.starts.restore([*own, *OF_THREE])
+    bed.after(0.0)
+    assert (len(bed.starts.suspects()), next(iter(bed.starts.suspects()))) == (10, "bad")
+    assert set(bed.starts.suspects_of_all) == {"bad"}
+
+
+def test_a_node_that_is_gone_is_no_suspect() -> None:
+    bed = Bed()
+    all_cure(bed, Bed.cure)
+    bed.cluster.observe_node(node("bad"), None)
+    bed.after(10.0)
+    assert (bed.starts.suspects(), bed.starts.cured) == ({}, ())
+
+
+def test_a_suspect_of_all_costs_one_look_however_many_namespaces_met_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def counted(failures: Sequence[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
+        looks.append(namespace)
+        return suspicions(failures, namespace=namespace, now=now)
+
+    monkeypatch.setattr("kfext.state.reports.failed_starts.suspicions", counted)
+    bed = Bed().add("bad")
+    bed.starts.restore([cured(f"team-{number}", "a") for number in range(40)])
+    bed.after(0.0)
+    assert (set(bed.starts.suspects()), looks) == ({"bad"}, [""])
 
 
 def test_a_suspicion_pauses_while_the_clock_is_behind() -> None:

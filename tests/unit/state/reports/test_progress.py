@@ -56,7 +56,7 @@ class Bed:
         built = made.build()
         for index in range(pods):
             worker = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}", spec=spec)
-            self.cluster.observe_pod(None, replace(worker, phase=phase))
+            self.cluster.observe_pod(None, replace(worker, phase=phase, created=self.at))
         tracked = self.cluster.jobs[built.uid]
         tracked.phase = PLACED
         return tracked

@@ -19,6 +19,7 @@ from tests.unit.state.reports.test_progress import AWAY, FORBIDDEN, Bed, trainin
 MINUTE, HOUR = 60.0, 3600.0
 STARTED = 1e6
 TICK = 5.0
+UNREAD = {"down": AWAY, "no log": None}
 
 
 class Hours(Bed):
@@ -58,6 +59,7 @@ class Hours(Bed):
             "steps": [f"step {self.step}/90000 loss 0.5"],
             "bar": [f"Evaluating: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
             "loads": [f"Loading shards: 10%|#   | {self.shown}/90000 [00:01<00:09, 9.1it/s]"],
+            "saved": [f"Saved checkpoint to out/checkpoint-{500 * self.shown}"],
             "saves": ["Saving model checkpoint to out/checkpoint-500"],
             "heartbeat": [f"{self.shown} s: alive at step {self.step}/90000"],
             "two ranks": [f"[rank{rank}] at step {self.step - rank}/90000" for rank in (0, 1)],
@@ -71,8 +73,8 @@ class Hours(Bed):
             self.at += TICK
             for read in self.due(self.at):
                 before = self.reason
-                if what == "down":
-                    self.fail(read, AWAY)
+                if what in UNREAD:
+                    self.fail(read, UNREAD[what])
                 else:
                     self.take(read, *self.prints(what))
                 self.alarms += self.reason == names.REASON_STALLED != before
@@ -102,6 +104,13 @@ HANGS: dict[str, tuple[Script, int]] = {
     ),
     "pauses between epochs": (EPOCHS, 0),
     "a step each 20 minutes": ([(0.5, "steps"), (19.5, "silent")] * 20, 0),
+    "a step each 37 minutes": ([(37, "silent"), (6, "steps")] * 5, 0),
+    "a program that begins anew in its pods and compiles again": (
+        [(40, "silent"), (180, "steps"), (40, "silent"), (9, "steps")], 0,
+    ),
+    "a log that shows a checkpoint each 130 minutes and no step": (
+        [(124, "silent"), (6, "saved")] * 6, 0,
+    ),
     "a hang after three hours": ([(180, "steps"), (17, "silent")], 1),
     "a hang in the first two hours": ([(60, "steps"), (32, "silent")], 1),
     "a hang with heartbeats that repeat its step": ([(180, "steps"), (17, "heartbeat")], 1),
@@ -109,6 +118,9 @@ HANGS: dict[str, tuple[Script, int]] = {
     "a kubelet that is down for an hour": ([(180, "steps"), (60, "down"), (9, "steps")], 0),
     "a kubelet that is down during a silence": (
         [(180, "steps"), (10, "silent"), (60, "down"), (4, "silent"), (9, "steps")], 0,
+    ),
+    "a container that waits for its next start for half an hour": (
+        [(180, "steps"), (30, "no log"), (1, "silent"), (9, "steps")], 0,
     ),
     "two hangs": ([(180, "steps"), (17, "silent"), (9, "steps"), (60, "silent")], 2),
 }  # fmt: skip
@@ -136,7 +148,7 @@ def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
 
 def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> None:
     of = Hours()
-    shown = Reported(moves=Verdict(names.REASON_STALLED, "since long ago"))
+    shown = Reported(moves=SHOWN)
 
     def moves() -> Verdict | None:
         reported = of.progress.reported(of.tracked.job.uid)
@@ -148,6 +160,27 @@ def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> N
     assert moves() == shown.moves
     of.run(1, "steps")
     assert moves() == MOVES
+
+
+SHOWN = Verdict(names.REASON_STALLED, "since long ago")
+INHERITED: dict[str, tuple[float, Verdict | None]] = {
+    # when an earlier controller has shown a stall -> what is shown 40 minutes later
+    "after the pods were created": (STARTED + 60, SHOWN),
+    "before": (STARTED - 60, None),
+}
+
+
+@pytest.mark.parametrize(("since", "want"), INHERITED.values(), ids=INHERITED)
+def test_the_evidence_of_an_earlier_controller_holds_until_a_counter_moves(
+    since: float, want: Verdict | None
+) -> None:
+    of = Hours().run(0.01, "steps")
+    followed = of.progress.followed(of.tracked.job.uid)
+    of.progress.silences.inherit(followed, SHOWN, since=since)
+    assert (of.run(25, "silent").verdict, of.progress.stalled) == (want, int(want is not None))
+    assert (of.run(15, "silent").verdict == SHOWN) is (want is not None)
+    assert of.run(1, "steps").verdict is None
+    assert of.run(150, "silent").verdict not in {SHOWN, None}
 
 
 def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
@@ -178,6 +211,31 @@ def pod_replaced(of: Hours) -> None:
     pod = last_pod(of)
     of.cluster.observe_pod(pod, None)
     of.cluster.observe_pod(None, replace(pod, uid="new", created=of.at))
+
+
+def test_the_last_steps_of_the_older_pods_are_no_first_step_beside_a_new_pod() -> None:
+    of = Hours(pods=2).run(40, "silent").run(60, "steps")
+    resized(of)
+    pod_replaced(of)
+    assert of.run(0.6, "steps").run(40, "silent").run(9, "steps").alarms == 0
+
+
+def test_a_change_of_the_size_is_no_counter() -> None:
+    of = Hours(pods=2).run(60, "silent")
+    resized(of)
+    assert of.run(150, "silent").alarms == 0
+
+
+def test_a_job_that_hangs_soon_after_its_start_is_reported() -> None:
+    assert Hours(pods=2).run(1, "steps").run(32, "silent").alarms == 1
+
+
+def test_a_new_controller_does_not_know_when_the_first_step_came() -> None:
+    of = Hours(pods=2)
+    of.at += 4 * HOUR
+    of.run(1, "bar").run(150, "steps")
+    pod_replaced(of)
+    assert of.run(40, "silent").alarms == 0
 
 
 EVENTS: dict[str, Callable[[Hours], None]] = {
@@ -219,6 +277,12 @@ def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], Non
     assert of.progress.stalled == 1
     change(of)
     assert of.progress.stalled == 0
+
+
+def test_a_job_with_a_log_that_is_no_longer_read_is_no_stalled_job() -> None:
+    of = Hours().run(180, "steps").run(20, "silent")
+    of.cluster.observe_job(of.made.annotated(names.METRICS, "off").version(1000).raw)
+    assert of.run(6, "silent").progress.stalled == 0
 
 
 UNREADABLE = {"the kubelet is down": (AWAY, 30.0), "kfext may not read it": (FORBIDDEN, 6.0)}
@@ -263,6 +327,9 @@ SERIES: dict[str, tuple[Script, bool, Script, int]] = {
         [(30, "steps")], False, [(30, "steps"), (17, "silent")], 0,
     ),
     "a job that ran for long is": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
+    "a job of two minutes says nothing of the next hours": (
+        [(2, "steps")], True, [(30, "steps"), (20, "silent"), (9, "steps")], 0,
+    ),
     "its longest silence counts": (
         [(30, "steps"), (20, "silent"), (9, "steps")], True, [(30, "steps"), (50, "silent")], 0,
     ),
