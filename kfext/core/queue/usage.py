@@ -65,8 +65,8 @@ class NamespaceUsage:
     def projected(self, ahead: float, *, half_life: float) -> float:
         """Return the usage that decides about a waiting job: the least comes first.
 
-        `ahead`: the part that the job and the jobs of its namespace before it ask for. With weight
-        0 it comes last.
+        `ahead`: the part that the jobs of its namespace before it ask for. With weight 0 it comes
+        last.
         """
         counted = _LOOK_AHEAD * window(half_life) * (self.held + ahead)
         return (self.used + counted) / self.weight if self.weight else math.inf

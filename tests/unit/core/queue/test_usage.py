@@ -32,7 +32,7 @@ def line(sizes: Sequence[float], used: float, weight: float, held: float = 0.0) 
     """The projected usage of each job of a namespace."""
     return [
         NamespaceUsage(used, weight, held).projected(ahead, half_life=DAY)
-        for ahead in accumulate(sizes)
+        for ahead in accumulate(sizes[:-1], initial=0.0)
     ]
 
 
@@ -51,9 +51,9 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
         {"a": ([0.1] * 3, 0.0, 1.0), "b": ([0.1] * 3, 0.0, 1.0)},
         "ababab",
     ),
-    "a small job goes before a large job": (
-        {"a": ([0.5], 0.0, 1.0), "b": ([0.1, 0.1], 0.0, 1.0)},
-        "bba",
+    "the size of a job itself does not count": (
+        {"a": ([0.5, 0.1], 0.0, 1.0), "b": ([0.1, 0.1], 0.0, 1.0)},
+        "abba",
     ),
     "of weights 2 and 1, two jobs start for one": (
         {"a": ([0.1] * 4, 0.0, 2.0), "b": ([0.1] * 2, 0.0, 1.0)},

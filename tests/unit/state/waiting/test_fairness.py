@@ -72,9 +72,15 @@ class Case:
     want: str
     weights: Mapping[str, str] | None = None
     policy: TrainingPolicy = USAGE
+    nodes: Mapping[str, int] | None = None
 
 
 BURST = tuple(spec(f"h{n}", 5) for n in range(5))
+SMALL = tuple(spec(f"b{n}", 705 + 200 * n, steps=400) for n in range(10))
+"""Small jobs that come without a pause: two of them run at any time."""
+WHOLE = spec("a1", 1010, pods=16)
+"""A job of the whole cluster."""
+NODES = {"m": 8000, "n": 8000}
 CASES: Mapping[str, Case] = {
     "without usage, the order is by age": Case(
         (*BURST, spec("b0", 20)), "h0 h1 h2 h3 h4 b0", policy=policy(Fairness.NONE)
@@ -90,7 +96,9 @@ CASES: Mapping[str, Case] = {
         (*BURST[:3], spec("b0", 20)), "h0 b0 h1 h2", {"b": "-1", "h": "1e9"}
     ),
     "a namespace of weight 3 goes before a namespace that used somewhat less": Case(
-        (*BURST[:3], spec("b0", 20)), "h0 h1 h2 b0", {"h": "3"}
+        (spec("b0", 5), *(spec(f"h{n}", 10) for n in range(3)), spec("b1", 20)),
+        "b0 h0 h1 h2 b1",
+        {"h": "3"},
     ),
     "priority comes before usage": Case(
         (*BURST[:3], spec("h9", 30, priority="urgent"), spec("b0", 20)), "h0 h9 b0 h1 h2"
@@ -105,11 +113,19 @@ CASES: Mapping[str, Case] = {
         policy=policy(order=QueueOrder.SHORTEST),
     ),
     "a namespace alone keeps its order": Case(BURST, "h0 h1 h2 h3 h4"),
+    "small jobs do not keep a large job from its turn": Case(
+        (*SMALL, WHOLE), "b0 b1 b2 b3 a1 b4 b5 b6 b7 b8 b9", nodes=NODES
+    ),
+    "but small jobs of a namespace that used less do": Case(
+        (spec("a0", 5, pods=16, steps=9000), *SMALL, WHOLE),
+        "a0 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 a1",
+        nodes=NODES,
+    ),
 }
 
 
 def bed(case: Case) -> Bed:
-    made = Bed(*case.jobs, policy=case.policy, late_writes=False, a=1000)
+    made = Bed(*case.jobs, policy=case.policy, late_writes=False, **(case.nodes or {"a": 1000}))
     weigh(made.planner, **(case.weights or {}))
     return made
 
@@ -117,6 +133,22 @@ def bed(case: Case) -> Bed:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_order_of_starts(case: Case) -> None:
     assert starts(bed(case).run()) == case.want
+
+
+KEPT: Mapping[str, tuple[str, str]] = {
+    "it has weight 1": ("", "a0 b0 b1 b2 b3 b4 a1 b5 b6 b7 b8 b9"),
+    "it has weight 0": ("0", "a0 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 a1"),
+}
+
+
+@pytest.mark.parametrize(("weight", "want"), KEPT.values(), ids=KEPT)
+def test_a_job_keeps_its_place_some_time_after_capacity_was_reserved_for_it(
+    weight: str, want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here after 300 s. Small jobs of a namespace that used less would come without end."""
+    monkeypatch.setattr("kfext.state.waiting.fairness.RESERVED_SECONDS", 300.0)
+    case = CASES["but small jobs of a namespace that used less do"]
+    assert starts(bed(replace(case, weights={"a": weight})).run()) == want
 
 
 def test_a_policy_for_some_namespaces_does_not_order_the_cluster() -> None:
@@ -480,7 +512,7 @@ def test_usage_counts_only_where_two_namespaces_wait() -> None:
     teams.waits("other", "b")
     teams.sample(0.01)
     first, second = (teams.planner.queue.key(jobs[uid])[1] for uid in ("first", "second"))
-    assert 0.0 < teams.usage.projected(jobs["other"]) < first < second
+    assert teams.usage.projected(jobs["other"]) == 0.0 < first < second
 
 
 def test_a_job_behind_others_of_equal_usage_is_told_nothing_of_usage() -> None:
