@@ -19,12 +19,14 @@ from kfext.model.timestamps import past
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.waiting.reservations import RESERVED_SECONDS
+from kfext.state.waiting.reservations import KEEPS, RESERVED_SECONDS
 
 LONGEST_WAIT = 86_400.0
 """No namespace comes before a job that has waited for so many seconds, however little it used, nor
 before a job with the reservation that first had it RESERVED_SECONDS ago: small jobs, which take its
 room, may come without end."""
+_IN_LINE = KEEPS | {""}
+"""For these reasons a job counts before the next jobs of its namespace; new jobs have no reason."""
 _FIRST = -math.inf
 """The projected usage of such a job."""
 _ORDER_SECONDS = 1.0
@@ -184,7 +186,8 @@ class UsageOrder:
             usage = namespaces[name].projected(asked[name], half_life=self.record.half_life)
             keeps = reserved and uid == holder and usage < math.inf
             usage = _FIRST if keeps or _is_overdue(jobs[uid], now) else usage
-            asked[name] += self._asking[uid]
+            if jobs[uid].lacks in _IN_LINE:
+                asked[name] += self._asking[uid]
             self._projected[uid] = usage
             self._first.setdefault((turn[0], name), usage)
             order.append((turn[0], usage, turn, uid))
@@ -216,5 +219,5 @@ class UsageOrder:
 
 def _is_overdue(tracked: TrackedJob, now: float) -> bool:
     """Return whether a job has waited for so long that no namespace comes before it."""
-    old = now - tracked.job.created >= LONGEST_WAIT
+    old = now - tracked.job.created >= LONGEST_WAIT and tracked.lacks in _IN_LINE
     return old and tracked.waits(now) >= LONGEST_WAIT

@@ -17,7 +17,16 @@ from kfext.model.parameters import Fairness, Placement, Queueing, QueueOrder
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
-from kfext.names import MANAGED, QUEUE_WEIGHT
+from kfext.names import (
+    MANAGED,
+    QUEUE_WEIGHT,
+    REASON_NO_ROOM,
+    REASON_QUOTA,
+    REASON_RESERVED,
+    REASON_TOO_BIG,
+    REASON_WAITING_FOR_OPERATOR,
+    REASON_WAITING_FOR_VOLUME,
+)
 from kfext.sim.jobs import JobSpec, Pace, Style
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
@@ -465,16 +474,17 @@ def test_more_nodes_make_the_same_job_a_smaller_part() -> None:
     assert teams.usage.record.namespaces["a"].held == pytest.approx(0.25)
 
 
-WAITED: Mapping[str, tuple[float, str]] = {
-    "a day": (LONGEST_WAIT + 1, "old"),
-    "almost a day": (LONGEST_WAIT - 60, "new"),
+WAITED: Mapping[str, tuple[float, str, str]] = {
+    "a day": (LONGEST_WAIT + 1, REASON_NO_ROOM, "old"),
+    "almost a day": (LONGEST_WAIT - 60, REASON_NO_ROOM, "new"),
+    "a day, for a volume of it": (LONGEST_WAIT + 1, REASON_WAITING_FOR_VOLUME, "new"),
 }
 
 
-@pytest.mark.parametrize(("waited", "first"), WAITED.values(), ids=WAITED)
+@pytest.mark.parametrize(("waited", "lacks", "first"), WAITED.values(), ids=WAITED)
 @pytest.mark.parametrize("weight", ["", "0"])
 def test_a_job_that_has_waited_for_a_day_keeps_its_place(
-    waited: float, first: str, weight: str
+    waited: float, lacks: str, first: str, weight: str
 ) -> None:
     teams = Teams()
     weigh(teams.planner, a=weight)
@@ -482,9 +492,37 @@ def test_a_job_that_has_waited_for_a_day_keeps_its_place(
     teams.sample(5)
     teams.sample(HOUR)
     teams.waits("old", "a", created=teams.wall - waited)
+    teams.planner.cluster.jobs["old"].lacks = lacks
     teams.waits("new", "b")
     teams.sample(1)
     assert teams.first() == first
+
+
+LACKS: Mapping[str, bool] = {
+    "": True,
+    REASON_NO_ROOM: True,
+    REASON_RESERVED: True,
+    REASON_WAITING_FOR_OPERATOR: True,
+    REASON_QUOTA: False,
+    REASON_TOO_BIG: False,
+    REASON_WAITING_FOR_VOLUME: False,
+}
+
+
+@pytest.mark.parametrize(("lacks", "counts"), LACKS.items())
+def test_a_job_pushes_others_of_its_namespace_back_while_it_may_start(
+    lacks: str, counts: bool
+) -> None:
+    teams = Teams()
+    for uid in ("a-1", "a-2", "b-1", "b-2"):
+        teams.waits(uid, uid[0])
+    jobs = teams.planner.cluster.jobs
+    jobs["a-1"].lacks = lacks
+    teams.sample(1)
+    found = {uid: teams.usage.projected(tracked) for uid, tracked in jobs.items()}
+    assert found["a-1"] == found["b-1"] == 0.0
+    assert found["a-2"] == (found["b-2"] if counts else 0.0)
+    assert found["b-2"] > 0.0
 
 
 def test_a_job_that_just_came_is_ordered_among_all_that_wait() -> None:
