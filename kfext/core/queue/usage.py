@@ -80,6 +80,15 @@ class UsageRecord:
     half_life: float = 1.0
     namespaces: dict[str, NamespaceUsage] = field(default_factory=dict)
 
+    def rescale(self, half_life: float) -> None:
+        """Count with another half-life: what each namespace held in the mean stays.
+
+        Nothing was more than the whole cluster, whatever was read of a record.
+        """
+        factor, self.half_life = half_life / self.half_life, half_life
+        for found in self.namespaces.values():
+            found.used = min(found.used * factor, window(half_life))
+
     def mean(self, namespace: str) -> float:
         """Return the part of the cluster that a namespace held in the mean, lately above all."""
         return self.namespaces[namespace].used / window(self.half_life)

@@ -70,7 +70,7 @@ class UsageOrder:
         seconds = now.monotonic - self._charged_at
         if self.on and seconds < _ORDER_SECONDS and not tracker.synced:
             return
-        self.record.half_life = max(queueing.half_life, 1.0)
+        self.record.rescale(max(queueing.half_life, 1.0))
         if self.on:
             self._charge(seconds)
             self._measure()

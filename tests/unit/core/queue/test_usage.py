@@ -150,6 +150,20 @@ def test_a_job_asks_for_all_its_pods_and_for_its_parts_of_gpus() -> None:
     assert part_of(requests_of(as_sharing(shares, None)), CAPACITY) == pytest.approx(1 / 8)
 
 
+@pytest.mark.parametrize("half_life", [DAY / 24, DAY, 7 * DAY])
+def test_another_half_life_keeps_the_means(half_life: float) -> None:
+    found = record(0.3 * window(DAY))
+    found.rescale(half_life)
+    assert found.half_life == half_life
+    assert found.mean("a") == pytest.approx(0.3)
+
+
+def test_no_namespace_held_more_than_the_whole_cluster() -> None:
+    found = decode_usage('{"at": 1, "namespaces": {"a": {"used": 60}}}')
+    found.rescale(DAY)
+    assert found.mean("a") == 1.0
+
+
 # --- the record ---------------------------------------------------------------------------------
 
 

@@ -228,14 +228,13 @@ def test_every_job_starts_once_whatever_comes(drawn: list[tuple[str, int, int]])
 class Teams:
     """A planner with a node of ten CPUs; only usage is sampled, nothing is decided."""
 
-    def __init__(self, **nodes: str) -> None:
+    def __init__(self, policy: TrainingPolicy = USAGE) -> None:
         self.wall, self.monotonic = 1_000_000.0, 50.0
         self.raws: dict[str, Any] = {}
         self.planner = Planner()
-        self.planner.settings.observe_policy(policy())
+        self.planner.settings.observe_policy(policy)
         weigh(self.planner, a="", b="")
-        for name, cpu in (nodes or {"n": "10"}).items():
-            self.planner.cluster.observe_node(None, node(name, cpu=cpu, memory="1Ti"))
+        self.planner.cluster.observe_node(None, node("n", cpu="10", memory="1Ti"))
         self.sample()
 
     @property
@@ -387,6 +386,27 @@ def test_a_restart_between_two_records_loses_nothing_and_charges_nothing_twice()
     assert new.used("a") == held_for(560)
     new.goes_on(100)
     assert new.used("a") == held_for(660)
+
+
+def by_half_life(hours: float) -> TrainingPolicy:
+    return replace(USAGE, queue=replace(USAGE.queue, half_life=hours * HOUR))
+
+
+@pytest.mark.parametrize("hours", [0.25, 24])
+def test_a_changed_half_life_keeps_what_a_namespace_held_in_the_mean(hours: float) -> None:
+    teams = Teams()
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.goes_on(2 * HOUR)
+    mean = teams.usage.record.mean("a")
+    stored = decode_usage(teams.usage.record.encode())
+    teams.planner.settings.observe_policy(by_half_life(hours))
+    teams.sample(1)
+    assert teams.usage.record.mean("a") == pytest.approx(mean, rel=0.01)
+    new = Teams(policy=by_half_life(hours))
+    new.usage.restore(stored)
+    new.sample()
+    assert new.usage.record.mean("a") == pytest.approx(mean, rel=0.01)
 
 
 RECORDS: Mapping[str, str] = {
