@@ -32,7 +32,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import planner_of, snapshot_of
 from kfext.state.waiting.fairness import LONGEST_WAIT, UsageOrder
-from tests.builders import JobBuilder, moment, node, pods
+from tests.builders import JobBuilder, job, moment, node, pods
 from tests.unit.controller.bench import Bench, gang, running, told
 from tests.unit.sim.bed import Bed
 
@@ -260,6 +260,7 @@ class Teams:
     def sample(self, seconds: float = 0.0, *, wall: float | None = None) -> None:
         self.monotonic += seconds
         self.wall += seconds if wall is None else wall
+        self.planner.cluster.set_time(self.wall)
         self.planner.cluster.settle(self.monotonic)
         self.usage.begin_tick(Moment(self.wall, self.monotonic))
 
@@ -309,6 +310,17 @@ def test_a_pod_of_another_namespace_that_names_the_job_as_its_owner_is_not_charg
     teams.sample(5)
     teams.goes_on(600)
     assert teams.used("a") == held_for(600, 0.1)
+
+
+def test_a_pin_of_another_client_is_charged_for_as_long_as_it_claims() -> None:
+    teams = Teams()
+    made = teams.put(job(name="job", uid="job").worker(1, cpu="5").released(), "a")
+    pod = replace(pods(made.build())[0], pinned_to="n", created=teams.wall)
+    teams.planner.cluster.observe_pod(None, pod)
+    teams.sample(5)
+    assert teams.usage.record.namespaces["a"].held == pytest.approx(0.5)
+    teams.sample(HOUR)
+    assert teams.usage.record.namespaces["a"].held == 0.0
 
 
 def test_a_job_of_kueue_is_charged_and_not_ordered() -> None:
