@@ -147,6 +147,8 @@ def sentence(expected: ExpectedStart, *, now: float) -> str:
         return f"{before}not known: {expected.unknown}"
     first, likely, last = known
     after = f"; after the end of {expected.after}" if expected.after else ""
+    if (expected.latest or now) < now:
+        return f"it should have started by {last} UTC, and is late{after}"
     return f"it should start between {first} and {last} UTC, most likely at {likely}{after}"
 
 

@@ -88,16 +88,15 @@ class Forecaster:
     def due(self, now: Moment) -> bool:
         """Return whether a forecast is due: jobs came, started or ended, or a length changed.
 
-        It is due too where a job has not started although it should have.
+        It is due too where a job has not started although it should have, ever less often.
         """
         if now.monotonic < self._next or not self._queued():
             return False
         ends, before = self._ends(now.wall), self._seen
-        shown = (waiting.shown.time for waiting in self._waiting.values())
         return (
             ends.keys() != before.keys()
             or any(_moved(before[key], end, now=now.wall) for key, end in ends.items())
-            or any(time is not None and time < now.wall - EVERY for time in shown)
+            or any(_is_late(waiting, now.wall) for waiting in self._waiting.values())
         )
 
     def forecast(self, now: Moment) -> Generator[None, None, None]:
@@ -144,14 +143,14 @@ class Forecaster:
     def _ends(self, now: float) -> dict[str, float | None]:
         """Return what a forecast depends on: by uid, when running jobs end; None: unknown.
 
-        A waiting job never ends. The nodes count by their number.
+        A waiting job never ends, and 0.0 is any time that is due. The nodes count by their number.
         """
         cluster, durations = self._planner.cluster, self._planner.queue.durations
         ends: dict[str, float | None] = dict.fromkeys(self._queued(), math.inf)
         for uid, tracked in cluster.jobs.items():
             if not (tracked.job.suspend or tracked.job.finished):
                 left = durations.shown_remaining(tracked.job, now=now)
-                ends[uid] = None if left is None else now + left
+                ends[uid] = now + left if left else left
         return {**ends, f"{cluster.ledger.node_count} nodes": None}
 
     def _named(self, uids: Sequence[str], *, to: TrackedJob) -> str:
@@ -197,6 +196,12 @@ class Forecaster:
                 self.scores.add(wait, expected=start - at, behind=behind - at)
                 width = shown.latest - shown.earliest
                 yield Score(name, shown.was(now), abs(shown.time - now), wait, width)
+
+
+def _is_late(waiting: _Waiting, now: float) -> bool:
+    """Return whether a start is late, by a part of the time since it was first forecast."""
+    time, first = waiting.shown.time, min((at for at, *_ in waiting.made.values()), default=now)
+    return time is not None and time < now - max(EVERY, _CHANGED * (now - first))
 
 
 def _moved(before: float | None, end: float | None, *, now: float) -> bool:

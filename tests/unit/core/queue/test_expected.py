@@ -176,6 +176,11 @@ WORDS: dict[str, tuple[ExpectedStart, str, str]] = {
         "18:00-Jan 16 04:00 UTC",
         "it should start between 18:00 and Jan 16 04:00 UTC, most likely at 19:00",
     ),
+    "a range that is over": (
+        ExpectedStart(NOW - 600, NOW - 720, NOW - 300, after="PyTorchJob team/a"),
+        "07:48-07:55 UTC",
+        "it should have started by 07:55 UTC, and is late; after the end of PyTorchJob team/a",
+    ),
     "unknown": (ExpectedStart(unknown="why"), "unknown", "not known: why"),
     "unknown, but not before": (
         ExpectedStart(earliest=NOW + HOUR, unknown="why"),

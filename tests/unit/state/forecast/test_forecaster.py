@@ -238,6 +238,23 @@ def test_a_start_that_does_not_come_is_forecast_again() -> None:
     assert scene.forecaster.due(scene.now)
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["it prints on", "it has ended"])
+def test_a_start_that_does_not_come_is_forecast_ever_less_often(ended: bool) -> None:
+    """A job runs on although it has nothing left, or it ends and the operator is slow."""
+    scene = Scene(runs("first", 4), waits("head"), first=600)
+    scene.forecast()
+    if ended:
+        scene.end("first")
+    forecasts = 0
+    for _ in range(4 * 60):
+        scene.show(first=max(0.0, NOW + 600 - scene.now.wall))
+        scene.now = Moment(scene.now.wall + 60, scene.now.monotonic + 60)
+        if scene.forecaster.due(scene.now):
+            assert list(scene.forecaster.forecast(scene.now))
+            forecasts += 1
+    assert 5 < forecasts < 25
+
+
 def test_nothing_is_forecast_where_no_job_waits() -> None:
     scene = Scene(runs("first"), first=600)
     scene.tick()
