@@ -13,7 +13,7 @@ from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
 from kfext.state.forecast.lookahead import HORIZON, Ahead, Start
-from kfext.state.forecast.outset import MOST_JOBS, outset_of
+from kfext.state.forecast.outset import MOST_JOBS, left_behind, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.waiting.queue import named
@@ -108,7 +108,7 @@ class Forecaster:
         last = max((start.at for start in usual.starts.values()), default=0.0)
         if arrivals := [job for job in outset.arrivals if job.created < last]:
             behind = yield from Ahead(outset, arrivals=arrivals).run()
-        if not all(length.known for length in outset.lengths.values()):
+        if outset.staying or not all(length.known for length in outset.lengths.values()):
             forever = yield from Ahead(outset, silent=math.inf).run()
             at_once = yield from Ahead(outset, silent=0.0).run()
         for uid, tracked in self._queued().items():
@@ -121,6 +121,9 @@ class Forecaster:
                 soonest = at_once.starts.get(uid)
                 known = soonest.at if soonest and soonest.at > now.wall + EVERY else None
                 why = f"the length of {silent} is not known"
+                if uid in outset.staying or (outset.staying and not start.silent):
+                    staying = self._named(sorted(outset.staying), to=tracked)
+                    why = f"the pods of {staying} have not ended"
                 self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
             elif uid in outset.waiting:
                 lacks = usual.planner.cluster.jobs[uid].lacks
@@ -147,6 +150,7 @@ class Forecaster:
         """
         cluster, durations = self._planner.cluster, self._planner.queue.durations
         ends: dict[str, float | None] = dict.fromkeys(self._queued(), math.inf)
+        ends |= {f"pods of {uid}": None for uid in left_behind(cluster)}
         for uid, tracked in cluster.jobs.items():
             if not (tracked.job.suspend or tracked.job.finished):
                 left = durations.shown_remaining(tracked.job, now=now)
