@@ -100,7 +100,18 @@ class Forecaster:
         )
 
     def forecast(self, now: Moment) -> Generator[None, None, None]:
-        """Forecast the start of each waiting job, in parts of some milliseconds."""
+        """Forecast the start of each waiting job, in parts of some milliseconds.
+
+        After an error the starts are unknown, and it is raised.
+        """
+        try:
+            yield from self._forecast(now)
+        except Exception:
+            for uid in self._queued():
+                self._show(uid, ExpectedStart(unknown=_ERROR), now=now.wall)
+            raise
+
+    def _forecast(self, now: Moment) -> Generator[None, None, None]:
         self._next, self._seen = now.monotonic + EVERY, self._ends(now.wall)
         outset = outset_of(self._planner, now)
         usual = yield from Ahead(outset).run()
@@ -133,11 +144,6 @@ class Forecaster:
                 self._show(uid, ExpectedStart(unknown=why), now=now.wall)
             elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
                 self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)
-
-    def give_up(self, now: Moment) -> None:
-        """Show that the starts are unknown, after an error of a forecast."""
-        for uid in self._queued():
-            self._show(uid, ExpectedStart(unknown=_ERROR), now=now.wall)
 
     def _queued(self) -> dict[str, TrackedJob]:
         jobs = self._planner.cluster.jobs.items()

@@ -343,9 +343,11 @@ def test_a_clock_that_is_set_back_does_no_harm() -> None:
     assert scene.expected("head") is not None
 
 
-def test_after_an_error_all_starts_are_unknown() -> None:
+def test_after_an_error_all_starts_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = begun()
-    scene.forecaster.give_up(scene.now)
+    monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
+    with pytest.raises(TypeError):
+        list(scene.forecaster.forecast(scene.now))
     found = scene.forecaster.expected("head")
     assert found == ExpectedStart(unknown="an error of kfext, which is in the controller's log")
 
