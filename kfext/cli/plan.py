@@ -160,7 +160,7 @@ async def plan_jobs(
         answer = forecast.submit(document, home=home, sources=sources)
         answers.append(answer)
         notes += answer.warnings
-    return answers, notes
+    return forecast.with_starts(answers), notes
 
 
 async def _what_if(
@@ -303,11 +303,19 @@ class Forecast:
             return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
         job = _rendered(job, raw, sources)
         self._planner.cluster.take_job(job, raw)
-        answer = _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
-        if answer.outcome == WAITS:
-            start = expected_starts(self._planner, self._now)[job.uid]
-            answer = replace(answer, starts=sentence(start, now=self._now.wall))
-        return answer
+        return _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
+
+    def with_starts(self, answers: Sequence[Answer]) -> list[Answer]:
+        """Return answers with when the jobs that would wait should start, all jobs submitted."""
+        if not any(answer.outcome == WAITS for answer in answers):
+            return [*answers]
+        now, jobs = self._now, self._planner.cluster.jobs
+        found = expected_starts(self._planner, now).items()
+        starts = {jobs[uid].job.title: sentence(start, now=now.wall) for uid, start in found}
+        return [
+            replace(answer, starts=starts.get(answer.job, "") if answer.outcome == WAITS else "")
+            for answer in answers
+        ]
 
     def queue(self) -> list[Answer]:
         """Return the outcomes for the jobs in the queue, in order."""

@@ -17,12 +17,14 @@ from kfext.model.node import Node
 from kfext.model.policy import TrainingPolicy
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping
-from kfext.names import HOSTNAME, NATIVE_GPU
+from kfext.names import DRAIN, HOSTNAME, NATIVE_GPU
 from kfext.state.forecast.forecaster import OTHER, Forecaster
 from kfext.state.planner.planner import Planner, outlooks
 from kfext.state.planner.recording import planner_of
 
 _NEW = re.compile(r"([1-9][0-9]{0,2})x(?:([1-9][0-9]{0,4})gpu|(.+))")
+_STATE = "node.kubernetes.io/", DRAIN
+"""How the taints begin that tell the state of one node; a new node has no such taint."""
 Progress = Mapping[str, Reported]
 """What TrainingPlans show of the progress of jobs, by the uid of the job."""
 
@@ -46,8 +48,7 @@ class Change:
             number, like = _new(text, snapshot.nodes)
             for _ in range(number):
                 name = f"{like.name}-new-{len(nodes)}"
-                labels = {**like.labels, HOSTNAME: name}
-                nodes[name] = replace(like, name=name, labels=labels, unschedulable=False)
+                nodes[name] = replace(like, name=name, labels={**like.labels, HOSTNAME: name})
         policies = {policy.name: policy for policy in (*snapshot.policies, *self.policies)}
         return replace(snapshot, nodes=tuple(nodes.values()), policies=tuple(policies.values()))
 
@@ -60,7 +61,8 @@ def _new(text: str, nodes: Sequence[Node]) -> tuple[int, Node]:
     number, gpus, name = match.groups()
     for node in nodes:
         if node.name == name or (gpus and node.allocatable.get(NATIVE_GPU) == int(gpus)):
-            return int(number), node
+            lasting = (taint for taint in node.taints if not taint.key.startswith(_STATE))
+            return int(number), replace(node, taints=tuple(lasting), unschedulable=False)
     raise UserError(f"--with {text!r}: no node is like that; name a node, e.g. 2xnode-1")
 
 

@@ -72,12 +72,14 @@ class Controller:
         self._writer = StepExecutor(
             client=client, cluster=self.planner.cluster, events=self._events
         )
+        self._forecast = StartForecast(self.planner, self.plan_writer, metrics, now=self.now)
         self._reconciler = Reconciler(
             planner=self.planner,
             wake=self._wake,
             writer=self._writer,
             display=display,
             metrics=metrics,
+            calm=self._forecast.begin,
         )
         self.progress_reader = ProgressReader(
             log_client,
@@ -86,7 +88,6 @@ class Controller:
             show=display.show_progress,
             now=self.now,
         )
-        self._forecast = StartForecast(self.planner, self.plan_writer, metrics, now=self.now)
         metrics.follow(self.planner)
         metrics.follow_jobs(self.planner.progress.reports)
         self._informers = informers(

@@ -35,7 +35,10 @@ _CATCH_UP_SECONDS = 1.0
 
 
 class Reconciler:
-    """Runs the loop over a planner; `wake` is set whenever there is something to decide."""
+    """Runs the loop over a planner; `wake` is set whenever there is something to decide.
+
+    `calm` is called at once with the moment of each tick that left nothing to decide.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Reconciler:
         writer: StepExecutor,
         display: JobDisplay,
         metrics: Metrics,
+        calm: Callable[[Moment], None] = lambda _now: None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -54,6 +58,7 @@ class Reconciler:
         self._writer = writer
         self._display = display
         self._metrics = metrics
+        self._calm = calm
         self._wall = wall
         self._monotonic = monotonic
 
@@ -88,10 +93,13 @@ class Reconciler:
         self._wake.clear()
         self._ticked_at = self._monotonic()
         began = time.perf_counter()
-        tick = self._planner.tick(self.now())
+        now = self.now()
+        tick = self._planner.tick(now)
         if tick.decided:
             self._metrics.ticks.observe(time.perf_counter() - began)
             self._metrics.decisions.inc(tick.decided)
+        if not tick.remainder:
+            self._calm(now)
         for tracked, error in tick.failures:
             job = tracked.job
             _log.error("no decision", job=job.name, namespace=job.namespace, exc_info=error)

@@ -1,6 +1,7 @@
 """Forecasts when waiting jobs should start, beside the loop and with a small part of a CPU."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Generator
 
@@ -34,6 +35,7 @@ class StartForecast:
         self._metrics = metrics
         self._now, self._clock = now, clock
         self._parts: Generator[None, None, None] | None = None
+        self._look_at = -math.inf
 
     async def run(self) -> None:
         """Forecast until cancelled."""
@@ -43,25 +45,31 @@ class StartForecast:
                 pause = self.turn()
             await asyncio.sleep(pause)
 
+    def begin(self, now: Moment) -> None:
+        """Begin a forecast if it is due, at the moment of a tick that left nothing to decide.
+
+        Then the recording of the planner settles nothing that a later tick would settle.
+        """
+        if self._parts is not None or now.monotonic < self._look_at:
+            return
+        self._look_at = now.monotonic + _LOOK_SECONDS
+        with guard("begin to forecast the starts of jobs"):
+            if self._forecaster.due(now):
+                self._parts = self._forecaster.forecast(now)
+                next(self._parts, None)
+
     def turn(self) -> float:
         """Score the starts since the last turn, and go on; return the seconds to the next turn."""
         forecaster, now, began = self._forecaster, self._now(), self._clock()
         for score in forecaster.started(now.wall):
             self._metrics.start_errors.labels(lead=score.lead).observe(score.error)
             self._metrics.starts.labels(was=score.was).inc()
-        if self._parts is None and forecaster.due(now):
-            self._parts = forecaster.forecast(now)
-        if self._parts is None:
-            return _LOOK_SECONDS
+        parts, self._parts = self._parts, None
         try:
-            for _ in self._parts:
+            for _ in parts or ():
                 if (took := self._clock() - began) >= _TURN_SECONDS:
+                    self._parts = parts
                     return took / _PART - took
-            self._parts = None
-        except Exception:
-            self._parts = None
-            forecaster.give_up(now)
-            raise
         finally:
             for tracked in forecaster.news():
                 expected = forecaster.expected(tracked.job.uid)

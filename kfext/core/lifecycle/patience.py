@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kfext.core.lifecycle.new_nodes import members_ask
-from kfext.core.lifecycle.situation import Situation, generation_of, queued_since
+from kfext.core.lifecycle.situation import Situation, generation_of
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import differences, observed
 from kfext.core.words import pods
@@ -103,12 +103,13 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
     """Suspend the job: its plan is removed, and the sizes of its pods are forgotten.
 
     The state keeps the number of the plan, the changes of admission to its pods, and its time in
-    the queue unless it ran since.
+    the queue unless it ran since. A job that did not start from the queue enters it now: before, it
+    may have been suspended by its user for a day.
     """
     job = situation.job
-    ran = not situation.forming and (job.has("Running") or job.has("Restarting"))
-    since = 0.0 if ran else queued_since(job, situation.state, now=situation.now)
-    state = replace(state, queued_since=since, scale=replace(state.scale, cause=""))
+    if not situation.forming and (job.has("Running") or job.has("Restarting")):
+        state = replace(state, queued_since=0.0)
+    state = replace(state, scale=replace(state.scale, cause=""))
     return Suspend(suspended(state, job, situation.pods, plan=situation.plan, now=situation.now))
 
 

@@ -16,7 +16,8 @@ _LOW, _HIGH, _LATE, _MARGIN = 0.75, 1.5, 1.2, 30.0
 earliest, and after 1.5 x that wait or 1.2 x its wait behind new jobs + 30 s at the latest."""
 _ENOUGH, _MOST = 20, 400
 _TAIL = 0.05
-"""From so many starts on, the last 400 decide: 5 % were earlier than the range, and 5 % later."""
+"""From so many starts of a class of waits on, the last 400 of it decide: 5 % were earlier than the
+range, and 5 % later."""
 _OFFSET = 15.0
 """Seconds that are added to both waits of a ratio, so that short waits do not dominate."""
 SHORTEST = 30.0
@@ -76,16 +77,20 @@ class Was(StrEnum):
 
 
 class Scores:
-    """How the waits of the jobs that have started compare with what was expected."""
+    """How the waits of the jobs that have started compare with what was expected.
+
+    Each class of waits has scores of its own: a start that hangs after it was expected at once is
+    hundreds of times later, and would make each long range hundreds of times longer.
+    """
 
     def __init__(self) -> None:
-        self._expected: deque[float] = deque(maxlen=_MOST)
-        self._behind: deque[float] = deque(maxlen=_MOST)
+        self._ratios: dict[str, deque[tuple[float, float]]] = {}
 
     def add(self, wait: float, *, expected: float, behind: float) -> None:
         """Record the wait of a job, and what was expected of it, in seconds; see `range`."""
-        self._expected.append((wait + _OFFSET) / (expected + _OFFSET))
-        self._behind.append((wait + _OFFSET) / (behind + _OFFSET))
+        ratios = self._ratios.setdefault(lead(expected), deque(maxlen=_MOST))
+        own, pushed = ((wait + _OFFSET) / (seconds + _OFFSET) for seconds in (expected, behind))
+        ratios.append((own, pushed))
 
     def range(self, expected: float, *, behind: float) -> tuple[float, float]:
         """Return the shortest and the longest wait of a job, in seconds.
@@ -94,9 +99,11 @@ class Scores:
         """
         low = _LOW * expected - _MARGIN
         high = max(_HIGH * expected, _LATE * behind) + _MARGIN
-        if len(self._expected) >= _ENOUGH:
-            low = _quantile(self._expected, _TAIL) * (expected + _OFFSET) - _OFFSET
-            high = _quantile(self._behind, 1 - _TAIL) * (behind + _OFFSET) - _OFFSET
+        ratios = self._ratios.get(lead(expected), ())
+        if len(ratios) >= _ENOUGH:
+            own, pushed = zip(*ratios, strict=True)
+            low = _quantile(own, _TAIL) * (expected + _OFFSET) - _OFFSET
+            high = _quantile(pushed, 1 - _TAIL) * (behind + _OFFSET) - _OFFSET
         return max(0.0, min(low, expected)), max(high, expected)
 
 
@@ -140,6 +147,8 @@ def sentence(expected: ExpectedStart, *, now: float) -> str:
         return f"{before}not known: {expected.unknown}"
     first, likely, last = known
     after = f"; after the end of {expected.after}" if expected.after else ""
+    if (expected.latest or now) < now:
+        return f"it should have started by {last} UTC, and is late{after}"
     return f"it should start between {first} and {last} UTC, most likely at {likely}{after}"
 
 

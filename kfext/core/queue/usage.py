@@ -65,8 +65,8 @@ class NamespaceUsage:
     def projected(self, ahead: float, *, half_life: float) -> float:
         """Return the usage that decides about a waiting job: the least comes first.
 
-        `ahead`: the part that the job and the jobs of its namespace before it ask for. With weight
-        0 it comes last.
+        `ahead`: the part that the jobs of its namespace before it ask for. With weight 0 it comes
+        last.
         """
         counted = _LOOK_AHEAD * window(half_life) * (self.held + ahead)
         return (self.used + counted) / self.weight if self.weight else math.inf
@@ -79,6 +79,15 @@ class UsageRecord:
     at: float = 0.0
     half_life: float = 1.0
     namespaces: dict[str, NamespaceUsage] = field(default_factory=dict)
+
+    def rescale(self, half_life: float) -> None:
+        """Count with another half-life: what each namespace held in the mean stays.
+
+        Nothing was more than the whole cluster, whatever was read of a record.
+        """
+        factor, self.half_life = half_life / self.half_life, half_life
+        for found in self.namespaces.values():
+            found.used = min(found.used * factor, window(half_life))
 
     def mean(self, namespace: str) -> float:
         """Return the part of the cluster that a namespace held in the mean, lately above all."""

@@ -13,7 +13,7 @@ from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
 from kfext.state.forecast.lookahead import HORIZON, Ahead, Start
-from kfext.state.forecast.outset import MOST_JOBS, outset_of
+from kfext.state.forecast.outset import MOST_JOBS, left_behind, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.waiting.queue import named
@@ -88,20 +88,30 @@ class Forecaster:
     def due(self, now: Moment) -> bool:
         """Return whether a forecast is due: jobs came, started or ended, or a length changed.
 
-        It is due too where a job has not started although it should have.
+        It is due too where a job has not started although it should have, ever less often.
         """
         if now.monotonic < self._next or not self._queued():
             return False
         ends, before = self._ends(now.wall), self._seen
-        shown = (waiting.shown.time for waiting in self._waiting.values())
         return (
             ends.keys() != before.keys()
             or any(_moved(before[key], end, now=now.wall) for key, end in ends.items())
-            or any(time is not None and time < now.wall - EVERY for time in shown)
+            or any(_is_late(waiting, now.wall) for waiting in self._waiting.values())
         )
 
     def forecast(self, now: Moment) -> Generator[None, None, None]:
-        """Forecast the start of each waiting job, in parts of some milliseconds."""
+        """Forecast the start of each waiting job, in parts of some milliseconds.
+
+        After an error the starts are unknown, and it is raised.
+        """
+        try:
+            yield from self._forecast(now)
+        except Exception:
+            for uid in self._queued():
+                self._show(uid, ExpectedStart(unknown=_ERROR), now=now.wall)
+            raise
+
+    def _forecast(self, now: Moment) -> Generator[None, None, None]:
         self._next, self._seen = now.monotonic + EVERY, self._ends(now.wall)
         outset = outset_of(self._planner, now)
         usual = yield from Ahead(outset).run()
@@ -109,7 +119,7 @@ class Forecaster:
         last = max((start.at for start in usual.starts.values()), default=0.0)
         if arrivals := [job for job in outset.arrivals if job.created < last]:
             behind = yield from Ahead(outset, arrivals=arrivals).run()
-        if not all(length.known for length in outset.lengths.values()):
+        if outset.staying or not all(length.known for length in outset.lengths.values()):
             forever = yield from Ahead(outset, silent=math.inf).run()
             at_once = yield from Ahead(outset, silent=0.0).run()
         for uid, tracked in self._queued().items():
@@ -122,6 +132,9 @@ class Forecaster:
                 soonest = at_once.starts.get(uid)
                 known = soonest.at if soonest and soonest.at > now.wall + EVERY else None
                 why = f"the length of {silent} is not known"
+                if uid in outset.staying or (outset.staying and not start.silent):
+                    staying = self._named(sorted(outset.staying), to=tracked)
+                    why = f"the pods of {staying} have not ended"
                 self._show(uid, ExpectedStart(earliest=known, unknown=why), now=now.wall)
             elif uid in outset.waiting:
                 lacks = usual.planner.cluster.jobs[uid].lacks
@@ -132,11 +145,6 @@ class Forecaster:
             elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
                 self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)
 
-    def give_up(self, now: Moment) -> None:
-        """Show that the starts are unknown, after an error of a forecast."""
-        for uid in self._queued():
-            self._show(uid, ExpectedStart(unknown=_ERROR), now=now.wall)
-
     def _queued(self) -> dict[str, TrackedJob]:
         jobs = self._planner.cluster.jobs.items()
         return {uid: tracked for uid, tracked in jobs if tracked.queued}
@@ -144,14 +152,15 @@ class Forecaster:
     def _ends(self, now: float) -> dict[str, float | None]:
         """Return what a forecast depends on: by uid, when running jobs end; None: unknown.
 
-        A waiting job never ends. The nodes count by their number.
+        A waiting job never ends, and 0.0 is any time that is due. The nodes count by their number.
         """
         cluster, durations = self._planner.cluster, self._planner.queue.durations
         ends: dict[str, float | None] = dict.fromkeys(self._queued(), math.inf)
+        ends |= {f"pods of {uid}": None for uid in left_behind(cluster)}
         for uid, tracked in cluster.jobs.items():
             if not (tracked.job.suspend or tracked.job.finished):
                 left = durations.shown_remaining(tracked.job, now=now)
-                ends[uid] = None if left is None else now + left
+                ends[uid] = now + left if left else left
         return {**ends, f"{cluster.ledger.node_count} nodes": None}
 
     def _named(self, uids: Sequence[str], *, to: TrackedJob) -> str:
@@ -197,6 +206,12 @@ class Forecaster:
                 self.scores.add(wait, expected=start - at, behind=behind - at)
                 width = shown.latest - shown.earliest
                 yield Score(name, shown.was(now), abs(shown.time - now), wait, width)
+
+
+def _is_late(waiting: _Waiting, now: float) -> bool:
+    """Return whether a start is late, by a part of the time since it was first forecast."""
+    time, first = waiting.shown.time, min((at for at, *_ in waiting.made.values()), default=now)
+    return time is not None and time < now - max(EVERY, _CHANGED * (now - first))
 
 
 def _moved(before: float | None, end: float | None, *, now: float) -> bool:

@@ -115,6 +115,8 @@ class Ahead:
         for uid, tracked in planner.cluster.jobs.items():
             if tracked.busy:  # it runs
                 self._begin(tracked, outset.lengths[uid].seconds)
+            elif self._silent == math.inf and uid in outset.staying:
+                continue  # its pods may never end
             elif planner.cluster.pods(uid):
                 self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
         for job in self._arrivals:

@@ -9,6 +9,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.moment import Moment
 from kfext.model.snapshot import Snapshot
 from kfext.names import HELD, PLACES, PLAN, STATE
+from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import snapshot_of
@@ -21,6 +22,8 @@ MOST_ARRIVALS = 20
 _LATELY, _AGAIN = 1800.0, 3
 """The jobs that came in so many seconds, or the last 20, are expected to come so often again. With
 50, that look ahead took 9.1 s."""
+_STAYS_SECONDS = 60.0
+"""Pods of a job that does not run, which are still there after this time, may never end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class Outset:
 
     `waiting`: the uids of the jobs to look ahead for, in the order of the queue. `arrivals`: the
     jobs that should come, when they are created. `lengths`: of all jobs, by uid. `usual`: the
-    length of a job of unknown length. A step is being written for each job that runs.
+    length of a job of unknown length. `staying`: the uids of jobs that do not run, with pods that
+    may never end. A step is being written for each job that runs.
     """
 
     now: float
@@ -52,6 +56,7 @@ class Outset:
     arrivals: tuple[TrainingJob, ...]
     lengths: Mapping[str, Length]
     usual: float
+    staying: frozenset[str]
 
 
 def outset_of(planner: Planner, now: Moment) -> Outset:
@@ -85,7 +90,16 @@ def outset_of(planner: Planner, now: Moment) -> Outset:
         arrivals=tuple(job for job, _ in arrivals),
         lengths=lengths | {job.uid: length for job, length in arrivals},
         usual=queue.durations.usual(),
+        staying=frozenset(left_behind(cluster, until=now.monotonic - _STAYS_SECONDS)),
     )
+
+
+def left_behind(cluster: Cluster, *, until: float = math.inf) -> Iterator[str]:
+    """Yield the uids of jobs that do not run and have pods on nodes, the same since `until`."""
+    for uid, tracked in cluster.jobs.items():
+        stays = not _runs(tracked) and tracked.settled_at < until
+        if stays and any(pod.home and not pod.finished for pod in cluster.pods(uid)):
+            yield uid
 
 
 def _runs(tracked: TrackedJob) -> bool:

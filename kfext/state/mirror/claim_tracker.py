@@ -145,6 +145,8 @@ class ClaimTracker:
         """Bring the claims of pods, by uid, up to date; a pod that is gone is None."""
         for uid, pod in pods.items():
             claim = self._pod_claim(pod) if pod is not None and self._pins.count(pod) else None
+            if self.synced is not None and pod is not None and pod.owner_uid:
+                self.synced.add(pod.owner_uid)
             if claim is not None:
                 self.ledger.claim(pod_key(uid), claim)
             else:

@@ -44,8 +44,9 @@ from kfext.state.waiting.queue import Queue
 MOST_DECISIONS = 64
 MOST_PODS = 20_000
 """A tick ends after this many jobs, or after jobs with this many pods, because larger jobs take
-longer. The limits are counts and not times, so that every driver makes the same steps on any
-machine. The controller lets other work run between two ticks."""
+longer; a tick of fewer jobs after as many fewer pods. The limits are counts and not times, so that
+every driver makes the same steps on any machine. The controller lets other work run between two
+ticks."""
 _LOOK_AGAIN_SECONDS = 30.0
 """The pause before a job is decided on again after an error of kfext."""
 _REPEAT_SECONDS = 1.0
@@ -136,7 +137,8 @@ class Planner:
             self.companion.adopt(now)
         if not self._in_round:
             self._begin_round(now.monotonic)
-        while draft.decided < self._most and draft.pods < MOST_PODS and reservations.may_search:
+        most, most_pods = self._most, MOST_PODS * self._most // MOST_DECISIONS
+        while draft.decided < most and draft.pods < most_pods and reservations.may_search:
             self._collect_changes(now.monotonic)
             tracked = self._next()
             if tracked is not None:

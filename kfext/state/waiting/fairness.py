@@ -19,9 +19,14 @@ from kfext.model.timestamps import past
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.waiting.reservations import KEEPS, RESERVED_SECONDS
 
 LONGEST_WAIT = 86_400.0
-"""No namespace comes before a job that has waited for so many seconds, however little it used."""
+"""No namespace comes before a job that has waited for so many seconds, however little it used, nor
+before a job with the reservation that first had it RESERVED_SECONDS ago: small jobs, which take its
+room, may come without end."""
+_IN_LINE = KEEPS | {""}
+"""For these reasons a job counts before the next jobs of its namespace; new jobs have no reason."""
 _FIRST = -math.inf
 """The projected usage of such a job."""
 _ORDER_SECONDS = 1.0
@@ -49,6 +54,7 @@ class UsageOrder:
         self._asking: dict[str, float] = {}
         self._projected: dict[str, float] = {}
         self._first: dict[tuple[int, str], float] = {}
+        self._reserved: dict[str, float] = {}
         self._line: list[str] = []
 
     def restore(self, record: UsageRecord) -> None:
@@ -64,7 +70,7 @@ class UsageOrder:
         seconds = now.monotonic - self._charged_at
         if self.on and seconds < _ORDER_SECONDS and not tracker.synced:
             return
-        self.record.half_life = max(queueing.half_life, 1.0)
+        self.record.rescale(max(queueing.half_life, 1.0))
         if self.on:
             self._charge(seconds)
             self._measure()
@@ -163,16 +169,26 @@ class UsageOrder:
         return self._projected.get(tracked.job.uid, 0.0)
 
     def _order(self, now: float) -> None:
-        """Add up what the waiting jobs ask for, in their order within each namespace."""
+        """Add up what the waiting jobs ask for, in their order within each namespace.
+
+        The size of a job itself does not count: else small jobs would always go before large jobs.
+        """
         self._projected, self._first = {}, {}
         jobs, namespaces = self._cluster.jobs, self.record.namespaces
         waiting = self._asking if self._waiting() > 1 else ()
         asked, order = dict.fromkeys(namespaces, 0.0), []
+        kept = self._cluster.holds.reservation
+        holder = kept.job if kept else ""
+        self._reserved = {uid: at for uid, at in self._reserved.items() if uid in self._asking}
+        reserved = now - self._reserved.setdefault(holder, now) >= RESERVED_SECONDS
         for turn, uid in sorted((self._turn(jobs[uid]), uid) for uid in waiting):
             name = jobs[uid].job.namespace
-            asked[name] += self._asking[uid]
             usage = namespaces[name].projected(asked[name], half_life=self.record.half_life)
-            usage = self._projected[uid] = _FIRST if _is_overdue(jobs[uid], now) else usage
+            keeps = reserved and uid == holder and usage < math.inf
+            usage = _FIRST if keeps or _is_overdue(jobs[uid], now) else usage
+            if jobs[uid].lacks in _IN_LINE:
+                asked[name] += self._asking[uid]
+            self._projected[uid] = usage
             self._first.setdefault((turn[0], name), usage)
             order.append((turn[0], usage, turn, uid))
         line = [uid for *_, uid in sorted(order)]
@@ -203,5 +219,5 @@ class UsageOrder:
 
 def _is_overdue(tracked: TrackedJob, now: float) -> bool:
     """Return whether a job has waited for so long that no namespace comes before it."""
-    old = now - tracked.job.created >= LONGEST_WAIT
+    old = now - tracked.job.created >= LONGEST_WAIT and tracked.lacks in _IN_LINE
     return old and tracked.waits(now) >= LONGEST_WAIT

@@ -19,7 +19,7 @@ from kfext.state.mirror.cluster import ANY, Cluster, Offer
 from kfext.state.mirror.tracked_job import Failures, TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
 
-_KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
+KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
 """A job keeps its reservation for these reasons, because they pass; a quota may not pass."""
 RESERVED_SECONDS = 3600.0
 """Capacity is reserved for at most this long without a break, for all holders together."""
@@ -122,7 +122,7 @@ class ReservationManager:
             return False
         if tracked.job.excess:
             return False  # the job was edited after the verdict
-        if tracked.lacks not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
+        if tracked.lacks not in (KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
             return False
         return self.due_in(tracked, now=now) <= 0
 

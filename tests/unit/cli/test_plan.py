@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from kfext.cli.plan import Answer, Forecast, answer_lines, render_answers
+from kfext.cli.what_if import expected_starts
 from kfext.core.progress.reported import Progress, Reported
+from kfext.core.queue.expected import ExpectedStart
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob
+from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import Node
@@ -20,6 +23,7 @@ from kfext.model.quota import parse_quota
 from kfext.model.snapshot import Snapshot
 from kfext.model.timestamps import written_time
 from kfext.names import COLOCATION, MANAGED, NETWORK, PLAN
+from kfext.state.planner.planner import Planner
 from tests.builders import JobBuilder, job, node
 
 NOW = 1_000.0
@@ -286,7 +290,8 @@ def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting
 
 def timed(of: Snapshot, progress: Mapping[str, Reported] | None = None) -> Answer:
     forecast = Forecast(of, progress, now=NOW)
-    return forecast.submit(document(job().worker(1, cpu="1")), home="team")
+    submitted = forecast.submit(document(job().worker(1, cpu="1")), home="team")
+    return forecast.with_starts([submitted])[0]
 
 
 def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:
@@ -302,3 +307,25 @@ def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:
 
 def test_a_job_that_starts_now_is_told_no_time() -> None:
     assert timed(snapshot(node("a", cpu="4"))).starts == ""
+
+
+def test_the_starts_of_all_jobs_of_a_file_are_forecast_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Moment] = []
+
+    def look(planner: Planner, now: Moment) -> Mapping[str, ExpectedStart]:
+        looked.append(now)
+        return expected_starts(planner, now)
+
+    monkeypatch.setattr("kfext.cli.plan.expected_starts", look)
+    of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
+    forecast = Forecast(of, {"first": Reported(Progress(step=1, left=600.0))}, now=NOW)
+    sizes = {"job-1": 1, "job-2": 3, "job-3": 4}
+    made = (job(name=name).worker(workers, cpu="1") for name, workers in sizes.items())
+    answers = [forecast.submit(document(each), home="team") for each in made]
+    told = [answer.starts.partition(";")[0] for answer in forecast.with_starts(answers)]
+    assert len(looked) == 1
+    assert told[0] == ""
+    assert told[1].startswith("it should start between")
+    assert "not known" in told[2]

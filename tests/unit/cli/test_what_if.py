@@ -1,6 +1,7 @@
 """`kubectl kfext plan --with/--without/--policy`: when jobs would start before and after."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from kfext.kube.snapshot_file import write_snapshot
 from kfext.model.node import Taint
 from kfext.model.policy import parse_policy
 from kfext.model.snapshot import Snapshot
-from kfext.names import HOSTNAME
+from kfext.names import DRAIN, HOSTNAME
 from tests.builders import node
 from tests.unit.cli.test_plan import runs, snapshot, waits
 
@@ -56,15 +57,14 @@ def test_a_new_node_is_like_a_node_by_its_name() -> None:
     assert waits_of(Change(new=["2xb"]))["next"] == [None, 0]
 
 
-def test_a_new_node_has_labels_and_taints_but_its_own_name() -> None:
+def test_a_new_node_has_labels_and_taints_but_its_own_name_and_state() -> None:
     taint = Taint("pool", "gpu")
-    of = Snapshot(
-        nodes=(node("g", gpus=8, taints=[{"key": "pool", "value": "gpu", "effect": "NoSchedule"}]),)
-    )
+    state = Taint("node.kubernetes.io/unschedulable"), Taint(DRAIN, "now", "PreferNoSchedule")
+    of = Snapshot(nodes=(replace(node("g", gpus=8, cordoned=True), taints=(taint, *state)),))
     _, *new = Change(new=["2x8gpu", "1x8gpu"]).of(of).nodes
     assert len({made.name for made in new}) == 3
     assert [made.labels[HOSTNAME] for made in new] == [made.name for made in new]
-    assert {made.taints for made in new} == {(taint,)}
+    assert {(made.taints, made.unschedulable) for made in new} == {((taint,), False)}
 
 
 def test_without_a_node_nothing_more_starts_there() -> None:

@@ -65,6 +65,17 @@ async def test_a_loop_that_stood_still_first_hears_the_events_of_that_time(
     loop.cancel()
 
 
+async def test_only_ticks_that_leave_nothing_to_decide_are_calm(bench: Bench) -> None:
+    calm: list[float] = []
+    bench.reconciler._calm = lambda now: calm.append(now.monotonic)
+    for number in range(MOST_DECISIONS + 1):
+        bench.submit(gang(f"job-{number}", cpu="9"))
+    for _ in range(3):
+        bench.now += 1.0
+        await bench.tick()
+    assert calm == [2.0, 3.0]
+
+
 async def test_a_start_that_failed_once_keeps_its_room_and_is_tried_again(bench: Bench) -> None:
     bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     bench.submit(gang("one"))

@@ -42,8 +42,9 @@ class Turns:
         return self.seconds
 
     def all(self) -> list[float]:
-        """Turn until a forecast is done; return the pauses."""
+        """Turn after a tick until a forecast is done; return the pauses."""
         pauses = []
+        self.forecast.begin(self.scene.now)
         while (pause := self.forecast.turn()) != 5.0:
             pauses.append(pause)
         return pauses
@@ -82,8 +83,8 @@ def test_an_error_makes_the_starts_unknown_and_is_counted(monkeypatch: Any) -> N
     turns.all()
 
     def failing(*_: object, **__: object) -> Any:
-        raise ZeroDivisionError
         yield
+        raise ZeroDivisionError
 
     monkeypatch.setattr(Ahead, "run", failing)
     turns.scene.show(first=6000)
@@ -118,6 +119,25 @@ async def test_an_error_does_not_end_the_task(monkeypatch: Any) -> None:
         await turns.forecast.run()
     assert ERRORS._value.get() == before + 2
     assert slept == [5.0, 5.0]
+
+
+def test_a_forecast_begins_with_a_tick_and_not_between_two() -> None:
+    turns = Turns(waiting())
+    assert turns.forecast.turn() == 5.0
+    assert turns.writer.shown == []
+    turns.forecast.begin(turns.scene.now)
+    assert turns.forecast.turn() == 5.0
+    assert len(turns.writer.shown) == 1
+
+
+def test_an_error_at_its_beginning_ends_no_tick(monkeypatch: Any) -> None:
+    turns, before = Turns(waiting()), ERRORS._value.get()
+    monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
+    turns.all()
+    ((_, shown),) = turns.writer.shown
+    assert shown is not None
+    assert "an error of kfext" in shown.unknown
+    assert ERRORS._value.get() == before + 1
 
 
 def test_starts_are_counted_by_how_they_were_expected() -> None:

@@ -269,6 +269,7 @@ WITHOUT_ROOM: dict[str, Case] = {
         three().resumed().created(NOW - 70),
         LARGER,
         plan("a", "a", "a"),
+        JobState(queued_since=NOW - 70),
         check=lambda step: (
             stopped(REASON_TOO_BIG, 1)(step)
             and step.state.retry_at == 0.0
@@ -318,6 +319,29 @@ WITHOUT_ROOM: dict[str, Case] = {
     "the room is gone everywhere, of a job that ran before": Case(
         Suspend,
         three().resumed().created(NOW - 70).condition("Running"),
+        workers(gated=True),
+        plan("a", "a", "a"),
+        on=full(),
+        check=lambda step: step.state.queued_since == 0.0,
+    ),
+    "there is none, of a job that its user resumed late: it waits from now on": Case(
+        Suspend,
+        three().resumed().created(NOW - 900),
+        workers(gated=True),
+        on=full(),
+        check=lambda step: step.state.queued_since == 0.0,
+    ),
+    "there is none, of a job that ran after its release": Case(
+        Suspend,
+        three().resumed().created(NOW - 900).condition("Running"),
+        workers(gated=True),
+        state=JobState(queued_since=NOW - 800),
+        on=full(),
+        check=lambda step: step.state.queued_since == 0.0,
+    ),
+    "there is none, of a job that its user resumed late, and that was placed before": Case(
+        Suspend,
+        three().resumed().created(NOW - 900),
         workers(gated=True),
         plan("a", "a", "a"),
         on=full(),

@@ -35,12 +35,12 @@ def scored(*ratios: tuple[float, float]) -> Scores:
 def test_before_enough_starts_the_range_is_wide_by_a_rule() -> None:
     assert Scores().range(400, behind=400) == (270, 630)
     assert Scores().range(400, behind=1000) == (270, 1230)
-    assert scored(*[(1.0, 1.0)] * 19).range(400, behind=400) == (270, 630)
+    assert scored(*[(1.0, 1.0)] * 19).range(1000, behind=1000) == (720, 1530)
 
 
 def test_then_the_last_starts_decide() -> None:
     exact = scored(*[(1.0, 1.0)] * 20)
-    assert exact.range(400, behind=500) == pytest.approx((400, 500))
+    assert exact.range(1000, behind=1250) == pytest.approx((1000, 1250))
     early = scored(*[(0.5, 1.0)] * 2, *[(1.0, 1.0)] * 18)
     assert early.range(985, behind=985)[0] == pytest.approx(500, rel=0.02)
     late = scored(*[(2.0, 2.0)] * 2, *[(1.0, 1.0)] * 18)
@@ -49,7 +49,17 @@ def test_then_the_last_starts_decide() -> None:
 
 def test_only_the_last_400_starts_count() -> None:
     scores = scored(*[(0.1, 0.1)] * 400, *[(1.0, 1.0)] * 400)
-    assert scores.range(400, behind=400) == pytest.approx((400, 400))
+    assert scores.range(1000, behind=1000) == pytest.approx((1000, 1000))
+
+
+def test_starts_that_hung_after_a_short_wait_widen_no_range_of_longer_waits() -> None:
+    scores = scored(*[(1.0, 1.0)] * 38)
+    for _ in range(3):
+        scores.add(3 * HOUR, expected=10, behind=10)
+    assert scores.range(1000, behind=1000) == pytest.approx((1000, 1000))
+    for _ in range(17):
+        scores.add(10, expected=10, behind=10)
+    assert scores.range(10, behind=10)[1] == pytest.approx(3 * HOUR)
 
 
 @given(
@@ -165,6 +175,11 @@ WORDS: dict[str, tuple[ExpectedStart, str, str]] = {
         ExpectedStart(NOW + 11 * HOUR, NOW + 10 * HOUR, NOW + 20 * HOUR),
         "18:00-Jan 16 04:00 UTC",
         "it should start between 18:00 and Jan 16 04:00 UTC, most likely at 19:00",
+    ),
+    "a range that is over": (
+        ExpectedStart(NOW - 600, NOW - 720, NOW - 300, after="PyTorchJob team/a"),
+        "07:48-07:55 UTC",
+        "it should have started by 07:55 UTC, and is late; after the end of PyTorchJob team/a",
     ),
     "unknown": (ExpectedStart(unknown="why"), "unknown", "not known: why"),
     "unknown, but not before": (

@@ -32,7 +32,7 @@ def line(sizes: Sequence[float], used: float, weight: float, held: float = 0.0) 
     """The projected usage of each job of a namespace."""
     return [
         NamespaceUsage(used, weight, held).projected(ahead, half_life=DAY)
-        for ahead in accumulate(sizes)
+        for ahead in accumulate(sizes[:-1], initial=0.0)
     ]
 
 
@@ -51,9 +51,9 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
         {"a": ([0.1] * 3, 0.0, 1.0), "b": ([0.1] * 3, 0.0, 1.0)},
         "ababab",
     ),
-    "a small job goes before a large job": (
-        {"a": ([0.5], 0.0, 1.0), "b": ([0.1, 0.1], 0.0, 1.0)},
-        "bba",
+    "the size of a job itself does not count": (
+        {"a": ([0.5, 0.1], 0.0, 1.0), "b": ([0.1, 0.1], 0.0, 1.0)},
+        "abba",
     ),
     "of weights 2 and 1, two jobs start for one": (
         {"a": ([0.1] * 4, 0.0, 2.0), "b": ([0.1] * 2, 0.0, 1.0)},
@@ -148,6 +148,20 @@ def test_a_job_asks_for_all_its_pods_and_for_its_parts_of_gpus() -> None:
     shares = whole.annotated(GPU_SHARE, "0.5").held().build()
     assert share_of(shares)
     assert part_of(requests_of(as_sharing(shares, None)), CAPACITY) == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize("half_life", [DAY / 24, DAY, 7 * DAY])
+def test_another_half_life_keeps_the_means(half_life: float) -> None:
+    found = record(0.3 * window(DAY))
+    found.rescale(half_life)
+    assert found.half_life == half_life
+    assert found.mean("a") == pytest.approx(0.3)
+
+
+def test_no_namespace_held_more_than_the_whole_cluster() -> None:
+    found = decode_usage('{"at": 1, "namespaces": {"a": {"used": 60}}}')
+    found.rescale(DAY)
+    assert found.mean("a") == 1.0
 
 
 # --- the record ---------------------------------------------------------------------------------

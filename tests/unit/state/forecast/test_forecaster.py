@@ -1,6 +1,7 @@
 """When waiting jobs should start, why that is not known, and when it is forecast again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kfext.model.quota import parse_quota
 from kfext.model.volume import VolumeClaim
 from kfext.state.forecast.forecaster import EVERY
 from kfext.state.forecast.outset import MOST_JOBS
+from tests.builders import pods as members
 from tests.builders import using
 from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, started, waits
 
@@ -79,6 +81,19 @@ def volume(scene: Scene) -> None:
     scene.planner.cluster.volumes.observe_claim(None, VolumeClaim("team", "data"))
 
 
+def staying(scene: Scene, uid: str = "head") -> None:
+    """Leave pods of a job that does not run, as on a lost node, for more than a minute."""
+    found = scene.planner.cluster.jobs[uid].job
+    for pod in members(found, bound="a", phase="Running"):
+        scene.planner.cluster.observe_pod(None, replace(pod, deleting=True))
+    scene.tick()
+    scene.after(61)
+
+
+def ended_with_pods(scene: Scene) -> None:
+    staying(scene, "first-1")
+
+
 def nothing(scene: Scene) -> None:
     pass
 
@@ -106,6 +121,16 @@ UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
         volume,
         "a volume of it is not bound",
     ),
+    "pods of its last start": (
+        (waits("head"),),
+        staying,
+        "the pods of PyTorchJob team/head have not ended",
+    ),
+    "pods of a job that has ended": (
+        (ended("first-1", seconds=100), waits("head")),
+        ended_with_pods,
+        "the pods of PyTorchJob team/first-1 have not ended",
+    ),
     "it is larger than the cluster": (
         (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
         nothing,
@@ -126,6 +151,24 @@ def test_a_start_is_not_known(
     scene = Scene(*jobs)
     change(scene)
     assert unknown(scene) == ExpectedStart(unknown=why)
+
+
+def test_pods_that_just_begin_to_end_leave_room_at_once() -> None:
+    scene = Scene(ended("first-1", seconds=100), waits("head"))
+    ended_with_pods(scene)
+    scene.now = Moment(scene.now.wall - 1, scene.now.monotonic - 1)
+    assert known(scene).time == pytest.approx(scene.now.wall + 10)
+
+
+def test_once_pods_that_stayed_are_gone_it_is_forecast_again() -> None:
+    scene = Scene(ended("first-1", seconds=100), waits("head"), waits("next", created=NOW - 60))
+    ended_with_pods(scene)
+    scene.forecast()
+    scene.after(EVERY)
+    assert not scene.forecaster.due(scene.now)
+    for pod in scene.planner.cluster.pods("first-1"):
+        scene.planner.cluster.observe_pod(pod, None)
+    assert scene.forecaster.due(scene.now)
 
 
 def test_an_unknown_length_that_the_start_does_not_need_does_not_matter() -> None:
@@ -238,6 +281,23 @@ def test_a_start_that_does_not_come_is_forecast_again() -> None:
     assert scene.forecaster.due(scene.now)
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["it prints on", "it has ended"])
+def test_a_start_that_does_not_come_is_forecast_ever_less_often(ended: bool) -> None:
+    """A job runs on although it has nothing left, or it ends and the operator is slow."""
+    scene = Scene(runs("first", 4), waits("head"), first=600)
+    scene.forecast()
+    if ended:
+        scene.end("first")
+    forecasts = 0
+    for _ in range(4 * 60):
+        scene.show(first=max(0.0, NOW + 600 - scene.now.wall))
+        scene.now = Moment(scene.now.wall + 60, scene.now.monotonic + 60)
+        if scene.forecaster.due(scene.now):
+            assert list(scene.forecaster.forecast(scene.now))
+            forecasts += 1
+    assert 5 < forecasts < 25
+
+
 def test_nothing_is_forecast_where_no_job_waits() -> None:
     scene = Scene(runs("first"), first=600)
     scene.tick()
@@ -283,9 +343,11 @@ def test_a_clock_that_is_set_back_does_no_harm() -> None:
     assert scene.expected("head") is not None
 
 
-def test_after_an_error_all_starts_are_unknown() -> None:
+def test_after_an_error_all_starts_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = begun()
-    scene.forecaster.give_up(scene.now)
+    monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
+    with pytest.raises(TypeError):
+        list(scene.forecaster.forecast(scene.now))
     found = scene.forecaster.expected("head")
     assert found == ExpectedStart(unknown="an error of kfext, which is in the controller's log")
 

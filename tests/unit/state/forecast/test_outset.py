@@ -1,10 +1,20 @@
 """What a forecast begins with."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kfext.core.queue.duration import USUAL_SECONDS
+from kfext.model.moment import Moment
 from kfext.state.forecast.outset import MOST_ARRIVALS, MOST_JOBS, outset_of
+from kfext.state.planner.planner import Planner, Tick
+from kfext.state.planner.recording import snapshot_of
 from tests.unit.state.forecast.scene import NOW, Scene, ended, runs, waits
+from tests.unit.state.history import ACTS, CROWDED, History
+from tests.unit.state.planner.test_recording import Script
 
 
 def test_ended_jobs_and_jobs_far_behind_are_left_out() -> None:
@@ -57,3 +67,43 @@ def test_a_job_that_ran_comes_again_as_it_was_submitted() -> None:
     again = outset_of(scene.planner, scene.now).arrivals[0]
     assert (again.suspend, again.started, again.pods) == (True, 0.0, 2)
     assert "kfext.dev/plan" not in again.annotations
+
+
+# --- nothing changes ----------------------------------------------------------------------------
+
+
+class Recorder:
+    """Draws, and keeps what it has drawn."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.drawn: list[Any] = []
+        self._data = data
+
+    def draw(self, strategy: Any, label: str | None = None) -> Any:
+        self.drawn.append(self._data.draw(strategy, label=label))
+        return self.drawn[-1]
+
+
+def forecasting_tick(planner: Planner, now: Moment, *, tick: Any = Planner.tick) -> Tick:
+    """A tick, and the beginning of a forecast where nothing is left to decide."""
+    found: Tick = tick(planner, now)
+    if not found.remainder:
+        outset_of(planner, now)
+    return found
+
+
+@pytest.mark.histories
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_an_outset_of_a_calm_tick_changes_nothing(data: st.DataObject) -> None:
+    recorder = Recorder(data)
+    acts = *data.draw(st.sampled_from([(), CROWDED])), *data.draw(st.lists(st.sampled_from(ACTS)))
+    plain = History(recorder)  # type: ignore[arg-type]
+    for act in acts:
+        act(plain)
+    with patch.object(Planner, "tick", forecasting_tick):
+        twin = History(Script(*recorder.drawn))  # type: ignore[arg-type]
+        for act in acts:
+            act(twin)
+    found = [(snapshot_of(of.planner, of.moment), of.jobs, of.pods) for of in (plain, twin)]
+    assert found[0] == found[1]

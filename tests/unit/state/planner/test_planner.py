@@ -62,6 +62,15 @@ def test_ticks_of_any_length_decide_the_same_in_the_same_order(
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize(("most", "want"), [(MOST_DECISIONS, 6), (8, 2), (1, 1)])
+def test_a_tick_of_fewer_jobs_is_over_after_fewer_pods(most: int, want: int) -> None:
+    """A look ahead, which has ticks of 8 jobs, must not keep the loop for longer."""
+    planner = planner_of(most, a="8")
+    for number in range(6):
+        submit(planner, f"job-{number}", created=number, **{**SMALL, "workers": 2000})
+    assert planner.tick(NOW).decided == want
+
+
 @pytest.mark.histories
 @given(data=st.data())
 def test_so_they_do_after_any_history(data: st.DataObject) -> None:

@@ -17,13 +17,22 @@ from kfext.model.parameters import Fairness, Placement, Queueing, QueueOrder
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
-from kfext.names import MANAGED, QUEUE_WEIGHT
+from kfext.names import (
+    MANAGED,
+    QUEUE_WEIGHT,
+    REASON_NO_ROOM,
+    REASON_QUOTA,
+    REASON_RESERVED,
+    REASON_TOO_BIG,
+    REASON_WAITING_FOR_OPERATOR,
+    REASON_WAITING_FOR_VOLUME,
+)
 from kfext.sim.jobs import JobSpec, Pace, Style
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import planner_of, snapshot_of
 from kfext.state.waiting.fairness import LONGEST_WAIT, UsageOrder
-from tests.builders import JobBuilder, moment, node, pods
+from tests.builders import JobBuilder, job, moment, node, pods
 from tests.unit.controller.bench import Bench, gang, running, told
 from tests.unit.sim.bed import Bed
 
@@ -72,9 +81,15 @@ class Case:
     want: str
     weights: Mapping[str, str] | None = None
     policy: TrainingPolicy = USAGE
+    nodes: Mapping[str, int] | None = None
 
 
 BURST = tuple(spec(f"h{n}", 5) for n in range(5))
+SMALL = tuple(spec(f"b{n}", 705 + 200 * n, steps=400) for n in range(10))
+"""Small jobs that come without a pause: two of them run at any time."""
+WHOLE = spec("a1", 1010, pods=16)
+"""A job of the whole cluster."""
+NODES = {"m": 8000, "n": 8000}
 CASES: Mapping[str, Case] = {
     "without usage, the order is by age": Case(
         (*BURST, spec("b0", 20)), "h0 h1 h2 h3 h4 b0", policy=policy(Fairness.NONE)
@@ -90,7 +105,9 @@ CASES: Mapping[str, Case] = {
         (*BURST[:3], spec("b0", 20)), "h0 b0 h1 h2", {"b": "-1", "h": "1e9"}
     ),
     "a namespace of weight 3 goes before a namespace that used somewhat less": Case(
-        (*BURST[:3], spec("b0", 20)), "h0 h1 h2 b0", {"h": "3"}
+        (spec("b0", 5), *(spec(f"h{n}", 10) for n in range(3)), spec("b1", 20)),
+        "b0 h0 h1 h2 b1",
+        {"h": "3"},
     ),
     "priority comes before usage": Case(
         (*BURST[:3], spec("h9", 30, priority="urgent"), spec("b0", 20)), "h0 h9 b0 h1 h2"
@@ -105,11 +122,19 @@ CASES: Mapping[str, Case] = {
         policy=policy(order=QueueOrder.SHORTEST),
     ),
     "a namespace alone keeps its order": Case(BURST, "h0 h1 h2 h3 h4"),
+    "small jobs do not keep a large job from its turn": Case(
+        (*SMALL, WHOLE), "b0 b1 b2 b3 a1 b4 b5 b6 b7 b8 b9", nodes=NODES
+    ),
+    "but small jobs of a namespace that used less do": Case(
+        (spec("a0", 5, pods=16, steps=9000), *SMALL, WHOLE),
+        "a0 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 a1",
+        nodes=NODES,
+    ),
 }
 
 
 def bed(case: Case) -> Bed:
-    made = Bed(*case.jobs, policy=case.policy, late_writes=False, a=1000)
+    made = Bed(*case.jobs, policy=case.policy, late_writes=False, **(case.nodes or {"a": 1000}))
     weigh(made.planner, **(case.weights or {}))
     return made
 
@@ -117,6 +142,22 @@ def bed(case: Case) -> Bed:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_order_of_starts(case: Case) -> None:
     assert starts(bed(case).run()) == case.want
+
+
+KEPT: Mapping[str, tuple[str, str]] = {
+    "it has weight 1": ("", "a0 b0 b1 b2 b3 b4 a1 b5 b6 b7 b8 b9"),
+    "it has weight 0": ("0", "a0 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 a1"),
+}
+
+
+@pytest.mark.parametrize(("weight", "want"), KEPT.values(), ids=KEPT)
+def test_a_job_keeps_its_place_some_time_after_capacity_was_reserved_for_it(
+    weight: str, want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here after 300 s. Small jobs of a namespace that used less would come without end."""
+    monkeypatch.setattr("kfext.state.waiting.fairness.RESERVED_SECONDS", 300.0)
+    case = CASES["but small jobs of a namespace that used less do"]
+    assert starts(bed(replace(case, weights={"a": weight})).run()) == want
 
 
 def test_a_policy_for_some_namespaces_does_not_order_the_cluster() -> None:
@@ -187,14 +228,13 @@ def test_every_job_starts_once_whatever_comes(drawn: list[tuple[str, int, int]])
 class Teams:
     """A planner with a node of ten CPUs; only usage is sampled, nothing is decided."""
 
-    def __init__(self, **nodes: str) -> None:
+    def __init__(self, policy: TrainingPolicy = USAGE) -> None:
         self.wall, self.monotonic = 1_000_000.0, 50.0
         self.raws: dict[str, Any] = {}
         self.planner = Planner()
-        self.planner.settings.observe_policy(policy())
+        self.planner.settings.observe_policy(policy)
         weigh(self.planner, a="", b="")
-        for name, cpu in (nodes or {"n": "10"}).items():
-            self.planner.cluster.observe_node(None, node(name, cpu=cpu, memory="1Ti"))
+        self.planner.cluster.observe_node(None, node("n", cpu="10", memory="1Ti"))
         self.sample()
 
     @property
@@ -220,6 +260,7 @@ class Teams:
     def sample(self, seconds: float = 0.0, *, wall: float | None = None) -> None:
         self.monotonic += seconds
         self.wall += seconds if wall is None else wall
+        self.planner.cluster.set_time(self.wall)
         self.planner.cluster.settle(self.monotonic)
         self.usage.begin_tick(Moment(self.wall, self.monotonic))
 
@@ -269,6 +310,17 @@ def test_a_pod_of_another_namespace_that_names_the_job_as_its_owner_is_not_charg
     teams.sample(5)
     teams.goes_on(600)
     assert teams.used("a") == held_for(600, 0.1)
+
+
+def test_a_pin_of_another_client_is_charged_for_as_long_as_it_claims() -> None:
+    teams = Teams()
+    made = teams.put(job(name="job", uid="job").worker(1, cpu="5").released(), "a")
+    pod = replace(pods(made.build())[0], pinned_to="n", created=teams.wall)
+    teams.planner.cluster.observe_pod(None, pod)
+    teams.sample(5)
+    assert teams.usage.record.namespaces["a"].held == pytest.approx(0.5)
+    teams.sample(HOUR)
+    assert teams.usage.record.namespaces["a"].held == 0.0
 
 
 def test_a_job_of_kueue_is_charged_and_not_ordered() -> None:
@@ -346,6 +398,27 @@ def test_a_restart_between_two_records_loses_nothing_and_charges_nothing_twice()
     assert new.used("a") == held_for(560)
     new.goes_on(100)
     assert new.used("a") == held_for(660)
+
+
+def by_half_life(hours: float) -> TrainingPolicy:
+    return replace(USAGE, queue=replace(USAGE.queue, half_life=hours * HOUR))
+
+
+@pytest.mark.parametrize("hours", [0.25, 24])
+def test_a_changed_half_life_keeps_what_a_namespace_held_in_the_mean(hours: float) -> None:
+    teams = Teams()
+    teams.runs("job", "a")
+    teams.sample(5)
+    teams.goes_on(2 * HOUR)
+    mean = teams.usage.record.mean("a")
+    stored = decode_usage(teams.usage.record.encode())
+    teams.planner.settings.observe_policy(by_half_life(hours))
+    teams.sample(1)
+    assert teams.usage.record.mean("a") == pytest.approx(mean, rel=0.01)
+    new = Teams(policy=by_half_life(hours))
+    new.usage.restore(stored)
+    new.sample()
+    assert new.usage.record.mean("a") == pytest.approx(mean, rel=0.01)
 
 
 RECORDS: Mapping[str, str] = {
@@ -433,16 +506,17 @@ def test_more_nodes_make_the_same_job_a_smaller_part() -> None:
     assert teams.usage.record.namespaces["a"].held == pytest.approx(0.25)
 
 
-WAITED: Mapping[str, tuple[float, str]] = {
-    "a day": (LONGEST_WAIT + 1, "old"),
-    "almost a day": (LONGEST_WAIT - 60, "new"),
+WAITED: Mapping[str, tuple[float, str, str]] = {
+    "a day": (LONGEST_WAIT + 1, REASON_NO_ROOM, "old"),
+    "almost a day": (LONGEST_WAIT - 60, REASON_NO_ROOM, "new"),
+    "a day, for a volume of it": (LONGEST_WAIT + 1, REASON_WAITING_FOR_VOLUME, "new"),
 }
 
 
-@pytest.mark.parametrize(("waited", "first"), WAITED.values(), ids=WAITED)
+@pytest.mark.parametrize(("waited", "lacks", "first"), WAITED.values(), ids=WAITED)
 @pytest.mark.parametrize("weight", ["", "0"])
 def test_a_job_that_has_waited_for_a_day_keeps_its_place(
-    waited: float, first: str, weight: str
+    waited: float, lacks: str, first: str, weight: str
 ) -> None:
     teams = Teams()
     weigh(teams.planner, a=weight)
@@ -450,9 +524,37 @@ def test_a_job_that_has_waited_for_a_day_keeps_its_place(
     teams.sample(5)
     teams.sample(HOUR)
     teams.waits("old", "a", created=teams.wall - waited)
+    teams.planner.cluster.jobs["old"].lacks = lacks
     teams.waits("new", "b")
     teams.sample(1)
     assert teams.first() == first
+
+
+LACKS: Mapping[str, bool] = {
+    "": True,
+    REASON_NO_ROOM: True,
+    REASON_RESERVED: True,
+    REASON_WAITING_FOR_OPERATOR: True,
+    REASON_QUOTA: False,
+    REASON_TOO_BIG: False,
+    REASON_WAITING_FOR_VOLUME: False,
+}
+
+
+@pytest.mark.parametrize(("lacks", "counts"), LACKS.items())
+def test_a_job_pushes_others_of_its_namespace_back_while_it_may_start(
+    lacks: str, counts: bool
+) -> None:
+    teams = Teams()
+    for uid in ("a-1", "a-2", "b-1", "b-2"):
+        teams.waits(uid, uid[0])
+    jobs = teams.planner.cluster.jobs
+    jobs["a-1"].lacks = lacks
+    teams.sample(1)
+    found = {uid: teams.usage.projected(tracked) for uid, tracked in jobs.items()}
+    assert found["a-1"] == found["b-1"] == 0.0
+    assert found["a-2"] == (found["b-2"] if counts else 0.0)
+    assert found["b-2"] > 0.0
 
 
 def test_a_job_that_just_came_is_ordered_among_all_that_wait() -> None:
@@ -480,7 +582,7 @@ def test_usage_counts_only_where_two_namespaces_wait() -> None:
     teams.waits("other", "b")
     teams.sample(0.01)
     first, second = (teams.planner.queue.key(jobs[uid])[1] for uid in ("first", "second"))
-    assert 0.0 < teams.usage.projected(jobs["other"]) < first < second
+    assert teams.usage.projected(jobs["other"]) == 0.0 < first < second
 
 
 def test_a_job_behind_others_of_equal_usage_is_told_nothing_of_usage() -> None:
