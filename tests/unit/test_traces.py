@@ -3,8 +3,8 @@
 from tests import traces
 from tests.unit.gpu.test_plain_job import SEAMS
 
-MOST = 75
-"""Files from CREATE to the pins."""
+MOST = 76
+"""Files from CREATE to the pins: the nodes that failed any job are a question of each placement."""
 
 
 def test_a_plain_job_visits_few_files() -> None:

@@ -26,6 +26,7 @@ from kfext.core.lifecycle.situation import CardView, Clocks, Refused, Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.placement.gang import members_of
 from kfext.model.moment import Moment
+from kfext.model.parameters import Fairness
 from kfext.model.plan import Places
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -131,7 +132,8 @@ class Planner:
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
         self.queue.begin_tick(now=now.wall)
-        self.queue.usage.begin_tick(now)
+        if self.queue.usage.on or self.settings.queueing.fairness is Fairness.USAGE:
+            self.queue.usage.begin_tick(now)
         if not self._adopted:
             self._adopted = True
             self.companion.adopt(now)
