@@ -67,6 +67,8 @@ def test_jobs_of_every_phase_go_on_under_another_version(
             every.go_on()
         assert uids(every.space, "placed") == ran
         every.check_writes()
+        if new == REPOSITORY:
+            every.check_histories()
     for name in jobs:
         shared.phase(name, "Placed")
     shared.check_pins()

@@ -7,6 +7,7 @@ from e2e.harness.jobs import suspended, workers
 from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, succeed, take_foreign_gate
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
+from kfext.names import NATIVE_GPU
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 _NODE = {"cpu": "32", "memory": "64Gi"}
@@ -96,6 +97,18 @@ class EveryPhase:
         # What is released stays so: the pods that found no room wait for kube-scheduler alone.
         self.crowded.nodes(1, **_NODE, gpu="4")
         _arrives(self.crowded, "released", 4, phase="Released")
+
+    def check_histories(self) -> None:
+        """Check that a TrainingPlan of 0.3 tells what happened from the upgrade on."""
+        status = self.space.view("queued")
+        told = [entry["what"] for entry in status["history"]]
+        assert (told[0], told[-1]) == ("Queued", "Placed"), told
+        times = [entry["time"] for entry in status["history"]]
+        assert times == sorted(times)
+        assert status["history"][-1]["nodes"] == status["nodes"]
+        places = {place["node"]: place["pods"] for place in status["places"]}
+        assert (sorted(places), sum(places.values())) == (status["nodes"], 8)
+        assert status["requests"][NATIVE_GPU] == "1"
 
     def check_writes(self) -> None:
         """Check that kfext started each job once under a plan, and pinned each of its pods once."""

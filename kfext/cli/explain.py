@@ -12,14 +12,25 @@ import click
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, kind_option, pods_of
 from kfext.cli.jobs import ahead_of
-from kfext.cli.output import age, entry, format_output, job_of, output_option, table
+from kfext.cli.output import (
+    Columns,
+    age,
+    columns,
+    entry,
+    format_output,
+    job_of,
+    output_option,
+    table,
+)
 from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
 from kfext.core.elastic import requested_workers, workers_of
+from kfext.core.job_history import decode_history
 from kfext.core.patches.host_network import edits_of
 from kfext.core.queue.expected import decode_expected, sentence
 from kfext.core.settings.table import TO_PODS
 from kfext.core.settings.values import HOST, POD, Colocation
 from kfext.core.words import listed
+from kfext.core.words import nodes as many_nodes
 from kfext.core.words import pods as many_pods
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
@@ -43,12 +54,23 @@ _ANNOTATIONS = (
     *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED),
 )
 """The annotations of templates that kfext writes."""
+_HISTORY: Columns = {
+    "TIME": lambda line: line["time"],
+    "WHAT": lambda line: line["what"] + (f" x{line['times']}" if "times" in line else ""),
+    "WORKERS": lambda line: str(line["workers"]),
+    "NODES": lambda line: (
+        many_nodes(len(line["nodes"]) + line["moreNodes"])
+        if line["moreNodes"]
+        else listed(line["nodes"], of="nodes")
+    ),
+    "WHY": lambda line: line["why"],
+}
 
 
 @click.command()
 @click.argument("job")
 @kind_option
-@click.option("--changes", "all_changes", is_flag=True, help="List kfext's changes.")
+@click.option("--changes", "all_changes", is_flag=True, help="List kfext's changes, with times.")
 @click.option("--log", is_flag=True, help="Show what kfext recognises in its log.")
 @click.option("--regex", default="", help="With --log: try this RE2 expression.")
 @output_option
@@ -154,6 +176,7 @@ def explained(
             for pod in by_rank
         ],
         "changed": changed,
+        "history": decode_history(status.get("history"), "").encode()["history"],
         "warnings": [] if why_unplaced else list(_warnings(job, pods)),
     }
 
@@ -191,6 +214,8 @@ def explanation_lines(
     if all_changes and counts:
         rows = [(where, what) for where, phrases in changed.items() for what in phrases]
         yield from table(("ON", "CHANGE"), rows, indent=2)
+    if all_changes and explanation["history"]:
+        yield from columns(_HISTORY, explanation["history"], indent=2)
     yield from log_lines(explanation["log"]) if "log" in explanation else ()
     for warning in explanation["warnings"]:
         yield from entry("warning", warning)

@@ -44,7 +44,7 @@ from kfext.names import PROGRESSING, REASON_STALLED, RESIZED
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
     "AGE": lambda line: age(line["ageSeconds"]),
-    "PODS": lambda line: _text(line["pods"]) or "?",
+    "PODS": lambda line: _of_all(line["minimumPods"], line["pods"]) or "?",
     "ASKS": lambda line: "?" if line["pods"] is None else ", ".join(line["asks"]) or "nothing",
     "JOB": job_of,
     "STARTS": lambda line: text(line["expectedStart"].get("summary")),
@@ -66,7 +66,7 @@ _TOP: Columns = {
     "STATE": lambda line: REASON_STALLED if line["stalled"] else line["progress"]["state"],
     # The star marks CPU that kfext changed.
     "CPU": lambda line: short(line["progress"]["cpuCores"]) + "*" * line["resized"],
-    "WORKERS": lambda line: _text(line["workers"]),
+    "WORKERS": lambda line: _of_all(line["workers"], line["requestedWorkers"]),
     "LEFT": lambda line: age(line["progress"]["secondsLeft"]),
     "REPORTED": lambda line: age(line["progress"]["ageSeconds"]),
 }
@@ -141,7 +141,7 @@ def queue_of(
     for job in in_order(jobs, statuses=statuses, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         unknown, priority = _is_unknown(job), priority_class(job, classes or {})
-        requests = sorted(job.requests.items())
+        requests, minimum = sorted(job.requests.items()), _int(status.get("minimumWorkers"))
         asks = [amount_text(name, number) for name, number in requests if name != PODS]
         lines.append(
             {
@@ -154,6 +154,9 @@ def queue_of(
                 "priority": None if unknown or classes is None else priority.value,
                 "ageSeconds": max(int(now - job.created), 0),
                 "pods": None if unknown else job.pods,
+                "minimumPods": None
+                if unknown or minimum is None
+                else job.pods - job.training_pods + minimum,
                 "asks": asks,
                 "expectedStart": dict(mapping(status.get("expectedStart"))),
                 "reason": text(status.get("reason")),
@@ -287,14 +290,14 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
     lines = []
     for plan in plans:
         job, status = mapping(mapping(plan.get("spec")).get("job")), mapping(plan.get("status"))
-        workers = status.get("workers")
         lines.append(
             {
                 "kind": text(job.get("kind")),
                 "namespace": text(mapping(plan.get("metadata")).get("namespace")),
                 "name": text(job.get("name")),
                 "phase": text(status.get("phase")),
-                "workers": workers if type(workers) is int else None,
+                "workers": _int(status.get("workers")),
+                "requestedWorkers": _int(status.get("requestedWorkers")),
                 "resized": shows(status, RESIZED, "True"),
                 "stalled": shows(status, PROGRESSING, "False"),
                 "progress": progress_in(status, now=now),
@@ -325,6 +328,16 @@ def _turn(line: Mapping[str, Any], measure: float | None, *, smallest: bool) -> 
 def _of(line: Mapping[str, Any], name: str) -> float | None:
     progress = line["progress"]
     return progress[name] if progress is not None else None
+
+
+def _int(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _of_all(number: int | None, of: int | None) -> str:
+    """Return a number, as a part of a larger number if there is one."""
+    more = number is not None and of is not None and number < of
+    return f"{number} of {of}" if more else _text(of if number is None else number)
 
 
 def _text(number: int | None) -> str:

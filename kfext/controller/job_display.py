@@ -1,11 +1,18 @@
 """Show the planner's decisions to people: as TrainingPlans and as events."""
 
+from collections import Counter
+
 import structlog
 
-from kfext.controller.training_plan import status_of
+from kfext import names
+from kfext.controller.training_plan import Facts, largest_requests, status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.core.elastic import fewest_workers, open_range, requested_workers, workers_of
+from kfext.core.ledger.cards import as_written
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
+from kfext.core.lifecycle.steps import ChangeOfRunningJob, Resize, Step, event_of, plan_after
+from kfext.core.settings.table import Settings
 from kfext.core.progress.stall import stalled
 from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder
@@ -64,18 +71,29 @@ class JobDisplay:
         if shown is not None and shown.verdict.reason == condition.refused:
             self._events.record(tracked.job, shown.verdict, action=condition.action, warning=True)
 
+    def record(self, tracked: TrackedJob, step: Step) -> None:
+        """Add a written step to the history of a job, if the companion changed the job by it."""
+        job, event = tracked.job, event_of(step)
+        only_forgets = isinstance(step, Resize) and not step.sizes
+        changed = tracked.executor and isinstance(step, ChangeOfRunningJob) and not only_forgets
+        if changed and event and self._plan_writer.shows(job):
+            plan, _ = plan_after(step)
+            homes = () if job.suspend else tuple(self._planner.cluster.homes(job.uid))
+            nodes, why = plan.nodes if plan else homes, event.verdict.message
+            self._plan_writer.record(job, tracked.executor, why, nodes=nodes)
+
     def _show(self, tracked: TrackedJob, phase: str, verdict: Verdict | None) -> None:
         plan = tracked.assumed or tracked.plan
-        planned = plan.nodes if plan else ()
         settings = self._planner.settings.of(tracked)
+        facts = self._facts(tracked, phase, plan, settings)
         invalid = "; ".join(str(error) for error in settings.errors)
         status = status_of(
             tracked.job,
             phase=phase,
             verdict=verdict,
             ahead=self._planner.queue.ahead(tracked),
-            # Pods that kfext's webhook missed may be on other nodes than the plan's.
-            nodes=self._planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
+            nodes=tuple(facts.places),
+            facts=facts,
             network=self._network(tracked, plan),
             network_reason=why_network(
                 self._planner.settings.host_network(tracked),
@@ -100,6 +118,25 @@ class JobDisplay:
         self._plan_writer.show(tracked.job, status, keeping=tracked.changes_shown(settings))
         if not settings.metrics.is_log:
             self._plan_writer.show_progress(tracked.job, None)
+
+    def _facts(
+        self, tracked: TrackedJob, phase: str, plan: Plan | None, settings: Settings
+    ) -> Facts:
+        job, minimum, places = tracked.job, tracked.job.training_pods, Counter[str]()
+        if phase == PLACED:
+            # Pods that kfext's webhook missed may be on other nodes than the plan's.
+            places.update(self._planner.cluster.homes(job.uid))
+        elif plan is not None:
+            places.update(plan.assignment.values())
+        if phase == QUEUED and settings.elastic is not None:
+            minimum -= workers_of(job) - fewest_workers(job, open_range(job, settings))
+        requested = job.training_pods + requested_workers(job, tracked.state) - workers_of(job)
+        return Facts(
+            dict(sorted(places.items())),
+            largest_requests(as_written(job) if tracked.shares_gpus else job),
+            minimum=minimum if minimum < job.training_pods else None,
+            requested=requested if requested != job.training_pods else None,
+        )
 
     def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
         """Return the network of a job's pods; before there are any, the network of its plan."""

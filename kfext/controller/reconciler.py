@@ -190,6 +190,9 @@ class Reconciler:
         try:
             complete = await self._writer.write(tracked, step)
             log.info("step", step=name, complete=complete)
+            if complete:
+                with guard("record a step", job=job.name, namespace=job.namespace, step=name):
+                    self._display.record(tracked, step)
             self._metrics.count(step, being_created=job.being_created)
         except Exception as error:
             # This includes errors of kfext: one job must not end the controller of all jobs.

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import msgspec
 
+from kfext.core.job_history import JobHistory, decode_history
 from kfext.core.progress.posted import Posted, decode_posted
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.progress.stall import stalled
@@ -13,8 +15,9 @@ from kfext.core.queue.expected import ExpectedStart, decode_expected, encode_exp
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, planned_uid
+from kfext.model.quantity import CPU, MEMORY, ON_EVERY_NODE, PODS, Resources, written_amount
 from kfext.model.timestamps import written_time
-from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     API_GROUP,
@@ -41,8 +44,27 @@ _TYPES = (
 _STATUS: Mapping[bool | None, str] = {True: "True", False: "False", None: "Unknown"}
 _HOLDS = {status: holds for holds, status in _STATUS.items()}
 _LONGEST_MESSAGE = 1024
+_MOST_RESOURCES, _LONGEST_RESOURCE = 16, 316
+"""A template may name more and longer resources than any node has."""
 _INT32 = 2**31 - 1
 """The largest number of workers that the field can have; a job may state more pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a picture of a job needs beside its status.
+
+    `places`: how many pods of the job are on each node, or go there.
+    `requests`: what its largest pod requests, as quantities.
+    `minimum`: how many pods must train for it to start; None: all, or it does not wait.
+    `requested`: how many pods would train if it had as many workers as its user wants; None: it
+        has.
+    """
+
+    places: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, str] = field(default_factory=dict)
+    minimum: int | None = None
+    requested: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +76,7 @@ class TrainingPlanStatus:
     `progress`: what the job last reported, or None.
     `conditions`: the conditions by type, except Placed, which follows from the phase, and the
         conditions of the progress, which are part of it.
+    `facts`: what is written beside the rest; new facts alone are not worth a write.
     """
 
     phase: str = ""
@@ -66,6 +89,7 @@ class TrainingPlanStatus:
     expected: ExpectedStart | None = None
     progress: Reported | None = None
     conditions: Mapping[str, ConditionStatus] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +106,14 @@ class WrittenTrainingPlan:
 
     `marks`: the times of its conditions, by type.
     `posted`: what the job's program has posted, which the webhook writes; None: nothing.
+    `history`: what no other object shows.
     """
 
     job_uid: str
     status: TrainingPlanStatus
     marks: Mapping[str, Mark] = field(default_factory=dict)
     posted: Posted | None = None
+    history: JobHistory = field(default_factory=JobHistory)
 
 
 def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
@@ -112,6 +138,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             expected=decode_expected(raw_status.get("expectedStart")),
             progress=decode_progress(raw_status.get("progress"), written),
             conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
+            facts=Facts(requests=strings(raw_status.get("requests"))),
         ),
         marks={
             type_: Mark(_shown(condition).holds, since)
@@ -119,6 +146,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             if (since := text(condition.get("lastTransitionTime")))
         },
         posted=decode_posted(raw_status.get("posted")),
+        history=decode_history(raw_status.get("history"), raw_status.get("curve")),
     )
 
 
@@ -148,6 +176,7 @@ def status_of(
     phase: str,
     verdict: Verdict | None,
     nodes: tuple[str, ...],
+    facts: Facts | None = None,
     ahead: int | None = None,
     network: str = POD,
     network_reason: str = "",
@@ -183,7 +212,21 @@ def status_of(
             for type_, (holds, reason, message) in texts.items()
             if message
         },
+        facts=facts or Facts(),
     )
+
+
+def largest_requests(job: TrainingJob) -> Mapping[str, str]:
+    """Return what the largest pod of a job requests, as quantities: devices count first."""
+
+    def size(requests: Resources) -> tuple[int, ...]:
+        devices = sum(number for name, number in requests.items() if name not in ON_EVERY_NODE)
+        return devices, requests.get(CPU, 0), requests.get(MEMORY, 0)
+
+    requests = max((group.requests for group in job.groups if group.replicas), key=size, default={})
+    named = ((name, number) for name, number in requests.items() if len(name) <= _LONGEST_RESOURCE)
+    some = islice(named, _MOST_RESOURCES)
+    return {name: written_amount(name, number) for name, number in some if name != PODS}
 
 
 def as_written(shown: ConditionStatus) -> ConditionStatus:
@@ -221,7 +264,11 @@ def encode_status(
         "phase": status.phase,
         "nodes": list(status.nodes),
         "nodeSummary": listed(status.nodes, of="nodes"),
+        "places": [{"node": node, "pods": pods} for node, pods in status.facts.places.items()],
+        "requests": dict(status.facts.requests),
         "workers": status.workers,
+        "minimumWorkers": status.facts.minimum,
+        "requestedWorkers": status.facts.requested,
         "network": status.network,
         "reason": status.reason,
         "message": status.message,

@@ -1,10 +1,13 @@
-"""Keep one TrainingPlan per job for people to read; losing it is safe, as all of it is derived."""
+"""Keep one TrainingPlan per job for people to read.
+
+Losing it is safe: all of it is derived, except the history of the job, which nothing depends on.
+"""
 
 import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import structlog
@@ -18,6 +21,7 @@ from kfext.controller.training_plan import (
     encode_status,
     same_but_texts,
 )
+from kfext.core.job_history import JobHistory
 from kfext.core.progress import reported
 from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.core.queue.expected import ExpectedStart
@@ -27,7 +31,7 @@ from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.timestamps import timestamp
-from kfext.names import BINDING, FINISHED, GATED, PLANNED, QUEUED, SUSPENDED
+from kfext.names import BINDING, FINISHED, GATED, PLACED, PLANNED, QUEUED, SCALED, SUSPENDED
 from kfext.state.running.policy import ConditionStatus
 
 _log = structlog.get_logger(__name__)
@@ -42,6 +46,8 @@ _PASSING_SECONDS = 2.0
 job that starts at once has its TrainingPlan created and written once, when its pods are bound."""
 _STOPPED = frozenset({QUEUED, SUSPENDED, FINISHED})
 """The phases without pods that train, so that no job in them is stalled."""
+_START_SECONDS = 30.0
+"""A start of pods that lasts longer after a change of size has an entry of its own."""
 _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a refused write; each refusal in a row doubles the pause."""
 _WORKERS = 16
@@ -69,6 +75,7 @@ class TrainingPlanWriter:
         self._written: dict[str, TrainingPlanStatus] = {}
         self._wall = wall
         self._marks: dict[str, dict[str, Mark]] = {}
+        self._histories: dict[str, JobHistory] = {}
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, asyncio.Queue[str]] = {}
@@ -81,12 +88,15 @@ class TrainingPlanWriter:
         """Record the present version of a TrainingPlan; a deleted TrainingPlan is created again."""
         if old is not None and (new is None or new.job_uid != old.job_uid):
             self._written.pop(old.job_uid, None)
+            self._histories.pop(old.job_uid, None)
             if old.job_uid not in self._wanted:
                 self._marks.pop(old.job_uid, None)
             self._enqueue(old.job_uid)
         if new is not None:
             self._written[new.job_uid] = new.status
             self._marks.setdefault(new.job_uid, {}).update(new.marks)
+            if new.job_uid not in self._wanted:  # else the history here is newer
+                self._histories[new.job_uid] = new.history
 
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str] = ()
@@ -96,6 +106,7 @@ class TrainingPlanWriter:
         `keeping`: the types of the other conditions that stay as they are.
         """
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
+        self._record_phase(job, status, shown)
         if shown is not None:
             kept = {
                 type_: condition
@@ -111,7 +122,7 @@ class TrainingPlanWriter:
         self._want(job, status)
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
-        """Show the progress of a job on its TrainingPlan, or remove it.
+        """Show the progress of a job on its TrainingPlan, or remove it with its curve.
 
         Numbers that differ only in their third digit are not worth a write.
         """
@@ -119,7 +130,10 @@ class TrainingPlanWriter:
             return  # its phase comes first
         _, status = self._wanted[job.uid]
         written = self._written.get(job.uid)
-        if progress is not None:
+        if progress is None:
+            self._histories[job.uid] = replace(self._history(job), curve="")
+        else:
+            self._record_progress(job, progress, status.progress)
             progress = reported.as_written(progress.after(status.progress or Reported()))
             if written and written.progress and looks_the_same(written.progress, progress):
                 progress = written.progress
@@ -140,6 +154,52 @@ class TrainingPlanWriter:
             if shown is not None:
                 conditions[type_] = as_written(shown)
             self._want(job, replace(status, conditions=conditions))
+
+    def record(
+        self, job: TrainingJob, what: str, why: str, *, nodes: Sequence[str], since: float = 0.0
+    ) -> None:
+        """Add what happened to a job to its history, which the next patch writes.
+
+        `since`: when it happened, in epoch seconds; 0.0: now.
+        """
+        self._histories[job.uid] = self._history(job).with_entry(
+            what, why, at=since or self._wall(), workers=job.training_pods, nodes=nodes
+        )
+
+    def _history(self, job: TrainingJob) -> JobHistory:
+        return self._histories.get(job.uid, JobHistory())
+
+    def _record_phase(
+        self, job: TrainingJob, status: TrainingPlanStatus, shown: TrainingPlanStatus | None
+    ) -> None:
+        """Add a new phase to the history of a job, and a new reason to wait.
+
+        `shown`: the status before. The phases of a start count as one; the start of the pods of
+        another size counts with the change of the size.
+        """
+        phase = PLANNED if status.phase in _PASSING else status.phase
+        history, since = self._history(job), 0.0
+        known, last = history.phase, history.entries[-1] if history.entries else None
+        waits_anew = phase == QUEUED and (shown is None or shown.reason != status.reason)
+        if phase == known and not waits_anew:
+            return
+        lately = last and last.what == SCALED and self._wall() - last.at < _START_SECONDS
+        if lately and phase == PLANNED:
+            return
+        planned = status.conditions.get(PLANNED) if phase == PLANNED else None
+        why = planned.verdict.message if planned else status.message
+        stays = shown is not None and shown.phase == phase and phase in {QUEUED, PLACED}
+        if not known and stays and (mark := self._marks.get(job.uid, {}).get(PLACED)):
+            since = timestamp(mark.since)  # an earlier version kept no history, or it was lost
+        self.record(job, phase, why, nodes=status.nodes, since=since)
+
+    def _record_progress(self, job: TrainingJob, new: Reported, old: Reported | None) -> None:
+        """Add what a job reports to its curve, which has the values of one metric."""
+        history, progress = self._history(job), new.progress
+        if old is not None and progress.metric and old.progress.metric not in {"", progress.metric}:
+            history = history.without_values()
+        at, step, value = self._wall(), progress.step, progress.value
+        self._histories[job.uid] = history.with_point(at, step, value)
 
     def shows(self, job: TrainingJob) -> bool:
         """Return whether a job has a TrainingPlan, or is about to get one."""
@@ -162,7 +222,7 @@ class TrainingPlanWriter:
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone: its TrainingPlan goes with it."""
-        known = self._wanted, self._written, self._marks, self._failures
+        known = self._wanted, self._written, self._marks, self._histories, self._failures
         for memory in (*known, self._tried_at, self._phases):
             memory.pop(uid, None)
         self._cancel_timer(uid)
@@ -260,8 +320,11 @@ class TrainingPlanWriter:
         """Write a status; return False if the TrainingPlan is an earlier job's of that name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
         marks = self._marks.setdefault(job.uid, {})
-        body = {"status": encode_status(status, marks, now=self._wall())}
+        shown = encode_status(status, marks, now=self._wall()) | self._history(job).encode()
         made = job.uid in self._written
+        before = self._written.get(job.uid, TrainingPlanStatus()).facts.requests
+        shown["requests"] = dict.fromkeys(before) | shown["requests"]  # null removes
+        body = {"status": shown}
         while True:
             if not made:
                 try:

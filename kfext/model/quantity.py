@@ -127,6 +127,11 @@ def amount_text(resource: str, number: int) -> str:
     return f"{number} {resource.replace('GPU shares', 'GPU share') if number == 1 else resource}"
 
 
+def written_amount(resource: str, number: int) -> str:
+    """Return an amount as a quantity, such as `1500m` of CPU."""
+    return f"{number}m" if resource == CPU else str(number)
+
+
 def _bytes_text(number: int) -> str:
     """Return a number of bytes in the largest unit that fits into it."""
     for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):

@@ -205,16 +205,8 @@ def test_the_status_of_a_plan_is_kept_whole_and_read_like_a_board(kinds: Testbed
         kinds.api.patch(f"{path}/{name}/status", {"status": plan["status"]})
         assert kinds.api.get(f"{path}/{name}")["status"] == plan["status"]
         header, row = _kubectl(kinds, "get", "trainingplans", name).splitlines()
-        assert header.split() == [
-            "NAME",
-            "JOB",
-            "PHASE",
-            "STARTS",
-            "NODES",
-            "NETWORK",
-            "REASON",
-            "AGE",
-        ]
+        columns = ["NAME", "JOB", "PHASE", "STARTS", "NODES", "NETWORK", "REASON", "AGE"]
+        assert header.split() == columns
         assert row.split()[:-1] == [name, "resnet", "Placed", "node-1", "pod", "Placed"]
         found = _kubectl(kinds, "get", "tplan", "--field-selector=status.phase=Placed", "-oname")
         assert found.split() == [f"trainingplan.kfext.dev/{name}"]

@@ -10,6 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.job_history import (
+    LONGEST_CURVE,
+    LONGEST_WHY,
+    MOST_ENTRIES,
+    MOST_NODES,
+    JobHistory,
+)
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.gpu.agent.api_server import status_of
 from kfext.gpu.agent.report import SharerReport, SlotReport, SlotState
@@ -42,6 +49,12 @@ WRITTEN_STATUS = {
     "ahead": "integer",
     "expectedStart": "object",
     "conditions": "array",
+    "places": "array",
+    "requests": "object",
+    "minimumWorkers": "integer",
+    "requestedWorkers": "integer",
+    "history": "array",
+    "curve": "string",
 }
 
 
@@ -152,6 +165,20 @@ def test_the_phases_of_a_plan_are_those_of_the_code() -> None:
 def test_the_status_of_a_plan_has_every_field_that_the_controller_writes() -> None:
     status = schema("trainingplans")["properties"]["status"]["properties"]
     assert {name: status[name]["type"] for name in WRITTEN_STATUS} == WRITTEN_STATUS
+
+
+def test_the_bounds_of_a_history_are_those_of_the_code() -> None:
+    status = schema("trainingplans")["properties"]["status"]["properties"]
+    entry = status["history"]["items"]["properties"]
+    assert status["history"]["maxItems"] == MOST_ENTRIES
+    assert (entry["nodes"]["maxItems"], entry["why"]["maxLength"]) == (MOST_NODES, LONGEST_WHY)
+    assert status["curve"]["maxLength"] == LONGEST_CURVE
+    made = JobHistory().with_entry("Scaled", "why", at=1.0, workers=2, nodes=("a",))
+    for _ in range(2):
+        made = made.with_entry("Scaled", "why", at=2.0, workers=2, nodes=("a",))
+    (written,) = made.encode()["history"]
+    assert written.keys() == entry.keys()
+    assert {*status["history"]["items"]["required"]} == entry.keys() - {"times"}
 
 
 def test_every_reason_of_the_code_is_one_that_the_schema_takes() -> None:

@@ -197,6 +197,9 @@ Step = (
 OfRunningJob = Resize | RequestCheckpoint | Rescale | RestartWorkers
 """Steps of a job that trains on meanwhile."""
 
+ChangeOfRunningJob = Resize | Rescale | RestartWorkers | Suspend
+"""Steps that change a job that runs, or stop it."""
+
 STEP_DESCRIPTIONS: dict[str, str] = {
     Unsuspend.__name__: "to unsuspend it under its plan",
     Replan.__name__: "its new plan",

@@ -10,7 +10,7 @@ from typing import Any
 
 from kfext.core.placement.gang import Limits, Member, on_one_node
 from kfext.model.constraints import Constraints, Requirement, Term
-from kfext.model.quantity import CPU, ON_EVERY_NODE, PODS, Resources
+from kfext.model.quantity import ON_EVERY_NODE, PODS, Resources, written_amount
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import HOSTNAME, NEW_NODES_NAMESPACE, PLACEHOLDER_OF, PREFERRED, REQUIRED
 
@@ -54,9 +54,7 @@ def placeholder(
 
 def _resources(requests: Resources) -> dict[str, dict[str, str]]:
     amounts = {
-        name: f"{number}m" if name == CPU else str(number)
-        for name, number in requests.items()
-        if name != PODS
+        name: written_amount(name, number) for name, number in requests.items() if name != PODS
     }
     limits = {name: amount for name, amount in amounts.items() if name not in ON_EVERY_NODE}
     return {"requests": amounts, **({"limits": limits} if limits else {})}

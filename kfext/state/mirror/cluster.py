@@ -132,10 +132,10 @@ class Cluster:
         """Return the pods of all jobs."""
         return self._members.all()
 
-    def homes(self, job_uid: str) -> tuple[str, ...]:
-        """Return the nodes where pods of a job are bound, in name order."""
+    def homes(self, job_uid: str) -> Mapping[str, int]:
+        """Return how many pods of a job are bound to each node, in name order."""
         bound = (pod for pod in self.pods(job_uid) if pod.node_name and not pod.deleting)
-        return tuple(sorted({pod.node_name for pod in bound}))
+        return dict(sorted(Counter(pod.node_name for pod in bound).items()))
 
     def count(self, phase: str) -> int:
         """Return how many jobs were last seen in a phase."""

@@ -162,6 +162,23 @@ def test_it_tells_what_was_changed() -> None:
     assert listed(raw) == ["the templates Worker: kfext.dev/colocation=required"]
 
 
+def test_with_the_changes_it_tells_what_happened() -> None:
+    at = {"time": written_time(NOW), "workers": 3, "nodes": ["a", "b"], "moreNodes": 0}
+    entries = [
+        {**at, "what": "Placed", "why": "all 3 pods are bound"},
+        {**at, "what": "Scaled", "why": "idle room pays", "times": 4},
+        {**at, "what": "Moved", "why": "\x1b[2J\nforged", "moreNodes": 2**40},
+    ]
+    found = words(job(annotations=HELD), status={"history": entries}, all_changes=True)
+    told = [" ".join(line.split()) for line in found.splitlines()]
+    assert told[told.index("TIME WHAT WORKERS NODES WHY") + 1 :][:3] == [
+        f"{written_time(NOW)} Placed 3 a and b all 3 pods are bound",
+        f"{written_time(NOW)} Scaled x4 3 a and b idle room pays",
+        f"{written_time(NOW)} Moved 3 {2**31 + 1} nodes [2J forged",
+    ]
+    assert "idle room" not in words(job(annotations=HELD), status={"history": entries})
+
+
 @pytest.mark.parametrize(("workers", "shown"), [(8, True), (9, False)])
 def test_it_tells_that_an_elastic_job_was_made_smaller_and_not_edited_since(
     workers: int, *, shown: bool

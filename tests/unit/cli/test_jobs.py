@@ -75,6 +75,15 @@ def test_the_queue_as_a_table() -> None:
     ]
 
 
+def test_of_an_elastic_job_the_queue_shows_what_it_needs_of_what_it_asks_for() -> None:
+    wide = job("TFJob", name="wide", uid="9").ps(2).worker(12).held().created(0).build()
+    status = {"phase": "Queued", "workers": 12, "minimumWorkers": 3}
+    (line,) = queue_of([wide], statuses={"9": status}, classes=CLASSES, now=LATER)
+    assert (line["minimumPods"], line["pods"]) == (5, 14)
+    head, row, *_ = queue_lines([line], namespace="team")
+    assert row[head.index("PODS") :].startswith("5 of 14")
+
+
 def test_an_empty_queue() -> None:
     assert [*queue_lines([], namespace="")] == ["no job waits"]
     assert [*queue_lines([], namespace="team")] == ["no job waits in namespace team"]
@@ -214,6 +223,16 @@ def test_a_job_whose_limits_were_changed_is_marked() -> None:
     assert silent[head.index("CPU") :].split()[:2] == ["*", "16"]
     (line,) = top_of([SLOW], sort="cpu", now=NOW)
     assert line["resized"] is False
+
+
+@pytest.mark.parametrize(
+    ("requested", "want"), [(12, "8 of 12"), (4, "8"), (None, "8"), ("many", "8")]
+)
+def test_a_job_with_fewer_workers_than_requested_shows_both(requested: Any, want: str) -> None:
+    head, row = text(
+        {**SLOW, "status": {**SLOW["status"], "requestedWorkers": requested}}
+    ).splitlines()
+    assert row[head.index("WORKERS") : head.index("LEFT")].strip() == want
 
 
 def test_a_job_that_is_stalled_is_marked() -> None:

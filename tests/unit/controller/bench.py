@@ -60,6 +60,10 @@ class FakeDisplay:
     def __init__(self) -> None:
         self.reports: list[tuple[str, str | None, Verdict | None]] = []
         self.resized: list[tuple[str, ConditionStatus | None]] = []
+        self.recorded: list[tuple[str, str, Step]] = []
+
+    def record(self, tracked: TrackedJob, step: Step) -> None:
+        self.recorded.append((tracked.job.uid, tracked.executor, step))
 
     def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
         self.reports.append((tracked.job.uid, phase, verdict))

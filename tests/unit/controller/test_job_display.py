@@ -1,6 +1,6 @@
 """What a TrainingPlan shows of a job that was edited, and of what is also an event."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -9,10 +9,24 @@ import pytest
 from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
+from kfext.core.lifecycle.steps import (
+    ForgetPlan,
+    RequestCheckpoint,
+    Rescale,
+    Resize,
+    RestartWorkers,
+    SaveState,
+    Step,
+    Suspend,
+)
 from kfext.core.progress.followed import Followed
 from kfext.core.progress.reported import Reported
 from kfext.core.progress.stall import MOVES, Start
+from kfext.model.cpu_size import CpuSize
 from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.state.running.policy import ConditionStatus
 from tests.unit.sharing.stages import World, placed
@@ -24,6 +38,13 @@ class FakePlanWriter:
     def __init__(self) -> None:
         self.status = TrainingPlanStatus()
         self.progress_shown: Reported | None = None
+        self.recorded: list[tuple[str, str, Sequence[str]]] = []
+
+    def record(self, job: TrainingJob, what: str, why: str, *, nodes: Sequence[str]) -> None:
+        self.recorded.append((what, why, nodes))
+
+    def shows(self, job: TrainingJob) -> bool:
+        return job.uid != "gone"
 
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str]
@@ -181,3 +202,60 @@ def test_a_new_controller_counts_a_job_that_is_shown_as_stalled_and_tells_nothin
     JobDisplay(world.planner, cast(Any, writer), cast(Any, recorder)).show_progress(tracked)
     assert (progress.stalled, recorder.recorded) == (1, [])
     assert writer.progress(tracked.job).moves == STALLED
+
+
+WHY = Verdict("Reason", "why it changes")
+SAVED = JobState(reason="Moving", message="it goes to one node")
+ON_B = Plan("uid-1", 2, {ReplicaKey("worker", 0): "b"})
+POD = Pod("team", "train-worker-0", uid="pod")
+STEPS: dict[str, tuple[str, Step, list[tuple[str, str, Sequence[str]]]]] = {
+    # the executor, the step, and what is recorded
+    "another size": (
+        names.SCALED,
+        Rescale(ON_B, 1, JobState(), WHY),
+        [(names.SCALED, WHY.message, ("b",))],
+    ),
+    "new CPU": (
+        names.RESIZED,
+        Resize(((POD, CpuSize(request=500)),), JobState(), WHY),
+        [(names.RESIZED, WHY.message, ("n",))],
+    ),
+    "no CPU to remember": (names.RESIZED, Resize((), JobState(), WHY), []),
+    "a stop": (names.MOVED, Suspend(SAVED), [(names.MOVED, SAVED.message, ("n",))]),
+    "new workers in place of workers that hang": (
+        names.SCALED,
+        RestartWorkers((), JobState(), WHY),
+        [(names.SCALED, WHY.message, ("n",))],
+    ),
+    "a request for a checkpoint": (names.MOVED, RequestCheckpoint((), 1, WHY), []),
+    "a state": (names.SCALED, SaveState(JobState(), verdict=WHY), []),
+    "a plan that is forgotten": (names.STOPPED, ForgetPlan(JobState()), []),
+    "a start that is given up, which its next phase tells": ("", Suspend(SAVED), []),
+}
+
+
+@pytest.mark.parametrize(("executor", "step", "want"), STEPS.values(), ids=STEPS)
+def test_what_changes_a_running_job_is_recorded_with_its_reason(
+    executor: str, step: Step, want: list[tuple[str, str, Sequence[str]]]
+) -> None:
+    world, writer = placed(), FakePlanWriter()
+    (tracked,) = world.planner.cluster.jobs.values()
+    tracked.executor = executor
+    JobDisplay(world.planner, cast(Any, writer), cast(Any, None)).record(tracked, step)
+    assert writer.recorded == want
+
+
+def test_nothing_is_recorded_of_a_job_that_is_gone() -> None:
+    world, writer = placed(), FakePlanWriter()
+    (tracked,) = world.planner.cluster.jobs.values()
+    tracked.executor, tracked.job = names.SCALED, replace(tracked.job, uid="gone")
+    step = Rescale(ON_B, 1, JobState(), WHY)
+    JobDisplay(world.planner, cast(Any, writer), cast(Any, None)).record(tracked, step)
+    assert writer.recorded == []
+
+
+def test_a_placed_job_shows_where_its_pods_are_and_what_they_request() -> None:
+    facts = shown(placed()).facts
+    assert facts.places == {"n": 1}
+    assert facts.requests["nvidia.com/gpu"] == "1"
+    assert (facts.minimum, facts.requested) == (None, None)

@@ -302,6 +302,22 @@ class FakeCompanion:
         self.outcomes.append((complete, final))
 
 
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_change_is_recorded_once_all_of_it_is_written(bench: Bench, complete: bool) -> None:
+    async def answer(entry: TrackedJob, step: Step) -> bool:
+        return complete
+
+    companion = FakeCompanion(bench)
+    bench.submit(gang("one"))
+    await bench.tick()
+    bench.display.recorded.clear()
+    bench.writer.answer, companion.job = answer, "one"
+    bench.now += 20.0
+    await bench.tick()
+    changes = [(uid, by) for uid, by, _ in bench.display.recorded if by]
+    assert changes == ([("one", "Resized")] if complete else [])
+
+
 async def test_an_error_in_the_companion_does_not_keep_jobs_from_being_placed(bench: Bench) -> None:
     FakeCompanion(bench).error = KeyError("a bug")
     for uid in ("one", "two"):

@@ -1,5 +1,6 @@
 """The status of a TrainingPlan is read again as it was written."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from kfext.controller.training_plan import (
     as_written,
     decode_training_plan,
     encode_status,
+    largest_requests,
     same_but_texts,
 )
 from kfext.core.progress.posted import Post, Posted, encode_posted
@@ -35,6 +37,7 @@ from kfext.names import (
 from kfext.state.running.cpu.cadence import RESIZED
 from kfext.state.running.policy import ConditionStatus
 from kfext.state.running.size.scale import SCALED
+from tests.builders import JobBuilder, job
 from tests.unit.objects import json_values
 
 STALLED = Verdict(REASON_STALLED, "no counter of its log has moved since 10:00:00 UTC")
@@ -134,3 +137,34 @@ def test_what_the_webhook_writes_is_read_and_no_part_of_the_controllers_status()
     assert read.posted == posted
     assert read.status == decode_training_plan(b"{}").status
     assert "posted" not in encode_status(read.status, {}, now=0.0)
+
+
+REQUESTS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
+    "the pod with devices, however much CPU others have": (
+        job("TFJob").ps(1, cpu="32").worker(2, cpu="1500m", gpus=1),
+        {"cpu": "1500m", "nvidia.com/gpu": "1"},
+    ),
+    "the pod with most CPU": (
+        job("TFJob").ps(1, cpu="500m").worker(2, cpu="2"),
+        {"cpu": "2000m"},
+    ),
+    "no pod that does not exist": (
+        job("TFJob").ps(0, cpu="64").worker(2, cpu="1"),
+        {"cpu": "1000m"},
+    ),
+    "a pod without requests": (job().worker(1), {}),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), REQUESTS.values(), ids=REQUESTS)
+def test_the_requests_of_a_job_are_those_of_its_largest_pod(
+    made: JobBuilder, want: dict[str, str]
+) -> None:
+    assert largest_requests(made.build()) == want
+
+
+def test_a_template_with_countless_resources_is_cut() -> None:
+    (group,) = job().worker(1).build().groups
+    many = {f"team.example/{number}": 1 for number in range(100)} | {"x" * 1000: 1}
+    requests = largest_requests(replace(job().build(), groups=(replace(group, requests=many),)))
+    assert (len(requests), max(map(len, requests))) == (16, len("team.example/15"))

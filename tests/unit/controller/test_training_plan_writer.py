@@ -8,6 +8,7 @@ import pytest
 
 from kfext.controller import training_plan_writer as module
 from kfext.controller.training_plan import (
+    Facts,
     Mark,
     TrainingPlanStatus,
     WrittenTrainingPlan,
@@ -16,6 +17,7 @@ from kfext.controller.training_plan import (
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.core.job_history import MOST_POINTS
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.core.queue.expected import ExpectedStart
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
@@ -23,9 +25,11 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     BINDING,
     GATED,
+    MOVED,
     PLACED,
     PLANNED,
     PROGRESS_KNOWN,
+    PROGRESSING,
     QUEUED,
     REASON_CPU_MOVED,
     REASON_CPU_RESTORED,
@@ -35,6 +39,8 @@ from kfext.names import (
     REASON_STALLED,
     REASON_WOULD_MOVE,
     RESIZED,
+    SCALED,
+    STOPPED,
     SUSPENDED,
 )
 from kfext.state.running.policy import ConditionStatus
@@ -462,12 +468,12 @@ async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
     made.show_progress(JOB, None)
     await run(made)
     status = api.plans["pytorchjob-train"]["status"]
-    assert status["progress"] is None
+    assert (status["progress"], status["curve"]) == (None, "")
     assert PROGRESS_KNOWN not in {condition["type"] for condition in status["conditions"]}
 
 
 WOULD = ConditionStatus(holds=False, verdict=Verdict(REASON_WOULD_MOVE, "700m of 1400m"))
-MOVED = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
+RAISED = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
 BACK = ConditionStatus(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "no pod needs it"))
 
 
@@ -495,7 +501,7 @@ async def test_what_the_companion_does_is_a_condition_while_the_job_has_opted_in
     await run(made)
     assert resized(api) == []
     found = []
-    for api.seconds, shown in ((60.0, WOULD), (120.0, MOVED), (180.0, BACK), (240.0, None)):
+    for api.seconds, shown in ((60.0, WOULD), (120.0, RAISED), (180.0, BACK), (240.0, None)):
         made.show_companion(JOB, RESIZED, shown)
         await run(made)
         found.append(resized(api))
@@ -526,7 +532,7 @@ async def test_the_companions_condition_stays_beside_other_phases_and_progress(
 ) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    made.show_companion(JOB, RESIZED, MOVED)
+    made.show_companion(JOB, RESIZED, RAISED)
     made.show_progress(JOB, progress(1))
     made.show(JOB, WAITS, keeping={RESIZED})
     await run(made)
@@ -537,7 +543,7 @@ async def test_the_companions_condition_stays_beside_other_phases_and_progress(
 async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
-    first.show_companion(JOB, RESIZED, MOVED)
+    first.show_companion(JOB, RESIZED, RAISED)
     await run(first)
     before = resized(api)
     api.seconds = 60.0
@@ -555,7 +561,7 @@ async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api
 async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    made.show_companion(JOB, RESIZED, MOVED)
+    made.show_companion(JOB, RESIZED, RAISED)
     await run(made)
     before = made._refreshes.qsize(), made._news.qsize()
     made.show_companion(
@@ -643,3 +649,206 @@ async def test_an_expected_start_outlives_a_restart_of_the_controller(api: FakeA
     again.show_expected(JOB, SOON)
     await run(again)
     assert api.patches == before
+
+
+def told(api: FakeApi) -> list[tuple[str, str, str]]:
+    """The time of day, the kind and the reason of each entry of the history that is written."""
+    entries = api.plans["pytorchjob-train"]["status"]["history"]
+    return [(entry["time"][11:-1], entry["what"], entry["why"]) for entry in entries]
+
+
+def points(api: FakeApi) -> list[str]:
+    curve: str = api.plans["pytorchjob-train"]["status"]["curve"]
+    return curve.split(";")
+
+
+async def test_phases_and_changes_are_told_with_their_times_and_reasons(api: FakeApi) -> None:
+    made = plan_writer(api)
+    planned = replace(STARTS, conditions={PLANNED: PLANNED_TO_A})
+    for api.seconds, status in ((0.0, WAITS), (60.0, planned), (61.0, BINDS), (62.0, RUNS)):
+        made.show(JOB, status)
+    api.seconds = 100.0
+    made.record(JOB, SCALED, "2 workers become 3: idle room pays", nodes=("a", "b"))
+    for api.seconds, status in ((100.0, planned), (120.0, BINDS), (121.0, RUNS)):
+        made.show(JOB, status)
+    await run(made)
+    assert told(api) == [
+        ("00:00:00", QUEUED, "full"),
+        ("00:01:00", PLANNED, "2 pods go to a"),
+        ("00:01:02", PLACED, "on a"),
+        ("00:01:40", SCALED, "2 workers become 3: idle room pays"),
+    ]
+    assert api.plans["pytorchjob-train"]["status"]["history"][-1]["nodes"] == ["a", "b"]
+
+
+PLANNED_TO_A = ConditionStatus(True, Verdict("Planned", "1970-01-01T00:01:00Z: 2 pods go to a"))
+
+
+async def test_new_pods_that_do_not_come_soon_are_told(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    made.record(JOB, SCALED, "grows", nodes=("a",))
+    for api.seconds, status in ((1.0, STARTS), (90.0, BINDS), (300.0, RUNS)):
+        made.show(JOB, status)
+    await run(made)
+    kinds = [(at, what) for at, what, _ in told(api)]
+    assert kinds[2:] == [("00:01:30", PLANNED), ("00:05:00", PLACED)]
+
+
+async def test_a_new_reason_to_wait_is_told_and_other_numbers_are_not(api: FakeApi) -> None:
+    made = plan_writer(api)
+    behind = status_of(JOB, phase=QUEUED, verdict=Verdict("Reserved", "kept"), nodes=())
+    for status in (WAITS, replace(WAITS, message="fuller"), behind, behind, WAITS):
+        made.show(JOB, status)
+    await run(made)
+    assert [why for _, _, why in told(api)] == ["full", "kept", "full"]
+
+
+async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
+    """The same is shown with and without entries and points between: as many patches are sent."""
+    writes = []
+    for more in (False, True):
+        api.plans, api.patches = {}, 0
+        made = plan_writer(api)
+        for step, status in enumerate((WAITS, RUNS, RUNS, SPOILT, RUNS)):
+            api.seconds += 10.0
+            made.show(JOB, status)
+            made.show_progress(JOB, progress(1000 + step // 2))
+            await run(made)
+            if more:
+                made.record(JOB, RESIZED, f"change {step}", nodes=("a",))
+                made.show_progress(JOB, progress(1005 + step))
+                made.show(JOB, replace(status, facts=Facts({"a": step + 1})))
+                await run(made)
+        writes.append(api.patches)
+    assert writes[0] == writes[1] == 4
+    assert "change 3" in {why for _, _, why in told(api)}, "the last patch had the change before it"
+    assert len(points(api)) > 1
+
+
+async def test_the_curve_has_what_the_written_numbers_leave_out(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    for api.seconds, step in ((10.0, 1000), (20.0, 1001), (30.0, 1001), (40.0, 1002)):
+        made.show_progress(JOB, progress(step))
+        await run(made)
+    made.show_progress(JOB, Reported())  # nothing known since a restart
+    made.show(JOB, SPOILT)
+    await run(made)
+    assert points(api) == ["10,1000,0.5", "20,1001,0.5", "40,1002,0.5"]
+
+
+async def test_the_values_of_another_metric_leave_the_curve(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.show(JOB, RUNS)
+    for api.seconds, metric in ((10.0, "loss"), (20.0, "loss"), (30.0, "accuracy")):
+        step = int(1000 * api.seconds)
+        made.show_progress(JOB, Reported(Progress(metric, value=api.seconds, step=step, at=1.0)))
+        await run(made)
+    assert points(api) == ["10,10000,", "20,20000,", "30,30000,30.0"]
+
+
+def successor_of(api: FakeApi) -> TrainingPlanWriter:
+    """A new controller that has read the TrainingPlan."""
+    made = plan_writer(api)
+    made.observe(None, decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode()))
+    return made
+
+
+async def test_a_new_controller_goes_on_with_the_history_and_writes_nothing(api: FakeApi) -> None:
+    made = await showing(api, RUNS)
+    made.record(JOB, RESIZED, "it would end first", nodes=("a",))
+    api.seconds = 10.0
+    made.show_progress(JOB, progress(1000))
+    await run(made)
+    before = told(api), points(api), api.patches
+    successor = successor_of(api)
+    api.seconds = 60.0
+    successor.show(JOB, RUNS)
+    successor.show_progress(JOB, progress(1000))
+    await run(successor)
+    assert (told(api), points(api), api.patches) == before
+    successor.show(JOB, WAITS)
+    await run(successor)
+    assert [what for _, what, _ in told(api)] == [PLACED, RESIZED, QUEUED]
+    assert points(api) == ["10,1000,0.5"]
+
+
+async def test_a_standby_keeps_the_newest_history_and_the_leader_its_own(api: FakeApi) -> None:
+    made = await showing(api, WAITS)
+    standby = successor_of(api)
+    old = decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode())
+    made.show(JOB, RUNS)
+    await run(made)
+    new = decode_training_plan(json.dumps(api.plans["pytorchjob-train"]).encode())
+    standby.observe(old, new)
+    assert standby._histories[JOB.uid].phase == PLACED
+    made.record(JOB, RESIZED, "newer than its last patch", nodes=())
+    made.observe(old, new)
+    assert made._histories[JOB.uid].entries[-1].what == RESIZED
+
+
+async def test_a_deleted_training_plan_loses_its_history_and_knows_its_phase(api: FakeApi) -> None:
+    made = await showing(api, WAITS)
+    api.seconds = 60.0
+    made.show(JOB, RUNS)
+    await run(made)
+    written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
+    made.observe(None, written)
+    made.observe(written, None)
+    await run(made)
+    assert told(api) == []
+    api.seconds = 600.0
+    made.show(JOB, RUNS)
+    made.show(JOB, SPOILT)
+    await run(made)
+    assert [(at, what) for at, what, _ in told(api)] == [
+        ("00:01:00", PLACED),
+        ("00:10:00", QUEUED),
+    ]
+
+
+async def test_a_resource_that_a_job_no_longer_requests_goes(api: FakeApi) -> None:
+    made = await showing(api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"})))
+    made.show(JOB, replace(RUNS, facts=Facts(requests={"cpu": "2"})))
+    await run(made)
+    requests = api.plans["pytorchjob-train"]["status"]["requests"]
+    assert requests == {"cpu": "2", "gpu": None}, "null removes it"
+
+
+def test_the_history_of_a_job_that_is_gone_is_forgotten(api: FakeApi) -> None:
+    made = plan_writer(api)
+    made.record(JOB, RESIZED, "it would end first", nodes=())
+    made.forget(JOB.uid)
+    assert made._histories == {}
+
+
+async def test_a_training_plan_has_at_most_8_kb(api: FakeApi) -> None:
+    """Of a job on 8 nodes, with texts of a usual length, and more changes than are kept."""
+    nodes = tuple(f"gpu-pool-a-{number:04}.internal" for number in range(8))
+    sentence = (
+        "8 pods need 8 nvidia.com/gpu together; 4 free, 4 short; 3 jobs are ahead in the queue"
+    )
+    verdict = Verdict("NoRoom", sentence)
+    conditions = {
+        type_: ConditionStatus(True, Verdict(REASON_CPU_MOVED, sentence))
+        for type_ in (PLANNED, RESIZED, SCALED, MOVED, STOPPED, PROGRESSING)
+    }
+    facts = Facts(dict.fromkeys(nodes, 8), {"cpu": "16000m", "memory": "1" * 12, "gpu": "8"})
+    status = replace(
+        status_of(JOB, phase=PLACED, verdict=verdict, nodes=nodes),
+        conditions=conditions,
+        facts=facts,
+    )
+    made = plan_writer(api)
+    made.show(JOB, status)
+    for number in range(2 * MOST_POINTS):
+        api.seconds += 600.0
+        loss = 1 / (number + 3)
+        reported = Progress("eval_loss", value=loss, step=1000 * number, total=10**6, at=1.0)
+        made.show_progress(JOB, Reported(reported, known=RECOGNISED))
+        made.record(
+            JOB, (SCALED, RESIZED, QUEUED)[number % 3], f"{number}: {sentence}", nodes=nodes
+        )
+    await run(made)
+    assert 6_000 < len(json.dumps(api.plans["pytorchjob-train"], separators=(",", ":"))) <= 8192

@@ -97,7 +97,7 @@ def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Clust
     theirs = replace(worker(0, bound="a", deleting=True), namespace="theirs")
     cluster.observe_pod(None, theirs)
     assert cluster.pods("uid-1") == ()
-    assert cluster.homes("uid-1") == ()
+    assert cluster.homes("uid-1") == {}
     assert changed(cluster) == set()
     cluster.observe_pod(theirs, None)
     assert not cluster.members()

@@ -1,0 +1,89 @@
+"""The history of a job in a model cluster tells each change once, with its reason."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from kfext.controller.job_display import JobDisplay
+from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.core.job_history import Entry
+from kfext.model.moment import Moment
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Report, Tick
+from tests.unit.sim.bed import GANG, LONG, Bed, scaled_bed
+from tests.unit.sim.test_moves import spread_bed
+from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed
+
+
+class NoEvents:
+    """Records no event."""
+
+    def record(self, *about: Any, **event: Any) -> None:
+        """Record nothing."""
+
+
+def recorded(of: Bed, monkeypatch: pytest.MonkeyPatch) -> TrainingPlanWriter:
+    """Show what the planner decides and writes as the controller does; nothing is sent."""
+    writer = TrainingPlanWriter(client=cast(Any, None), wall=lambda: of.clock.wall)
+    monkeypatch.setattr(writer, "_enqueue", lambda uid: None)
+    display = JobDisplay(of.planner, writer, cast(Any, NoEvents()))
+    tick, finish = of.planner.tick, of.planner.finish
+
+    def ticked(now: Moment) -> Tick:
+        decided = tick(now)
+        for report in decided.reports:
+            display.show(report.tracked, report.phase, report.verdict)
+        return decided
+
+    def finished(tracked: TrackedJob, now: Moment, **outcome: Any) -> Report | None:
+        if outcome["complete"] and not outcome["refused"]:
+            display.record(tracked, of.driver.written[-1].step)
+        return finish(tracked, now, **outcome)
+
+    monkeypatch.setattr(of.planner, "tick", ticked)
+    monkeypatch.setattr(of.planner, "finish", finished)
+    return writer
+
+
+def entries(writer: TrainingPlanWriter, name: str = "train") -> tuple[Entry, ...]:
+    return writer._histories[f"uid-{name}"].entries
+
+
+def kinds(told: tuple[Entry, ...]) -> list[str]:
+    return [entry.what for entry in told if entry.what != "Queued"]
+
+
+def test_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = spread_bed()
+    writer = recorded(of, monkeypatch)
+    of.at(300)
+    told = entries(writer)
+    assert kinds(told) == ["Planned", "Placed", "Moved", "Planned", "Placed"]
+    placed = [entry.nodes for entry in told if entry.what == "Placed"]
+    assert placed == [("a", "b"), ("b",)]
+    (moved,) = (entry for entry in told if entry.what == "Moved")
+    assert (moved.nodes, moved.workers) == ((), 4)
+    assert moved.why
+
+
+def test_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = PreemptBed(VICTIM, URGENT)
+    writer = recorded(of, monkeypatch)
+    of.at(400)
+    assert kinds(entries(writer))[:3] == ["Planned", "Placed", "Stopped"]
+    assert kinds(entries(writer, "urgent"))[:2] == ["Planned", "Placed"]
+    waits = [entry.why for entry in entries(writer, "urgent") if entry.what == "Queued"]
+    assert len(set(waits)) == len(waits) > 0
+
+
+def test_workers_that_go_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = scaled_bed(LONG, replace(GANG, arrives=200.0))
+    writer = recorded(of, monkeypatch)
+    of.at(1200)
+    told = entries(writer)
+    changes = [entry.workers for entry in told if entry.what == "Scaled"]
+    assert changes == [2, 4]
+    # The pods of another size start with the change, not as a start of their own.
+    assert kinds(told) == ["Planned", "Placed", "Scaled", "Scaled"]
+    assert all(entry.why for entry in told)
