@@ -10,7 +10,7 @@ from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.output import Columns, age, columns, format_output, output_option
 from kfext.core.queue.usage import UsageRecord, decode_usage
 from kfext.errors import UserError
-from kfext.kube.usage_record import read_usage
+from kfext.kube.records import USAGE, read_record
 
 _COLUMNS: Columns = {
     "NAMESPACE": lambda line: line["namespace"],
@@ -41,7 +41,7 @@ def usage(*, output: str, cluster: ClusterOptions) -> None:
 async def _read(cluster: ClusterOptions) -> str:
     """Return the record, empty without one. Raises ApiError, NoAccess."""
     async with cluster.connect() as client:
-        return await read_usage(client)
+        return await read_record(client, USAGE)
 
 
 def shown_usage(record: UsageRecord, *, output: str, now: float) -> str:
