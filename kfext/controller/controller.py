@@ -117,7 +117,7 @@ class Controller:
             tasks.create_task(self._settle_until_leading())
             await self._lease.held.wait()
             self._client.forbid_writes_unless(self._lease.may_act)
-            self._metrics.leading.set(1)
+            self._metrics.lead(self.planner)
             cluster = self.planner.cluster
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
             await self._usage.keep()
