@@ -43,7 +43,7 @@ test: lint unit e2e ## all checks and tests but the long ones
 demo-gpu: $(READY) ## two real jobs on one card that the CPU simulates, without a gate and with it
 	@$(BIN)/python -m e2e.demo_gpu
 
-generate: $(READY) ## what is generated from the settings and the policies
+generate: $(READY) ## what is generated from the settings and the policies, and the board for Grafana
 	@$(BIN)/python -m tests.contract.generated
 
 fmt: $(READY) ## format the code

@@ -14,7 +14,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import NoAccess, namespace_of
 from kfext.kube.discovery import has_autoscaler, placeholder_template, served_kinds, why_unserved
-from kfext.kube.usage_record import read_usage
+from kfext.kube.records import USAGE, read_record
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -243,7 +243,7 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
         jobs += [job for job in parsed if job is not None]
     usage = ""
     with suppress(Forbidden):  # then what runs tells what was used
-        usage = await read_usage(client)
+        usage = await read_record(client, USAGE)
     rendered = [item for what in made for item in map(parse_rendered, listed[what]) if item]
     owner = {item.uid: item.job_uid for item in rendered}
     pods = map(parse_pod, listed["pods"])

@@ -16,7 +16,7 @@ from kfext.core.words import listed
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.usage_record import read_usage
+from kfext.kube.records import USAGE, read_record
 from kfext.model.moment import Moment
 from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY, ON_EVERY_NODE, Resources
@@ -151,7 +151,7 @@ def usage(*, output: str, cluster: ClusterOptions) -> None:
 async def _read_usage(cluster: ClusterOptions) -> str:
     """Return the record, empty without one. Raises ApiError, NoAccess."""
     async with cluster.connect() as client:
-        return await read_usage(client)
+        return await read_record(client, USAGE)
 
 
 def shown_usage(record: UsageRecord, *, output: str, now: float) -> str:

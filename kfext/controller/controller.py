@@ -10,12 +10,12 @@ from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics, guard
 from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.reconciler import Reconciler
+from kfext.controller.records import CapacityKeeper, UsageKeeper
 from kfext.controller.start_forecast import StartForecast
 from kfext.controller.step_executor import StepExecutor
 from kfext.controller.training_plan import WrittenTrainingPlan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, informers, read_all
-from kfext.core.queue.usage import decode_usage
 from kfext.errors import ApiError
 from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
@@ -23,10 +23,8 @@ from kfext.kube.discovery import has_autoscaler, placeholder_template
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.kube.usage import Usage
-from kfext.kube.usage_record import read_usage, write_usage
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
-from kfext.model.parameters import Fairness
 from kfext.state.planner.planner import Planner
 
 _log = structlog.get_logger(__name__)
@@ -120,7 +118,7 @@ class Controller:
             tasks.create_task(self._settle_until_leading())
             await self._lease.held.wait()
             self._client.forbid_writes_unless(self._lease.may_act)
-            self._metrics.leading.set(1)
+            self._metrics.lead(self.planner)
             cluster = self.planner.cluster
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
             await self._usage.keep()
@@ -131,6 +129,7 @@ class Controller:
             tasks.create_task(self._reconciler.run())
             tasks.create_task(self.progress_reader.run())
             tasks.create_task(self._forecast.run())
+            tasks.create_task(CapacityKeeper(self._client, self.planner).run())
 
     def _observe_plan(
         self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None
@@ -188,30 +187,3 @@ class Controller:
             await asyncio.sleep(_SETTLE_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)
             self.planner.progress.stand_by(self.now().monotonic)
-
-
-class UsageKeeper:
-    """Keeps what namespaces used of the cluster, where a policy asks for it; for the leader only.
-
-    An error keeps no job from being placed: the usage is then less well known.
-    """
-
-    def __init__(self, client: Client, planner: Planner) -> None:
-        self._client = client
-        self._planner = planner
-        self._was_read = self._was_held = False
-
-    async def keep(self) -> None:
-        """Read the record, later write it unless nothing is held: then usage only decays."""
-        usage = self._planner.queue.usage
-        try:
-            if self._planner.settings.queueing.fairness is Fairness.USAGE and not self._was_read:
-                usage.restore(decode_usage(await read_usage(self._client)))
-                self._was_read = True
-            elif usage.on:
-                held = any(found.held for found in usage.record.namespaces.values())
-                if held or self._was_held:
-                    await write_usage(self._client, usage.record.encode())
-                self._was_held = held
-        except ApiError as error:
-            _log.warning("usage is not kept", error=str(error))

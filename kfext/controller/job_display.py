@@ -4,7 +4,6 @@ from collections import Counter
 
 import structlog
 
-from kfext import names
 from kfext.controller.training_plan import Facts, largest_requests, status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.elastic import fewest_workers, open_range, requested_workers, workers_of
@@ -12,8 +11,8 @@ from kfext.core.ledger.cards import as_written
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
 from kfext.core.lifecycle.steps import ChangeOfRunningJob, Resize, Step, event_of, plan_after
-from kfext.core.settings.table import Settings
 from kfext.core.progress.stall import stalled
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder
 from kfext.model.plan import Plan

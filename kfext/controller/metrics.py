@@ -15,6 +15,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from kfext import names
+from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
@@ -26,9 +28,11 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
 )
 from kfext.core.progress.reported import Reported
+from kfext.core.queue.capacity_record import capacity_totals
 from kfext.core.queue.usage import UsageRecord
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
+from kfext.model.quantity import CPU
 from kfext.names import PHASES
 from kfext.runtime import Scraped, filled
 from kfext.state.planner.planner import Planner
@@ -44,6 +48,8 @@ _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 _PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 _MOST_CLASSES = 20
 """The most priority classes that have a label of their own; all other jobs are counted together."""
+_REASONS = {value for name, value in vars(names).items() if name.startswith("REASON_")}
+"""The reasons that have a label of their own."""
 
 Report = tuple[TrainingJob, Reported]
 
@@ -186,8 +192,14 @@ class Metrics:
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(Scraped(partial(_of_queue, queue)))
+        self.registry.register(Scraped(partial(_of_changes, planner)))
         self.registry.register(Scraped(partial(_of_preemptions, planner)))
         self.registry.register(Scraped(partial(_of_usage, queue)))
+
+    def lead(self, planner: Planner) -> None:
+        """Show that this process leads, and the capacity, as a standby knows of no reservation."""
+        self.leading.set(1)
+        self.registry.register(Scraped(partial(_of_capacity, planner)))
 
     def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
         """Read the state of the watches, by resource, at each scrape."""
@@ -238,7 +250,7 @@ def _of_events(dropped: Callable[[], int]) -> Iterator[Metric]:
 
 
 def _of_queue(queue: Queue) -> Iterator[Metric]:
-    """Yield length and age of the queue by priority class, since the classes come and go."""
+    """Yield length and age of the queue by priority class and reason, which come and go."""
     length = GaugeMetricFamily(
         "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
     )
@@ -247,14 +259,46 @@ def _of_queue(queue: Queue) -> Iterator[Metric]:
         "Age of the oldest job that waits, by priority class",
         labels=("priority_class",),
     )
+    what = "Jobs that wait, by the reason of their wait"
+    reasons = GaugeMetricFamily("kfext_queue_jobs_by_reason", what, labels=("reason",))
     waiting: dict[str, list[float]] = {}
+    stopped_by: dict[str, int] = {}
     for tracked in queue.queued():
+        said = tracked.verdict.reason if tracked.verdict else ""
+        reason = said if said in _REASONS else "other"
+        stopped_by[reason] = stopped_by.get(reason, 0) + 1
         name = queue.class_of(tracked.job) or "none"
         label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
         waiting.setdefault(label, []).append(tracked.job.created)
     now = time.time()
     yield filled(length, (((name,), len(created)) for name, created in waiting.items()))
     yield filled(age, (((name,), now - min(created)) for name, created in waiting.items()))
+    yield filled(reasons, (((reason,), jobs) for reason, jobs in stopped_by.items()))
+
+
+def _of_capacity(planner: Planner) -> Iterator[Metric]:
+    """Yield what is used, reserved and free of the nodes."""
+    family = GaugeMetricFamily(
+        "kfext_capacity",
+        "Cores, bytes and devices that are used, reserved for the head of the queue, or free; "
+        "cordoned and drained nodes have nothing free",
+        labels=("resource", "state"),
+    )
+    kept = planner.queue.reservations.kept
+    for resource, state, number in capacity_totals(planner.cluster.ledger, kept):
+        family.add_metric((resource, state), number / 1000 if resource == CPU else number)
+    yield family
+
+
+def _of_changes(planner: Planner) -> Iterator[Metric]:
+    """Yield the changes of running jobs."""
+    family = CounterMetricFamily(
+        "kfext_changes",
+        "Changes of running jobs: done, restored to what was before, refused by the API server, or "
+        "failed in another way",
+        labels=("policy", "outcome"),
+    )
+    yield filled(family, planner.companion.changes.items())
 
 
 def _of_preemptions(planner: Planner) -> Iterator[Metric]:
@@ -285,27 +329,31 @@ def _of_usage(queue: Queue) -> Iterator[Metric]:
     yield filled(family, [*held, *(((name, "used"), record.mean(name)) for name in most)])
 
 
-_SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
-    "kfext_job_step": ("The last step of a job", lambda report: report.progress.step),
+_SERIES: dict[str, tuple[str, Callable[[TrainingJob, Reported], float | None]]] = {
+    "kfext_job_step": ("The last step of a job", lambda _, report: report.progress.step),
     "kfext_job_total_steps": (
         "The number of steps of a job, if it prints it",
-        lambda report: report.progress.total,
+        lambda _, report: report.progress.total,
     ),
     "kfext_job_steps_per_second": (
         "How fast the steps of a job go",
-        lambda report: report.progress.rate,
+        lambda _, report: report.progress.rate,
+    ),
+    "kfext_job_workers": (
+        "The number of workers that a job has; 0 while it is stopped",
+        lambda job, _: 0 if job.suspend or job.finished else workers_of(job),
     ),
     "kfext_job_metric_value": (
         "The last value of the metric that kfext follows in a job",
-        lambda report: report.progress.value,
+        lambda _, report: report.progress.value,
     ),
     "kfext_job_growth": (
         "Growth efficiency of a job in the last interval",
-        lambda report: report.growth,
+        lambda _, report: report.growth,
     ),
     "kfext_job_cpu_cores": (
         "Cores that the pods of a job use together",
-        lambda report: report.cpu,
+        lambda _, report: report.cpu,
     ),
 }
 
@@ -317,12 +365,12 @@ def job_series(reports: Callable[[], Iterable[Report]]) -> Iterator[Metric]:
     is bounded. No label has text from a log, such as the name of a metric.
     """
     newest = [
-        ((job.namespace, job.name, job.kind.name), report)
+        ((job.namespace, job.name, job.kind.name), job, report)
         for job, report in nlargest(MOST_JOBS, reports(), key=_age_order)
     ]
     for name, (text, value_of) in _SERIES.items():
         family = GaugeMetricFamily(name, text, labels=LABELS)
-        yield filled(family, ((labels, value_of(report)) for labels, report in newest))
+        yield filled(family, ((labels, value_of(job, report)) for labels, job, report in newest))
 
 
 def _age_order(report: Report) -> tuple[float, str]:

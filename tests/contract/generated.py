@@ -1,7 +1,7 @@
 """What is written from the settings and the policies: `make generate` runs it, a test compares.
 
 The schema of TrainingPolicy, the full sample and the tables of docs/settings.md have parts between
-marks.
+marks. The board for Grafana is written as a whole.
 """
 
 import re
@@ -18,6 +18,7 @@ from kfext.model.parameters import SECTIONS, ParameterRow, rows
 from kfext.model.policy import Mode, usual_choice
 from kfext.state.running.policy import Policy
 from kfext.state.running.registry import POLICIES
+from tests.contract.board import BOARD, board
 from tests.contract.manifests import CRDS, REPOSITORY
 
 SETTINGS, COMPANION = "the table of settings", "the policies of the companion"
@@ -138,10 +139,13 @@ GENERATED = {
     _DOCS: ("<!--", {SETTINGS: docs, PARAMETERS: parameters_docs, COMPANION: policies_docs}),
 }
 """File -> how its comments begin, and by source what is between its marks."""
+FILES = (*GENERATED, BOARD)
 
 
 def generated(path: Path) -> str:
     """Return what a file should be. Raises ValueError if it has no marks."""
+    if path == BOARD:
+        return board()
     written = path.read_text()
     comment, parts = GENERATED[path]
     for source, content in parts.items():
@@ -231,5 +235,5 @@ def _yaml(value: object) -> str:
 
 
 if __name__ == "__main__":
-    for file in GENERATED:
+    for file in FILES:
         file.write_text(generated(file))

@@ -1,4 +1,4 @@
-"""The schema, the sample and the docs of the settings against the table of settings."""
+"""The schema, the sample and the docs of the settings, and the board, against their sources."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import pytest
 
 from kfext import names
 from kfext.core.settings.table import TABLE, parse_setting
-from tests.contract.generated import GENERATED, generated
+from tests.contract.generated import FILES, generated
 
 
-@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_what_is_generated_is_up_to_date(path: Path) -> None:
     assert path.read_text() == generated(path), "run make generate"
 

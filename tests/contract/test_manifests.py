@@ -477,8 +477,18 @@ RIGHTS: dict[str, Right] = {
     ),
     "the controller changes no node": Right("nodes", FOLLOWS),
     "the controller reads quotas and changes none": Right("resourcequotas", FOLLOWS),
-    "the controller keeps the config map of usage, in our namespace": Right(
-        "configmaps", {("Role", names.USAGE_RECORD): {"get", "create", "patch"}}
+    "the controller keeps the config maps of usage and of capacity, in our namespace": Right(
+        "configmaps",
+        {
+            ("Role", names.USAGE_RECORD): {"get", "create", "patch"},
+            ("Role", names.CAPACITY_RECORD): {"get", "create", "patch"},
+        },
+    ),
+    "whoever sees the whole cluster reads the capacity, and no other config map": Right(
+        "configmaps", {("Role", names.CAPACITY_RECORD): {"get", "list", "watch"}}, "cluster-view"
+    ),
+    "whoever sees the whole cluster changes no plan": Right(
+        "trainingplans", {("ClusterRole", ""): {"get", "list", "watch"}}, "cluster-view"
     ),
     "of other config maps the controller reads only the map that shows an autoscaler": Right(
         "configmaps", {("Role", "cluster-autoscaler-status"): {"get"}}, "controller-autoscaler"
@@ -604,6 +614,16 @@ def test_people_get_our_rights_with_the_roles_they_have(role: str) -> None:
 def test_people_with_view_only_read() -> None:
     for rule in named("ClusterRole", "kfext-view")["rules"]:
         assert set(rule["verbs"]) == {"get", "list", "watch"}
+
+
+def test_people_see_the_whole_cluster_only_by_a_role_that_is_bound_to_them() -> None:
+    rules = named("ClusterRole", names.CLUSTER_VIEW)["rules"]
+    resources = {resource for rule in rules for resource in rule["resources"]}
+    assert resources == {"trainingplans", "sharedgpus", "nodes"}
+    labels = named("ClusterRole", names.CLUSTER_VIEW)["metadata"]["labels"]
+    assert not any("aggregate" in label for label in labels)
+    bound = {role for roles in _bound(render(DEFAULT)).values() for _, role in roles}
+    assert names.CLUSTER_VIEW not in bound
 
 
 def test_nobody_edits_policies_through_a_role_of_a_namespace() -> None:

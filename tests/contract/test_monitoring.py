@@ -1,5 +1,6 @@
-"""The alerts: the code gives out every metric and label value that a rule names."""
+"""The alerts and the board: the code exports every metric and label value that they name."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -9,9 +10,11 @@ from prometheus_client import CollectorRegistry
 from kfext.controller.metrics import LABELS, job_series
 from kfext.controller.metrics import Metrics as ControllerMetrics
 from kfext.names import PHASES
+from kfext.state.planner.planner import Planner
 from kfext.webhook import app as webhook
-from tests.contract.manifests import MANIFESTS, Object, pods, read
-from tests.contract.tables import only, table
+from tests.contract.board import BOARD, expressions
+from tests.contract.manifests import MANIFESTS, Object, added, pods, read
+from tests.contract.tables import only, quoted, table
 
 RULES = MANIFESTS / "components" / "monitoring" / "prometheusrule.yaml"
 MONITOR = MANIFESTS / "components" / "monitoring" / "podmonitor.yaml"
@@ -23,6 +26,8 @@ _VALUES = {
         *(webhook.PATCHED, webhook.UNCHANGED, webhook.REFUSED, webhook.FAILED, webhook.REJECTED),
         "done",
     },
+    "resource": {"trainingplans/status"},
+    "verb": {"patch"},
 }
 
 
@@ -38,8 +43,14 @@ def _exported() -> set[str]:
 
 
 def _controller() -> CollectorRegistry:
-    """Return the controller's registry; what it has of the queue is not for alerts."""
-    return ControllerMetrics().registry
+    """Return the registry of a controller that leads."""
+    metrics, planner = ControllerMetrics(), Planner()
+    metrics.follow(planner)
+    metrics.follow_watches({})
+    metrics.follow_events(lambda: 0)
+    metrics.follow_jobs(list)
+    metrics.lead(planner)
+    return metrics.registry
 
 
 def _samples(registry: CollectorRegistry) -> Iterator[str]:
@@ -53,6 +64,27 @@ def test_an_alert_names_only_metrics_that_exist(rule: Object) -> None:
     named = set(_METRIC.findall(rule["expr"]))
     assert named
     assert named <= _exported()
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_the_board_names_only_metrics_that_exist(expression: str) -> None:
+    named = set(_METRIC.findall(expression))
+    assert named
+    assert named <= _exported()
+
+
+def test_the_board_is_a_config_map_that_grafana_s_sidecar_finds_and_no_panels_overlap() -> None:
+    (map_,) = (thing for thing in added("monitoring") if thing["kind"] == "ConfigMap")
+    assert map_["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert list(map_["data"].values()) == [BOARD.read_text()]
+    panels = json.loads(BOARD.read_text())["panels"]
+    taken = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in panels)
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(taken) == len(set(taken))
 
 
 @pytest.mark.parametrize("rule", _rules(), ids=lambda rule: str(rule["alert"]))
@@ -73,6 +105,15 @@ def test_held_jobs_without_a_leader_raise_an_alarm() -> None:
     (rule,) = (rule for rule in _rules() if rule["alert"] == "KfextJobsHeldWithoutLeader")
     assert {"kfext_waiting_jobs", "kfext_leading"} <= set(_METRIC.findall(rule["expr"]))
     assert rule["labels"]["severity"] == "critical"
+
+
+def test_the_page_on_monitoring_has_every_alert_and_names_metrics_that_exist() -> None:
+    rows = table("docs/monitoring.md", "alert")
+    in_table = {only(row["alert"]): row["severity"] for row in rows}
+    assert in_table == {rule["alert"]: rule["labels"]["severity"] for rule in _rules()}
+    series = (quoted(row["series"]) for row in table("docs/monitoring.md", "series"))
+    named = {_METRIC.findall(name)[0] for names in series for name in names}
+    assert {name for name in named if not {name, f"{name}_count"} & _exported()} == set()
 
 
 def test_the_page_on_progress_has_every_series_of_a_job() -> None:

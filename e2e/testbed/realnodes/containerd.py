@@ -20,6 +20,7 @@ from pathlib import Path
 
 from e2e.testbed import paths, progress
 from e2e.testbed.cluster import PATIENCE_SECONDS
+from e2e.testbed.debian import apt_get
 from e2e.testbed.images import PAUSE_IMAGE
 from e2e.testbed.images.layers import Image, key, write_archive
 from e2e.testbed.preflight import Unavailable
@@ -45,8 +46,6 @@ _CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 # Debian asks this script whether a package may start its service; 101 means no.
 _POLICY = Path("/usr/sbin/policy-rc.d")
-_LOCKED = "Could not get lock"
-_LOCK_SECONDS, _LOOK_SECONDS = 300.0, 2.0
 SOCKET = "/run/containerd/containerd.sock"
 # It answers on its socket much earlier, with errors. This is what it says last before it can.
 _SERVES = b"Start streaming server"
@@ -126,30 +125,10 @@ def install_packages() -> None:
             f"them with; in Debian they are called {' '.join(packages)}"
         )
     with progress.step(_packages_step(packages)), _no_services():
-        _apt_get("update")
-        _apt_get("install", "--yes", "--no-install-recommends", "--no-remove", *packages)
+        apt_get("update")
+        apt_get("install", "--yes", "--no-install-recommends", "--no-remove", *packages)
     if still := missing_packages():
         raise Unavailable(f"installed, yet their programs are not found: {' '.join(still)}")
-
-
-def _apt_get(*arguments: str) -> None:
-    """Run apt-get; while another apt-get has the lock, such as the machine's own, wait."""
-    waited = 0.0
-    while True:
-        ended = subprocess.run(
-            ["apt-get", "-q", *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        )
-        if ended.returncode == 0:
-            return
-        if _LOCKED not in ended.stderr or waited >= _LOCK_SECONDS:
-            said = "\n".join(ended.stderr.splitlines()[-5:])
-            raise Unavailable(f"`apt-get {' '.join(arguments)}` failed:\n{said}")
-        time.sleep(_LOOK_SECONDS)
-        waited += _LOOK_SECONDS
 
 
 @contextmanager

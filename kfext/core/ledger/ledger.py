@@ -21,7 +21,7 @@ from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu import COUNTS, SLOT, UNITS, Place, resource_of
 from kfext.model.node import Node
-from kfext.model.quantity import PODS
+from kfext.model.quantity import CPU, MEMORY, PODS
 from kfext.names import HOSTNAME
 
 
@@ -230,6 +230,11 @@ class Ledger:
     def extended(self) -> list[str]:
         """The names of the extended resources that nodes have, such as GPUs, without slots."""
         return [name for name in self.resources if "/" in name and not name.startswith(SLOT)]
+
+    @property
+    def main_resources(self) -> tuple[str, ...]:
+        """The resources in which use is told: CPU, memory and the extended resources."""
+        return (CPU, MEMORY, *self.extended)
 
     @property
     def slots(self) -> int:

@@ -7,9 +7,11 @@ job. Only jobs with running pods change, so no placement waits.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from itertools import product
 
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
@@ -20,9 +22,11 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.cpu.executor import CpuExecutor
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.move.executor import MoveExecutor
+from kfext.state.running.operation import Phase
 from kfext.state.running.proposal import Proposal, arbitrate
 from kfext.state.running.registry import POLICIES
 from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import News, RunningJobs
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.scale import SCALE
@@ -31,11 +35,16 @@ from kfext.state.running.stop.executor import StopExecutor
 from kfext.state.running.stop.stopping import Preempted
 from kfext.state.waiting.queue import Queue
 
+OUTCOMES = ("done", "restored", "refused", "failed")
+"""The outcomes of a change: it was written, it gave back what was taken, the API server refuses it
+for good, or the write failed in another way."""
+
 
 class Companion:
     """Changes the jobs that opted in.
 
     `executors`: by the type of their condition, in the order of their turns.
+    `changes`: how many changes had an outcome, by policy and outcome.
     `failures`: errors of kfext in the last `steps`, each with a job.
     `settings_of` returns the settings of a job.
     """
@@ -49,6 +58,8 @@ class Companion:
     ) -> None:
         self.executors: dict[str, Executor] = {}
         self.failures: list[tuple[TrackedJob, Exception]] = []
+        policies = (policy.name for policy in POLICIES)
+        self.changes = Counter(dict.fromkeys(product(policies, OUTCOMES), 0))
         self._cluster = cluster
         self._queue = queue
         self._progress = progress
@@ -160,7 +171,17 @@ class Companion:
         `by`: the condition of the executor. `final`: why the API server would refuse it again.
         """
         if (executor := self.executors.get(by)) and (job := executor.jobs.get(uid)):
+            self._count(executor, job, "done" if complete else "refused" if final else "failed")
             executor.finish(job, complete=complete, final=final, now=now)
+
+    def _count(self, executor: Executor, job: RunningJob, outcome: str) -> None:
+        """Count the outcome of a write, if it is the last of a change or has failed."""
+        for operation in job.operations:
+            proposal, done = operation.proposal, outcome == "done"
+            writes = operation.phase is Phase.WRITING and (operation.last or not done)
+            if writes and isinstance(proposal.change, executor.change):
+                known = "restored" if done and operation.restores else outcome
+                self.changes[proposal.policy or "none", known] += 1
 
     def news(self) -> list[News]:
         """Return the conditions to show that changed since the last call."""

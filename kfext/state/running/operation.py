@@ -116,6 +116,11 @@ class Operation:
         """Whether the operation gives back what was taken."""
         return self.proposal.rank is Rank.RESTORE
 
+    @property
+    def last(self) -> bool:
+        """Whether its present write is the last."""
+        return True
+
     def enter(self, phase: Phase, *, at: float) -> None:
         """Go on to another phase."""
         self.phase, self.since = phase, at
@@ -151,7 +156,7 @@ class ResizeOperation(Operation):
     @property
     def last(self) -> bool:
         """Whether the present stage is the last."""
-        return self.stage + 1 >= len(self.proposal.stages)
+        return self.stage + 1 == len(self.proposal.stages)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from kfext.core.queue.order import QueueKey
 from kfext.core.queue.usage import NamespaceUsage, UsageRecord, part_of, requests_of, usage_after
 from kfext.model.moment import Moment
 from kfext.model.parameters import Fairness
-from kfext.model.quantity import CPU, MEMORY
 from kfext.model.timestamps import past
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.settings import SettingsSource
@@ -120,7 +119,7 @@ class UsageOrder:
         """Bring what jobs hold and ask for up to date."""
         tracker, ledger = self._cluster.claim_tracker, self._cluster.ledger
         changed, tracker.synced = tracker.synced or set(), set()
-        counted = (CPU, MEMORY, *ledger.extended)
+        counted = ledger.main_resources
         totals = ledger.allocatable(counted).sum(axis=1).tolist()
         capacity = dict(zip(counted, totals, strict=True))
         if capacity != self._capacity:

@@ -17,8 +17,10 @@ from kfext.kube.events import EventRecorder
 from kfext.kube.informer import Informer, Key
 from kfext.kube.informer import Metrics as Counters
 from kfext.model.verdict import Verdict
+from kfext.names import COLOCATION
 from kfext.runtime import Scraped
 from tests.builders import job
+from tests.unit.controller.bench import Bench, gang, running
 from tests.unit.state.waiting.test_fairness import Teams
 
 COUNTERS = {
@@ -126,6 +128,7 @@ def test_the_series_of_a_job() -> None:
         "kfext_job_step": 40,
         "kfext_job_total_steps": 100,
         "kfext_job_steps_per_second": 2.0,
+        "kfext_job_workers": 1,
         "kfext_job_metric_value": 0.5,
         "kfext_job_growth": 0.25,
         "kfext_job_cpu_cores": 1.5,
@@ -133,7 +136,9 @@ def test_the_series_of_a_job() -> None:
 
 
 def test_what_is_not_known_has_no_series_and_zero_has_one() -> None:
-    assert shown((JOB, Reported(Progress(value=0.0), growth=0.0))) == {
+    stopped = replace(JOB, suspend=True)
+    assert shown((stopped, Reported(Progress(value=0.0), growth=0.0))) == {
+        "kfext_job_workers": 0,
         "kfext_job_metric_value": 0,
         "kfext_job_growth": 0,
     }
@@ -189,3 +194,52 @@ def test_the_usage_of_namespaces_is_shown_where_it_orders_the_queue() -> None:
     teams.planner.settings.forget_policy("all")
     teams.sample(1)
     assert value("a", "held") is None
+
+
+# --- the queue, the capacity and the changes ----------------------------------------------------
+
+
+def labelled(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
+    """The samples of a series by the values of their labels, without zeros."""
+    samples = (each for family in metrics.registry.collect() for each in family.samples)
+    found = (each for each in samples if each.name == name and each.value)
+    return {tuple(each.labels.values()): each.value for each in found}
+
+
+async def test_waiting_jobs_are_counted_by_reason_in_words_of_kfext_alone(bench: Bench) -> None:
+    metrics = Metrics()
+    metrics.follow(bench.planner)
+    bench.submit(running("runs", "a", cpu="3"))
+    required = (COLOCATION, "required")
+    for number in range(2):
+        bench.submit(gang(f"large-{number}", workers=4).annotated(*required))
+    bench.submit(gang("too-large", workers=5).annotated(*required))
+    await bench.tick()
+    counted = {("NoRoom",): 2, ("TooBig",): 1}
+    assert labelled(metrics, "kfext_queue_jobs_by_reason") == counted
+    bench.cluster.jobs["too-large"].verdict = Verdict("MadeUp", "by a forged state")
+    counted = {("NoRoom",): 2, ("other",): 1}
+    assert labelled(metrics, "kfext_queue_jobs_by_reason") == counted
+
+
+def test_a_leader_shows_the_capacity_in_cores_and_a_standby_shows_none() -> None:
+    teams, metrics = Teams(), Metrics()
+    metrics.follow(teams.planner)
+    teams.runs("job", "a", cpu="2500m")
+    assert labelled(metrics, "kfext_capacity") == {}
+    metrics.lead(teams.planner)
+    assert labelled(metrics, "kfext_leading") == {(): 1}
+    assert labelled(metrics, "kfext_capacity") == {
+        ("cpu", "used"): 2.5,
+        ("cpu", "free"): 7.5,
+        ("memory", "free"): 2**40,
+    }
+
+
+def test_the_outcomes_of_changes_are_counted_from_zero() -> None:
+    teams, metrics = Teams(), Metrics()
+    metrics.follow(teams.planner)
+    scale = {"policy": "scale", "outcome": "done"}
+    assert metrics.registry.get_sample_value("kfext_changes_total", scale) == 0
+    teams.planner.companion.changes["scale", "done"] += 2
+    assert labelled(metrics, "kfext_changes_total") == {("scale", "done"): 2}

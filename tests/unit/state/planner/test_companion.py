@@ -1,10 +1,16 @@
-"""An executor is made when the first job asks for its kind of change."""
+"""An executor is made when the first job asks for its kind; the outcomes of changes are counted."""
 
 from dataclasses import replace
 
+import pytest
+
 from kfext import names
+from kfext.errors import ApiError, Forbidden
 from tests.traces import PLAIN
-from tests.unit.sim.bed import GANG, LONG, Bed, scaled_bed, sizes
+from tests.unit.resizing.bed import SplitJob
+from tests.unit.resizing.test_contended_node import favoured
+from tests.unit.sim.bed import CONFLICT, GANG, LONG, Bed, refuse, resizes, scaled_bed, sizes
+from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed, asked, stops
 
 RUNS = replace(PLAIN, steps=10_000)
 
@@ -33,3 +39,57 @@ def test_a_new_controller_gives_back_workers_of_a_job_that_opted_out_meanwhile()
     of.annotate(names.ELASTIC, "off")
     of.after(300)
     assert sizes(of)[-1] == asked
+
+
+# --- the outcomes of changes --------------------------------------------------------------------
+
+
+def counted(of: Bed) -> dict[tuple[str, str], int]:
+    return {key: number for key, number in of.planner.companion.changes.items() if number}
+
+
+def test_each_change_of_a_size_is_counted_once() -> None:
+    of = scaled_bed(LONG, GANG)
+    of.run()
+    assert len(sizes(of)) > 1
+    assert counted(of) == {("scale", "done"): len(sizes(of))}
+
+
+DENIED = Forbidden(status=403, reason="Forbidden", message="admission webhook says no")
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(DENIED, "refused"), (CONFLICT, "failed")])
+def test_a_change_that_is_not_written_is_counted_with_its_outcome(
+    error: ApiError, outcome: str
+) -> None:
+    of = scaled_bed(LONG, GANG)
+    refused = refuse(of, lambda uid, change: uid == "uid-train" and resizes(change), error)
+    while not refused:
+        of.after(1)
+    of.after(5)
+    assert counted(of) == {("scale", outcome): 1}
+
+
+def test_a_request_for_a_checkpoint_is_no_change() -> None:
+    of = PreemptBed(VICTIM, URGENT).at(300)
+    assert (asked(of), stops(of)) == (["train"], ["train"])
+    assert counted(of) == {("preempt", "done"): 1}
+
+
+def test_changes_of_cpu_are_counted_and_what_is_restored_apart() -> None:
+    of = favoured()
+    assert counted(of) == {("resize", "done"): 1}
+    of.opt("short", "off")
+    of.after(60)  # another job is the favourite now
+    assert counted(of) == {("resize", "done"): 2, ("none", "restored"): 1}
+    assert sum(bool(step.sizes) for _, step in of.resized) == 3
+
+
+def test_a_change_in_two_stages_is_counted_after_the_last() -> None:
+    of = SplitJob()
+    while len(of.written()) < 1:
+        of.after(1)
+    assert counted(of) == {}
+    while len(of.written()) < 2:
+        of.after(1)
+    assert counted(of) == {("shift", "done"): 1}

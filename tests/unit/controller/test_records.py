@@ -1,43 +1,52 @@
-"""The record of usage in the cluster: when it is read and written, and what faults leave of it."""
+"""The records in ConfigMaps: when they are read and written, and what faults leave of them."""
 
 from typing import Any
 
 import pytest
 
-from kfext.controller.controller import UsageKeeper
+from kfext.controller import records
+from kfext.controller.records import CapacityKeeper, UsageKeeper
+from kfext.core.queue.capacity_record import capacity_record
 from kfext.core.queue.usage import decode_usage
 from kfext.errors import ApiError, Forbidden, NotFound, NotLeading, Unavailable
+from kfext.kube.records import CAPACITY, USAGE, Record
 from kfext.model.parameters import Fairness, Queueing
 from kfext.model.policy import TrainingPolicy
-from kfext.names import USAGE_RECORD
+from tests.builders import node
 from tests.unit.state.waiting.test_fairness import Teams
 
-PATH = f"/api/v1/namespaces/kfext-system/configmaps/{USAGE_RECORD}"
+MAPS = "/api/v1/namespaces/kfext-system/configmaps"
 STORED = '{"at": 1000000, "half_life": 3600, "namespaces": {"b": {"used": 60}}}'
 
 
 class FakeClient:
-    """One ConfigMap; `error` is raised instead."""
+    """One ConfigMap; `error` is raised instead of an answer, after the write if `arrives`."""
 
-    def __init__(self, stored: str | None = None) -> None:
-        self.stored = stored
+    def __init__(self, stored: str | None = None, *, record: Record = USAGE) -> None:
+        self.stored, self.record = stored, record
         self.requests: list[str] = []
         self.error: ApiError | None = None
+        self.arrives = False
 
     async def get(self, path: str) -> dict[str, Any]:
         self._ask("get", path)
+        self._answer()
         if self.stored is None:
             raise NotFound(status=404, reason="NotFound", message=path)
-        return {"data": {"usage": self.stored}}
+        return {"data": {self.record.key: self.stored}}
 
     async def apply(self, path: str, body: dict[str, Any]) -> None:
         self._ask("apply", path)
-        assert (body["kind"], body["metadata"]["name"]) == ("ConfigMap", USAGE_RECORD)
-        self.stored = body["data"]["usage"]
+        assert (body["kind"], body["metadata"]["name"]) == ("ConfigMap", self.record.name)
+        if self.arrives or not self.error:
+            self.stored = body["data"][self.record.key]
+        self._answer()
 
     def _ask(self, verb: str, path: str) -> None:
-        assert path == PATH
+        assert path == f"{MAPS}/{self.record.name}"
         self.requests.append(verb)
+
+    def _answer(self) -> None:
         if self.error:
             raise self.error
 
@@ -141,3 +150,96 @@ async def test_of_two_controllers_the_next_leader_goes_on_with_what_the_first_wr
     # A leader that lost its Lease may not write, and does not stop over it.
     first.client.error = NotLeading(status=0, reason="NotLeading", message="no")
     assert await first.keep() == ["apply"]
+
+
+# --- the capacity -------------------------------------------------------------------------------
+
+
+class Capacity:
+    """A controller over teams; `look` is a look at the capacity."""
+
+    def __init__(self, stored: str | None = None, *, teams: Teams | None = None) -> None:
+        self.teams = teams or Teams()
+        self.client = FakeClient(stored, record=CAPACITY)
+        self.keeper = CapacityKeeper(self.client, self.teams.planner)  # type: ignore[arg-type]
+        self.pause = 0.0
+
+    @property
+    def now(self) -> str:
+        """The record of this moment."""
+        return capacity_record(self.teams.planner.cluster.ledger, None)
+
+    async def look(self, times: int = 1) -> list[str]:
+        for _ in range(times):
+            self.pause = await self.keeper.keep()
+        requests, self.client.requests = self.client.requests, []
+        return requests
+
+
+async def test_the_capacity_is_written_if_it_has_changed_and_an_idle_cluster_writes_nothing() -> (
+    None
+):
+    of = Capacity()
+    assert await of.look(3) == ["get", "apply"]
+    of.teams.runs("job", "a")
+    assert await of.look(3) == ["apply"]
+    of.teams.planner.cluster.observe_node(None, node("new", cpu="4"))
+    assert await of.look(3) == ["apply"]
+    assert of.client.stored == of.now
+    assert of.pause == 10.0
+
+
+async def test_a_change_of_the_ledger_that_no_record_shows_is_not_written() -> None:
+    of = Capacity()
+    await of.look()
+    known = of.teams.planner.cluster.ledger.gains
+    of.teams.planner.cluster.observe_node(None, node("n", cpu="10", memory="1Ti", pods=50))
+    assert of.teams.planner.cluster.ledger.gains > known
+    assert await of.look(3) == []
+
+
+async def test_an_idle_cluster_does_not_even_make_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of = Capacity()
+    await of.look()
+    monkeypatch.setattr(records, "capacity_record", None)
+    assert await of.look(3) == []
+
+
+async def test_the_next_leader_writes_nothing_if_nothing_has_changed() -> None:
+    first = Capacity()
+    await first.look()
+    second = Capacity(first.client.stored, teams=first.teams)
+    assert await second.look(3) == ["get"]
+    second.teams.runs("job", "a")
+    assert await second.look(2) == ["apply"]
+
+
+@pytest.mark.parametrize("stored", ["", "{", '{"nodes": {}}'])
+async def test_a_garbled_capacity_is_written_anew(stored: str) -> None:
+    of = Capacity(stored)
+    assert await of.look(2) == ["get", "apply"]
+    assert of.client.stored == of.now
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+async def test_after_a_write_without_an_answer_the_capacity_is_written_again(arrives: bool) -> None:
+    of = Capacity()
+    await of.look()
+    of.teams.runs("job", "a")
+    of.client.error, of.client.arrives = ERRORS["no API server"], arrives
+    assert await of.look() == ["apply"]
+    assert of.pause == 10.0
+    of.client.error = None
+    assert await of.look(2) == ["apply"]
+    assert of.client.stored == of.now
+
+
+async def test_without_the_right_the_capacity_is_tried_every_five_minutes() -> None:
+    of = Capacity()
+    of.client.error = ERRORS["no right"]
+    assert await of.look() == ["get"]
+    assert of.pause == 300.0
+    of.client.error = None
+    assert await of.look() == ["get", "apply"]
