@@ -7,8 +7,9 @@ from dataclasses import asdict
 import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options
-from kfext.cli.output import Columns, age, columns, format_output, output_option
+from kfext.cli.output import Columns, columns, format_output, output_option
 from kfext.core.queue.usage import UsageRecord, decode_usage
+from kfext.core.words import age
 from kfext.errors import UserError
 from kfext.kube.usage_record import read_usage
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kfext.core.words import has
+from kfext.core.words import age, has
 from kfext.model.job import TrainingJob
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
@@ -48,13 +48,23 @@ def default_class(classes: Classes) -> PriorityClass:
     return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
 
 
+def why_there(priority: int, length: float | None) -> str:
+    """Return what decides the place of a waiting job, in a clause.
+
+    `length`: the seconds that it should take; None: they do not count for its place.
+    """
+    if length is None:
+        return f"its place follows from priority {priority} and its age"
+    return f"its place follows from priority {priority}, its age and the {age(length)} it should take"
+
+
 def in_line(
     verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str, behind: str = ""
 ) -> Verdict:
     """Return why a job waits, with its position in the queue and the nodes reserved for it.
 
-    `ahead` jobs come before it; a number above `exact` is approximate. `behind`: why another
-    namespace comes before it, or empty.
+    `ahead` jobs come before it; a number above `exact` is approximate. `behind`: why they do, or
+    empty.
     """
     if not ahead:
         place = "it is first in the queue"
