@@ -50,6 +50,12 @@ webhook holds no other jobs."""
 USAGE_RECORD = "kfext-usage"
 """ConfigMap in NAMESPACE with what namespaces have used of the cluster."""
 
+CAPACITY_RECORD = "kfext-capacity"
+"""ConfigMap in NAMESPACE with what each node has and what is free, and the reservation. It names no
+job."""
+CLUSTER_VIEW = "kfext-cluster-view"
+"""ClusterRole of people who may see the whole cluster, and Role in NAMESPACE to read that map."""
+
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
 PROGRESS_SERVICE = "kfext-progress"

@@ -9,6 +9,7 @@ import click
 import urllib3
 
 from e2e.testbed import (
+    browser,
     doctor,
     karpenter,
     lifecycle,
@@ -21,7 +22,7 @@ from e2e.testbed import (
 from e2e.testbed.api import ApiError, is_ready
 from e2e.testbed.cluster import NotReadyError, Testbed
 from e2e.testbed.fakenodes import LABEL
-from e2e.testbed.progress import say
+from e2e.testbed.progress import agenda, say
 
 _LOG_LINES = 40
 _TESTED = ("kubectl", *trainer.BINARIES)
@@ -121,6 +122,15 @@ def build(long_ones: bool) -> None:
             say(f"tests that need this will be skipped: {error}")
         else:
             break
+
+
+@main.command(name="browser", help="Install what the tests in a browser need.")
+def install_browser() -> None:
+    try:
+        with agenda(browser.planned()):
+            browser.prepare()
+    except preflight.Unavailable as error:
+        say(f"tests that need this will be skipped: {error}")
 
 
 @main.command(help="Remove a cluster and everything that belongs to it.")

@@ -1,0 +1,81 @@
+"""What the tests in a browser need: Debian's Chromium, and axe-core, which finds what is inaccessible."""
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from e2e.testbed import debian, paths, preflight, progress
+from e2e.testbed.preflight import Unavailable
+
+CHROMIUM = "chromium"
+AXE = "axe-core@4.11.0"
+_INTEGRITY = ""
+"""Of the package in npm's registry: base64 of its SHA-512."""
+_FETCH = progress.Planned(f"fetching {AXE} from npm", 5)
+
+
+def missing_packages() -> list[str]:
+    """Return the Debian package of the browser if this machine lacks it."""
+    return [] if shutil.which(CHROMIUM) else [CHROMIUM]
+
+
+def planned() -> list[progress.Planned]:
+    """Return the steps that `prepare` will take. Raises Unavailable if it would."""
+    if missing_packages():
+        preflight.require_root()
+    return [*debian.planned(missing_packages), *([] if _script().exists() else [_FETCH])]
+
+
+def prepare() -> None:
+    """Install and fetch what is missing. Raises Unavailable."""
+    chromium()
+    axe()
+
+
+def chromium() -> str:
+    """Return the path of the browser, installed if need be. Raises Unavailable."""
+    if missing_packages():
+        preflight.require_linux()
+        preflight.require_root()
+        debian.install(missing_packages, for_what="tests in a browser")
+    return shutil.which(CHROMIUM) or CHROMIUM
+
+
+def axe() -> str:
+    """Return the script of axe-core, fetched if need be. Raises Unavailable."""
+    script = _script()
+    if not script.exists():
+        with paths.exclusively(script.parent), progress.step(_FETCH):
+            _fetch(script)
+    return script.read_text()
+
+
+def _script() -> Path:
+    return paths.cache() / AXE / "axe.min.js"
+
+
+def _fetch(script: Path) -> None:
+    if shutil.which("npm") is None:
+        raise Unavailable(f"npm is missing, which fetches {AXE}: apt-get install npm")
+    packed = subprocess.run(
+        ["npm", "pack", AXE, "--pack-destination", str(script.parent), "--silent"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if packed.returncode != 0:
+        raise Unavailable(f"`npm pack {AXE}` failed:\n{packed.stderr.strip()}")
+    archive = script.parent / packed.stdout.split()[-1]
+    digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if digest != _INTEGRITY:
+        raise Unavailable(f"{archive} is not the package that it should be: sha512-{digest}")
+    with tarfile.open(archive) as package:
+        found = package.extractfile("package/axe.min.js")
+        assert found is not None
+        unfinished = script.with_suffix(".part")
+        unfinished.write_bytes(found.read())
+        unfinished.rename(script)
+    archive.unlink()
