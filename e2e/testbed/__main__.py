@@ -22,7 +22,7 @@ from e2e.testbed import (
 from e2e.testbed.api import ApiError, is_ready
 from e2e.testbed.cluster import NotReadyError, Testbed
 from e2e.testbed.fakenodes import LABEL
-from e2e.testbed.progress import agenda, say
+from e2e.testbed.progress import say
 
 _LOG_LINES = 40
 _TESTED = ("kubectl", *trainer.BINARIES)
@@ -127,8 +127,7 @@ def build(long_ones: bool) -> None:
 @main.command(name="browser", help="Install what the tests in a browser need.")
 def install_browser() -> None:
     try:
-        with agenda(browser.planned()):
-            browser.prepare()
+        browser.prepare()
     except preflight.Unavailable as error:
         say(f"tests that need this will be skipped: {error}")
 

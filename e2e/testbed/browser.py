@@ -2,45 +2,44 @@
 
 import base64
 import hashlib
+import os
 import shutil
 import subprocess
 import tarfile
 from pathlib import Path
 
-from e2e.testbed import debian, paths, preflight, progress
+from e2e.testbed import paths, progress
+from e2e.testbed.debian import apt_get
 from e2e.testbed.preflight import Unavailable
 
 CHROMIUM = "chromium"
 AXE = "axe-core@4.11.0"
 _INTEGRITY = ""
 """Of the package in npm's registry: base64 of its SHA-512."""
+_INSTALL = progress.Planned(f"installing Debian's package {CHROMIUM}", 60)
 _FETCH = progress.Planned(f"fetching {AXE} from npm", 5)
-
-
-def missing_packages() -> list[str]:
-    """Return the Debian package of the browser if this machine lacks it."""
-    return [] if shutil.which(CHROMIUM) else [CHROMIUM]
-
-
-def planned() -> list[progress.Planned]:
-    """Return the steps that `prepare` will take. Raises Unavailable if it would."""
-    if missing_packages():
-        preflight.require_root()
-    return [*debian.planned(missing_packages), *([] if _script().exists() else [_FETCH])]
 
 
 def prepare() -> None:
     """Install and fetch what is missing. Raises Unavailable."""
-    chromium()
-    axe()
+    steps = [step for step, missing in _missing().items() if missing]
+    with progress.agenda(steps):
+        chromium()
+        axe()
+
+
+def _missing() -> dict[progress.Planned, bool]:
+    return {_INSTALL: shutil.which(CHROMIUM) is None, _FETCH: not _script().exists()}
 
 
 def chromium() -> str:
     """Return the path of the browser, installed if need be. Raises Unavailable."""
-    if missing_packages():
-        preflight.require_linux()
-        preflight.require_root()
-        debian.install(missing_packages, for_what="tests in a browser")
+    if _missing()[_INSTALL]:
+        if shutil.which("apt-get") is None or os.geteuid() != 0:
+            raise Unavailable(f"tests in a browser need {CHROMIUM}: sudo apt-get install {CHROMIUM}")
+        with progress.step(_INSTALL):
+            apt_get("update")
+            apt_get("install", "--yes", "--no-install-recommends", "--no-remove", CHROMIUM)
     return shutil.which(CHROMIUM) or CHROMIUM
 
 
