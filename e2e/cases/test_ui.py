@@ -5,7 +5,7 @@ import asyncio
 from e2e.harness.jobs import workers
 from e2e.harness.space import Space
 from kfext.cli.cluster import ClusterOptions
-from kfext.cli.ui import Live
+from kfext.cli.ui import of_cluster
 from kfext.cli.ui_state import JobView
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -14,16 +14,9 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 async def _shown(space: Space) -> list[JobView]:
     """Return the jobs of a namespace as the page shows them."""
     options = ClusterOptions(space.name, None, space.kfext.testbed.kubeconfig)
-    async with options.connect() as client:
-        live = await Live.open(client, options, all_namespaces=False)
-        tasks = [asyncio.create_task(copy.run()) for copy in live.copies.values()]
-        try:
-            await live.ready()
-            return list(live.jobs())
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    async with options.connect() as client, of_cluster(client, options) as source:
+        await source.ready()
+        return list(source.jobs())
 
 
 def test_the_page_shows_the_same_jobs_and_their_past_after_a_restart_of_the_controller(

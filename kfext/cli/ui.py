@@ -8,8 +8,8 @@ import sys
 import time
 import webbrowser
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import IO, Any
 
@@ -22,7 +22,16 @@ from kfext.cli.explain import explanation_lines, explanation_of, phase_of
 from kfext.cli.gpus import card_view
 from kfext.cli.nodes import node_rows
 from kfext.cli.output import entry
-from kfext.cli.ui_state import Capacity, JobView, State, job_view, note, parse_capacity, state_of
+from kfext.cli.ui_state import (
+    Capacity,
+    JobView,
+    Source,
+    State,
+    job_view,
+    note,
+    parse_capacity,
+    state_of,
+)
 from kfext.cli.what_if import expected_starts
 from kfext.core.queue.expected import encode_expected
 from kfext.core.words import clock, listed
@@ -84,14 +93,13 @@ def ui(
 
     async def run() -> None:
         if snapshot is not None:
-            file = read_snapshot_file(snapshot.read(), name=snapshot.name)
-            await serve(Taken(file), port=port, greet=greet)
-            return
-        async with cluster.connect() as client, asyncio.TaskGroup() as group:
-            live = await Live.open(client, cluster, all_namespaces=all_namespaces)
-            for copy in live.copies.values():
-                group.create_task(copy.run())
-            await serve(live, port=port, greet=greet)
+            source = of_snapshot(read_snapshot_file(snapshot.read(), name=snapshot.name))
+            return await serve(source, port=port, greet=greet)
+        async with (
+            cluster.connect() as client,
+            of_cluster(client, cluster, all_namespaces=all_namespaces) as source,
+        ):
+            await serve(source, port=port, greet=greet)
 
     with suppress(KeyboardInterrupt):
         asyncio.run(run())
@@ -108,65 +116,62 @@ def _greeting(address: str) -> list[str]:
     return lines
 
 
-class Live:
-    """A cluster with the rights of the person.
+@asynccontextmanager
+async def of_cluster(
+    client: Client, cluster: ClusterOptions, *, all_namespaces: bool = False
+) -> AsyncIterator[Source]:
+    """Follow a cluster with the rights of the person. Raises ApiError."""
+    namespace, notes = cluster.namespace or "", list[State]()
+    if not (namespace or all_namespaces):
+        try:
+            await client.first(paths.plans(), count=1)
+        except Forbidden:
+            namespace = cluster.in_namespace()
+            words = f"you see namespace {namespace} alone, because you may not {_JOBS} in all"
+            role = f"ClusterRole {names.CLUSTER_VIEW} has this right"
+            notes.append(note(f"{words} namespaces; {role}", *_CAPACITY))
+    live = _Live(client, namespace, notes)
+    tasks = [asyncio.create_task(copy.run()) for copy in live.copies.values()]
+    try:
+        yield Source(live.ready, lambda: live.plans.store, live.state, live.explain)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    `copies`: the copies of its collections, by the right that each needs.
-    """
 
-    def __init__(self, client: Client, *, namespace: str, notes: Iterable[State]) -> None:
-        self._client, self._namespace, self._notes = client, namespace, list(notes)
-        self._plans = Informer(client, paths.plans(namespace), decode=_job)
+class _Live:
+    """A cluster. `copies`: the copies of its collections, by the right that each needs."""
+
+    def __init__(self, client: Client, namespace: str, notes: Sequence[State]) -> None:
+        self._client, self._namespace, self._notes = client, namespace, notes
+        self.plans = Informer(client, paths.plans(namespace), decode=_job)
         self._nodes = Informer(client, paths.nodes(), decode=decode_node)
-        self._cards = Informer(client, paths.shared_gpus(), decode=_card)
+        self._cards = Informer(client, paths.shared_gpus(), decode=lambda raw: card_view(_object(raw)))
         self._records = Informer(
             client,
             paths.config_maps(names.NAMESPACE),
-            decode=_capacity,
+            decode=lambda raw: parse_capacity(mapping(_object(raw).get("data"))),
             selectors={"fieldSelector": f"metadata.name={names.CAPACITY_RECORD}"},
         )
         self.copies: dict[str, Informer[Any]] = {
-            _JOBS: self._plans,
+            _JOBS: self.plans,
             "list nodes": self._nodes,
             "list sharedgpus": self._cards,
             f"list configmap {names.NAMESPACE}/{names.CAPACITY_RECORD}": self._records,
         }
 
-    @classmethod
-    async def open(
-        cls, client: Client, cluster: ClusterOptions, *, all_namespaces: bool
-    ) -> "Live":
-        """Return what the person may see. Raises ApiError."""
-        namespace, notes = cluster.namespace or "", list[State]()
-        if not (namespace or all_namespaces):
-            try:
-                await client.first(paths.plans(), count=1)
-            except Forbidden:
-                namespace = cluster.in_namespace()
-                words = f"you see namespace {namespace} alone, because you may not list "
-                words += f"trainingplans in all; ClusterRole {names.CLUSTER_VIEW} has this right"
-                notes.append(note(words, *_CAPACITY))
-        return cls(client, namespace=namespace, notes=notes)
-
     async def ready(self) -> None:
-        """Wait until all is read, or an error tells why it is not."""
         for copy in self.copies.values():
             while not (copy.synced.is_set() or copy.failure):
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    def jobs(self) -> Iterable[JobView]:
-        """Return all jobs."""
-        return self._plans.store
-
     def state(self) -> State:
-        """Return the state of this moment."""
-        now, failure = time.time(), self._plans.failure
-        age = self._plans.last_event_age() if failure else 0.0
-        records = list(self._records.store)
+        now, age = time.time(), self.plans.last_event_age() if self.plans.failure else 0.0
         return state_of(
-            self.jobs(),
+            self.plans.store,
             nodes=self._nodes.store,
-            capacity=records[0] if records else Capacity(),
+            capacity=next(iter(self._records.store), Capacity()),
             cards=self._cards.store,
             notes=[*self._notes, *self._lacks()],
             scope=self._namespace,
@@ -174,7 +179,7 @@ class Live:
             heard=None if math.isinf(age) else now - age,
         )
 
-    def _lacks(self) -> Iterable[State]:
+    def _lacks(self) -> Iterator[State]:
         """Yield what the page cannot show, and why."""
         refused = [
             right for right, copy in self.copies.items() if isinstance(copy.failure, Forbidden)
@@ -184,8 +189,8 @@ class Live:
             where = f"in namespace {self._namespace}" if self._namespace else "in all namespaces"
             role = "Role view there" if self._namespace else f"ClusterRole {names.CLUSTER_VIEW}"
             yield note(f"you may not {_JOBS} {where}; {role} has this right")
-        elif self._plans.failure:
-            yield note(f"the cluster does not answer, so this is old; {self._plans.failure}")
+        elif self.plans.failure:
+            yield note(f"the cluster does not answer, so this is old; {self.plans.failure}")
         if refused:
             words = f"capacity is not shown in full, as you may not {listed(refused, of='rights')}"
             roles = f"ClusterRole and Role {names.CLUSTER_VIEW} have these rights"
@@ -195,14 +200,9 @@ class Live:
             yield note(f"{words}, so it is not known what is free", *_CAPACITY)
 
     async def explain(self, job: JobView) -> list[str]:
-        """Return the lines of `kubectl kfext explain`, with the log if there is any."""
-        read = partial(
-            explanation_of,
-            self._client,
-            job.row["name"],
-            namespace=job.row["namespace"],
-            kind=job.row["kind"],
-        )
+        """Return the lines, with the log if there is any."""
+        kind, namespace, name = (job.row[part] for part in ("kind", "namespace", "name"))
+        read = partial(explanation_of, self._client, name, namespace=namespace, kind=kind)
         try:
             return list(explanation_lines(await read(log=True), all_changes=True))
         except KfextError as error:
@@ -218,60 +218,41 @@ def _job(raw: bytes) -> JobView:
     return job_view(_object(raw), now=time.time())
 
 
-def _card(raw: bytes) -> dict[str, Any]:
-    return card_view(_object(raw))
-
-
-def _capacity(raw: bytes) -> Capacity:
-    return parse_capacity(mapping(_object(raw).get("data")))
-
-
-class Taken:
-    """A snapshot of a controller; it has no progress and no history."""
-
-    def __init__(self, file: SnapshotFile) -> None:
-        now, kept = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
-        planner = planner_of(file.snapshot, now)
-        starts = expected_starts(planner, now)
-        self._jobs = []
-        for tracked in planner.cluster.jobs.values():
-            raw = _as_plan(planner, tracked)
-            expected = encode_expected(starts.get(tracked.job.uid), now=now.wall)
-            raw["status"]["expectedStart"] = expected
-            self._jobs.append(job_view(raw, now=now.wall))
-        free = {
-            row.node.name: {
-                name: has - sum(amounts.get(name, 0) for amounts in row.taken.values())
-                for name, has in row.node.allocatable.items()
-            }
-            for row in node_rows(file.snapshot, None, now=file.taken)
+def of_snapshot(file: SnapshotFile) -> Source:
+    """Return what a controller knew; that is neither progress nor history."""
+    now, kept = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
+    planner, jobs = planner_of(file.snapshot, now), []
+    starts = expected_starts(planner, now)
+    for tracked in planner.cluster.jobs.values():
+        raw = _as_plan(planner, tracked)
+        raw["status"]["expectedStart"] = encode_expected(starts.get(tracked.job.uid), now=now.wall)
+        jobs.append(job_view(raw, now=now.wall))
+    free = {
+        row.node.name: {
+            name: has - sum(amounts.get(name, 0) for amounts in row.taken.values())
+            for name, has in row.node.allocatable.items()
         }
-        reserved = {"nodes": list(kept.nodes), "until": kept.until} if kept else None
-        words = f"this is what a controller of kfext {file.kfext} knew at {clock(file.taken)}"
-        self._state = state_of(
-            self._jobs,
-            nodes=file.snapshot.nodes,
-            capacity=Capacity(free=free, reservation=reserved),
-            notes=[note(f"{words}; a snapshot has neither progress nor history")],
-            scope="",
-            at=file.taken,
-            heard=file.taken,
-        )
+        for row in node_rows(file.snapshot, None, now=file.taken)
+    }
+    reserved = {"nodes": list(kept.nodes), "until": kept.until} if kept else None
+    words = f"this is what a controller of kfext {file.kfext} knew at {clock(file.taken)}"
+    state = state_of(
+        jobs,
+        nodes=file.snapshot.nodes,
+        capacity=Capacity(free=free, reservation=reserved),
+        notes=[note(f"{words}; a snapshot has neither progress nor history")],
+        scope="",
+        at=file.taken,
+        heard=file.taken,
+    )
 
-    async def ready(self) -> None:
-        """Return at once."""
+    async def ready() -> None:
+        pass
 
-    def jobs(self) -> Iterable[JobView]:
-        """Return all jobs."""
-        return self._jobs
+    async def explain(_job: JobView) -> list[str]:
+        return ["a snapshot has neither pods nor logs"]
 
-    def state(self) -> State:
-        """Return the state of the snapshot."""
-        return self._state
-
-    async def explain(self, job: JobView) -> list[str]:
-        """Return why there is no more."""
-        return ["a snapshot has neither pods nor logs of a job"]
+    return Source(ready, lambda: jobs, lambda: state, explain)
 
 
 def _as_plan(planner: Planner, tracked: TrackedJob) -> dict[str, Any]:

@@ -8,16 +8,16 @@ open, by DNS rebinding for example.
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kfext.cli.output import plain
-from kfext.cli.ui_state import JobView, State, change
+from kfext.cli.ui_state import JobView, Source, change
 from kfext.errors import KfextError
 
 ADDRESS = "127.0.0.1"
@@ -36,25 +36,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-
-
-class Source(Protocol):
-    """What the page shows."""
-
-    async def ready(self) -> None:
-        """Wait until there is a state."""
-
-    def state(self) -> State:
-        """Return the state of this moment."""
-        ...
-
-    def jobs(self) -> Iterable[JobView]:
-        """Return all jobs."""
-        ...
-
-    async def explain(self, job: JobView) -> list[str]:
-        """Return the lines of `kubectl kfext explain`. Raises KfextError."""
-        ...
 
 
 async def serve(source: Source, *, port: int, greet: Callable[[str], None]) -> None:

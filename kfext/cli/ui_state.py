@@ -5,7 +5,7 @@ nothing. All texts are as on a terminal: users write names, metrics and messages
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,20 @@ class JobView:
     row: Mapping[str, Any]
     details: Mapping[str, Any]
     history: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the page comes from.
+
+    `ready`: waits until there is a state. `jobs`, `state`: return what is shown at this moment.
+    `explain`: returns the lines of `kubectl kfext explain` for a job; raises KfextError.
+    """
+
+    ready: Callable[[], Awaitable[None]]
+    jobs: Callable[[], Iterable[JobView]]
+    state: Callable[[], State]
+    explain: Callable[[JobView], Awaitable[list[str]]]
 
 
 @dataclass(frozen=True, slots=True)

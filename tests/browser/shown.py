@@ -10,7 +10,7 @@ from typing import Any
 
 from kfext.cli.gpus import card_view
 from kfext.cli.ui_server import serve
-from kfext.cli.ui_state import JobView, State, job_view, note, parse_capacity, state_of
+from kfext.cli.ui_state import JobView, Source, State, job_view, note, parse_capacity, state_of
 from kfext.model.node import Node, parse_node
 from kfext.model.timestamps import written_time
 from tests.browser.record import RECORDED
@@ -47,7 +47,11 @@ class Shown:
         """Return the uid of the job with a name."""
         return next(uid for uid, raw in self.plans.items() if raw["spec"]["job"]["name"] == name)
 
-    async def ready(self) -> None:
+    def source(self) -> Source:
+        """Return what the page reads."""
+        return Source(self._ready, self.jobs, self.state, self.explain)
+
+    async def _ready(self) -> None:
         """Return at once."""
 
     def jobs(self) -> Iterable[JobView]:
@@ -132,7 +136,7 @@ def plan(
 async def served(shown: Shown) -> AsyncIterator[str]:
     """Serve a page; yield its address."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(shown, port=0, greet=address.set_result))
+    task = asyncio.create_task(serve(shown.source(), port=0, greet=address.set_result))
     try:
         yield await address
     finally:

@@ -15,8 +15,8 @@ from e2e.harness.kube import Kube
 from e2e.testbed.cluster import Testbed
 from kfext import names
 from kfext.cli.cluster import ClusterOptions
-from kfext.cli.ui import Live
-from kfext.cli.ui_state import State
+from kfext.cli.ui import of_cluster
+from kfext.cli.ui_state import Source, State
 from kfext.kube import paths
 from kfext.kube.client import Client
 from tests.adapters import test_crds
@@ -93,19 +93,15 @@ def bind(
 @asynccontextmanager
 async def seen_by(
     kubeconfig: Path, *, namespace: str | None = None, all_namespaces: bool = False
-) -> AsyncIterator[Live]:
+) -> AsyncIterator[Source]:
     """The page of a person with a kubeconfig, once it has read all."""
     options = ClusterOptions(namespace, None, kubeconfig)
-    async with options.connect() as client:
-        live = await Live.open(client, options, all_namespaces=all_namespaces)
-        tasks = [asyncio.create_task(copy.run()) for copy in live.copies.values()]
-        try:
-            await live.ready()
-            yield live
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    async with (
+        options.connect() as client,
+        of_cluster(client, options, all_namespaces=all_namespaces) as source,
+    ):
+        await source.ready()
+        yield source
 
 
 def person(bed: Testbed, tmp_path: Path, user: str) -> Path:

@@ -14,7 +14,7 @@ from yarl import URL
 
 from kfext.cli import ui_server
 from kfext.cli.ui_server import serve
-from kfext.cli.ui_state import Capacity, JobView, State, job_view, state_of
+from kfext.cli.ui_state import Capacity, JobView, Source, State, job_view, state_of
 from kfext.errors import Forbidden
 from tests.unit.cli.test_ui_state import NOW, plan
 
@@ -28,6 +28,9 @@ class Shown:
 
     def put(self, uid: str, **status: Any) -> None:
         self.views[uid] = job_view(plan(f"job-{uid}", uid=uid, **status), now=NOW)
+
+    def source(self) -> Source:
+        return Source(self.ready, self.jobs, self.state, self.explain)
 
     async def ready(self) -> None:
         await self.is_ready.wait()
@@ -70,7 +73,7 @@ class Served:
 @asynccontextmanager
 async def serving(source: Shown) -> AsyncIterator[Served]:
     found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(source, port=0, greet=found.set_result))
+    task = asyncio.create_task(serve(source.source(), port=0, greet=found.set_result))
     try:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
             yield Served(URL(await found), source, session)
@@ -188,7 +191,7 @@ async def test_it_listens_on_this_machine_alone(page: Served) -> None:
 
 async def test_a_port_in_use_is_an_error(page: Served) -> None:
     with pytest.raises(OSError, match="in use"):
-        await serve(Shown(), port=page.port, greet=print)
+        await serve(Shown().source(), port=page.port, greet=print)
 
 
 # --- what it answers ----------------------------------------------------------------------------
