@@ -18,7 +18,7 @@ function draw() {
   const [view, ...rest] = (location.hash.slice(1) || "cluster").split("/").map(decodeURIComponent);
   const counts = { cluster: running().length, queue: waiting().length };
   const links = Object.keys(VIEWS).map((name) =>
-    el("a", { href: `#${name}`, "aria-current": name === view && "page" }, name, el("b", {}, counts[name])));
+    el("a", { href: `#${name}`, "aria-current": name === view && "page" }, `${name} `, el("b", {}, counts[name])));
   const names = [...new Set(["", ...page.namespaces, page.namespace])]
     .map((name) => el("option", { value: name, "data-key": name }, name || "all"));
   const focused = document.activeElement;
