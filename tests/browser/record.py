@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import structlog
+
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus, body_of, encode_status
 from kfext.controller.training_plan_writer import TrainingPlanWriter
@@ -91,7 +93,6 @@ class Recording:
         planner = self.cluster.planner
         events = cast(EventRecorder, _Events())
         self._display = JobDisplay(planner, self.writer, events)
-        self._forecaster = Forecaster(planner)
         self._seen: dict[str, tuple[Any, ...]] = {}
         self._steps = 0
         self.cluster.on_second.append(self._look)
@@ -103,9 +104,6 @@ class Recording:
             if found is not None and not written.refused:
                 self._display.record(found, written.step)
         self._steps = len(driver.written)
-        moment = driver.moment
-        if self._forecaster.due(moment):
-            list(self._forecaster.forecast(moment))
         for uid, tracked in planner.cluster.jobs.items():
             verdict = planner.queue.sentence(tracked)
             now = (tracked.phase, verdict, planner.cluster.homes(uid), tracked.job.training_pods)
@@ -114,7 +112,6 @@ class Recording:
                 self._display.show(tracked, tracked.phase, verdict)
             if planner.progress.reported(uid) is not None:
                 self._display.show_progress(tracked)
-            self.writer.show_expected(tracked.job, self._forecaster.expected(uid))
         for (name, type_), shown in driver.shown.items():
             if tracked_ := planner.cluster.jobs.get(f"uid-{name}"):
                 self.writer.show_companion(tracked_.job, type_, shown)
@@ -123,6 +120,10 @@ class Recording:
         """Return what the API server has at a second."""
         self.cluster.at(second)
         planner, now = self.cluster.planner, self.cluster.clock.wall
+        forecaster = Forecaster(planner)
+        list(forecaster.forecast(self.cluster.driver.moment))
+        for uid, tracked in planner.cluster.jobs.items():
+            self.writer.show_expected(tracked.job, forecaster.expected(uid))
         nodes = [
             {
                 "metadata": {"name": name},
@@ -144,5 +145,6 @@ async def record() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))  # no line a wait
     with gzip.open(RECORDED, "wt", compresslevel=9) as file:
         json.dump(asyncio.run(record()), file, separators=(",", ":"))

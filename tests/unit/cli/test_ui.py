@@ -1,5 +1,7 @@
 """`kubectl kfext ui`: what it says at its start, and what it shows of a snapshot of a controller."""
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -60,7 +62,8 @@ async def test_a_snapshot_shows_what_is_free_and_says_what_it_is() -> None:
     assert "snapshot" in (await source.explain(shown()["train"]))[0]
 
 
-def test_a_file_that_is_no_snapshot_is_refused() -> None:
-    done = CliRunner().invoke(cli, ["ui", "--snapshot", "-"], input="{}")
+def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("{}")
+    done = CliRunner().invoke(cli, ["ui", "--snapshot", str(tmp_path / "file")])
     assert done.exit_code == 1
     assert "is not a snapshot" in str(done.exception)
