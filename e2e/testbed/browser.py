@@ -13,8 +13,10 @@ from e2e.testbed.debian import apt_get
 from e2e.testbed.preflight import Unavailable
 
 CHROMIUM = "chromium"
-AXE = "axe-core@4.11.0"
-_INTEGRITY = ""
+AXE = "axe-core@4.14.1"
+_INTEGRITY = (
+    "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+)
 """Of the package in npm's registry: base64 of its SHA-512."""
 _INSTALL = progress.Planned(f"installing Debian's package {CHROMIUM}", 60)
 _FETCH = progress.Planned(f"fetching {AXE} from npm", 5)

@@ -66,17 +66,17 @@ def explain(
     """Show why JOB waits, where its pods are, its progress, and kfext's changes."""
     if regex and not log:
         raise click.UsageError("--regex requires --log")
-
-    async def read() -> dict[str, Any]:
-        namespace = cluster.in_namespace()
-        async with cluster.connect() as client:
-            return await explanation_of(
-                client, job, namespace=namespace, kind=kind, log=log, regex=regex
-            )
-
-    explanation = asyncio.run(read())
+    read = _explanation(job, kind=kind, log=log, regex=regex, cluster=cluster)
+    explanation = asyncio.run(read)
     words = partial(explanation_lines, explanation, all_changes=all_changes)
     click.echo(format_output(explanation, output=output, text=words), nl=False)
+
+
+async def _explanation(name: str, *, cluster: ClusterOptions, **options: Any) -> dict[str, Any]:
+    """Return what the cluster shows of a job. Raises UserError, ApiError, NoAccess."""
+    async with cluster.connect() as client:
+        namespace = cluster.in_namespace()
+        return await explanation_of(client, name, namespace=namespace, **options)
 
 
 async def explanation_of(

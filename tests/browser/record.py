@@ -23,12 +23,15 @@ from kfext.core.queue.capacity_record import capacity_record
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.model.job import TrainingJob
+from kfext.model.moment import Moment
 from kfext.model.timestamps import written_time
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.gpus import gpus
 from kfext.sim.jobs import JobSpec, Saving
 from kfext.sim.nodes import NodeSize
 from kfext.state.forecast.forecaster import Forecaster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Report
 
 RECORDED = Path(__file__).with_name("recorded.json.gz")
 TEAMS = {
@@ -94,16 +97,17 @@ class Recording:
         events = cast(EventRecorder, _Events())
         self._display = JobDisplay(planner, self.writer, events)
         self._seen: dict[str, tuple[Any, ...]] = {}
-        self._steps = 0
+        self._finish = planner.finish
+        planner.finish = self._record  # type: ignore[method-assign] # as the controller does
         self.cluster.on_second.append(self._look)
+
+    def _record(self, tracked: TrackedJob, now: Moment, **result: Any) -> Report | None:
+        if result["complete"]:
+            self._display.record(tracked, self.cluster.driver.written[-1].step)
+        return self._finish(tracked, now, **result)
 
     def _look(self) -> None:
         planner, driver = self.cluster.planner, self.cluster.driver
-        for written in driver.written[self._steps :]:
-            found = planner.cluster.jobs.get(f"uid-{written.job}")
-            if found is not None and not written.refused:
-                self._display.record(found, written.step)
-        self._steps = len(driver.written)
         for uid, tracked in planner.cluster.jobs.items():
             verdict = planner.queue.sentence(tracked)
             now = (tracked.phase, verdict, planner.cluster.homes(uid), tracked.job.training_pods)
