@@ -16,6 +16,7 @@ from kfext.cli.nodes import state_words
 from kfext.cli.output import plain, short
 from kfext.core.job_history import Entry, decode_curve, decode_history
 from kfext.core.queue.expected import decode_expected, sentence
+from kfext.core.queue.priority import IN_QUEUE
 from kfext.core.words import CLAUSE, listed
 from kfext.model.job import planned_uid
 from kfext.model.node import Node
@@ -87,6 +88,9 @@ def job_view(plan: Mapping[str, Any], *, now: float) -> JobView:
     workers, ahead, least = line["workers"], status.get("ahead"), status.get("minimumWorkers")
     history = decode_history(status.get("history"), status.get("curve"))
     entries = [_entry(known) for known in history.entries]
+    clauses = [clause for clause in text(status.get("message")).split(CLAUSE) if clause]
+    behind = (number for number, clause in enumerate(clauses) if clause.endswith(IN_QUEUE))
+    place = next(behind, len(clauses))
     row = {
         **{key: line[key] for key in ("kind", "namespace", "name", "phase", "workers")},
         "version": text(metadata.get("resourceVersion")),
@@ -94,7 +98,8 @@ def job_view(plan: Mapping[str, Any], *, now: float) -> JobView:
         "speed": short(progress.get("stepsPerSecond")),
         "created": timestamp(metadata.get("creationTimestamp")),
         "reason": text(status.get("reason")),
-        "why": [clause for clause in text(status.get("message")).split(CLAUSE) if clause],
+        "why": clauses[:place],
+        "place": clauses[place:],
         "ahead": ahead if type(ahead) is int else None,
         "least": least if type(least) is int else None,
         "starts": sentence(expected, now=now) if expected else "",

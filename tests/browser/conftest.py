@@ -1,9 +1,11 @@
 """Debian's Chromium on a page of `kubectl kfext ui`. No page may fail, or ask another host."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from e2e.testbed import browser as needs
@@ -16,12 +18,9 @@ PATIENCE_MS = 30_000
 Open = Callable[..., Coroutine[Any, Any, Page]]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests here, and give all of them one loop, as they share a browser."""
-    for item in items:
-        if "tests/browser" in str(item.path):
-            item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+MARKS = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+"""Of all tests here: they share a browser, and so a loop."""
+shared = partial(pytest_asyncio.fixture, loop_scope="session")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,7 +28,7 @@ def patience() -> None:
     expect.set_options(timeout=PATIENCE_MS)
 
 
-@pytest.fixture(scope="session")
+@shared(scope="session")
 async def browser() -> AsyncIterator[Browser]:
     try:
         program = needs.chromium()
@@ -48,14 +47,14 @@ def shown() -> Shown:
     return recorded()
 
 
-@pytest.fixture
+@shared()
 async def address(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     monkeypatch.setattr(ui_server, "_SECONDS", 0.1)
     async with served(shown) as found:
         yield found
 
 
-@pytest.fixture
+@shared()
 async def opened(browser: Browser, address: str) -> AsyncIterator[Open]:
     """Open the page at a view; in the end no page has failed or asked another host."""
     host, faults = address.partition("/?")[0], list[str]()

@@ -16,6 +16,8 @@ from kfext.model.timestamps import written_time
 from tests.browser.record import RECORDED
 
 Raw = dict[str, Any]
+SHARED = "node-8"
+"""The node with shared GPUs."""
 
 
 @dataclass
@@ -89,7 +91,7 @@ def recorded() -> Shown:
     plans = {raw["spec"]["job"]["uid"]: raw for raw in found["plans"]}
     nodes = {raw["metadata"]["name"]: raw for raw in found["nodes"]}
     shown = Shown(found["at"], plans, nodes, capacity=found["capacity"])
-    _share(shown, "node-8")
+    _share(shown, SHARED)
     return shown
 
 
@@ -102,7 +104,11 @@ def _share(shown: Shown, name: str) -> None:
     shown.capacity = json.dumps(capacity)
     sharers = []
     for job, priority, percent in (("serve-1", "high", 60), ("tune-2", "low", 40)):
-        shown.plans[job] = plan(job, "ads", uid=job, created=shown.at - 900, places={name: 1})
+        created = shown.at - 900
+        entry = {"time": written_time(created), "what": "Placed", "workers": 1, "nodes": [name]}
+        history = [{**entry, "why": f"1 pod is on {name}"}]
+        made = plan(job, "ads", uid=job, created=created, places={name: 1}, history=history)
+        shown.plans[job] = made
         pod = {"podUID": job, "namespace": "ads", "pod": f"{job}-worker-0"}
         measured = {"lossPermille": 21} if priority == "high" else {"harvestPermille": 412}
         sharers.append({**pod, "priority": priority, "sharePercent": percent, **measured})

@@ -5,8 +5,10 @@ from playwright.async_api import Page, expect
 
 from e2e.testbed import browser as needs
 from e2e.testbed.preflight import Unavailable
-from tests.browser.conftest import NARROW, WIDE, Open
+from tests.browser.conftest import MARKS, NARROW, WIDE, Open
 from tests.browser.shown import Shown
+
+pytestmark = MARKS
 
 VIEWS = ("cluster", "queue", "timeline", "job")
 RULES = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}"
@@ -16,7 +18,8 @@ def place(shown: Shown, view: str) -> str:
     """Return the address of a view; of the job with the longest history."""
     if view != "job":
         return view
-    raw = max(shown.plans.values(), key=lambda raw: len(raw["status"].get("history", ())))
+    placed = (raw for raw in shown.plans.values() if raw["status"]["phase"] == "Placed")
+    raw = max(placed, key=lambda raw: len(raw["status"]["history"]))
     return f"job/{raw['metadata']['namespace']}/{raw['spec']['job']['name']}"
 
 
@@ -88,7 +91,8 @@ async def test_hovering_shows_what_a_block_is_and_marks_its_job_on_all_nodes(
     shown: Shown, opened: Open
 ) -> None:
     page = await opened("cluster")
-    raw = max(shown.plans.values(), key=lambda raw: len(raw["status"].get("places", ())))
+    placed = (raw for raw in shown.plans.values() if raw["status"]["phase"] == "Placed")
+    raw = max(placed, key=lambda raw: len(raw["status"]["places"]))
     uid, name = raw["spec"]["job"]["uid"], raw["spec"]["job"]["name"]
     blocks = page.locator(f"#map [data-job='{uid}']")
     await blocks.first.hover()

@@ -11,13 +11,15 @@ export function cluster() {
   return el("div", {}, sums(all, jobs, waits), el("div", { class: "two" },
     el("div", { class: "stack" }, map(all), waits.length > 0 && next(waits)),
     el("section", { class: "card" }, el("h2", {}, `${many(jobs.length, "job")} with nodes, the first to end first`),
-      table(["Job", "Workers", "Progress", "Metric", "A second", "Left"], jobs.slice(0, MOST_JOBS).map(line)),
+      table({ Job: "", Workers: "num", Progress: "", Metric: "num", "Steps a second": "num", Left: "num" },
+        jobs.slice(0, MOST_JOBS).map(line)),
       left(jobs, MOST_JOBS))));
 }
 
-export const table = (heads, rows) =>
-  el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, rows));
+// `heads`: the class of each column by its head.
+export const table = (heads, rows) => el("table", {},
+  el("thead", {}, el("tr", {}, Object.entries(heads).map(([head, name]) => el("th", { scope: "col", class: name }, head)))),
+  el("tbody", {}, rows));
 
 function sums(all, jobs, waits) {
   const sum = (value, ...words) => el("div", { class: "card sum" }, el("b", {}, value), el("span", {}, words));
@@ -31,7 +33,7 @@ function sums(all, jobs, waits) {
       : sum(short(taken), `${what}s in use by these jobs`),
     sum(jobs.length, "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
     sum(waits.length, waits.length ? `jobs wait, the oldest for ${age(page.state.at - longest)}` : "jobs wait"),
-    first ? sum(clock(first.ends), "UTC ", el("a", { href: link(first) }, first.name), ` should end: ${many(held(first), what)}`)
+    first ? sum(`${clock(first.ends)} UTC`, el("a", { href: link(first) }, first.name), ` should end: ${many(held(first), what)}`)
       : sum("–", "no end is known"),
     stuck.length ? sum(stuck.length, stuck.length === 1 ? "job" : "jobs", " stalled: ", stuck.slice(0, 2).map(title))
       : sum(jobs.reduce((total, job) => total + job.changes, 0), "changes of running jobs by kfext"));
@@ -50,8 +52,9 @@ function map(all) {
 
 // The parts of a node: what each job takes of it, what other pods take, what is free; null is unknown.
 function parts(node) {
-  const jobs = page.taken.get(node.name).map(({ job, pods }) => (
-    { job, pods, amount: (pods ?? 0) * (job.requests[node.resource] ?? 0) }));
+  const sharers = new Set(node.cards.flatMap((card) => card.sharers.map(({ job }) => job)));
+  const jobs = page.taken.get(node.name).filter(({ job }) => !sharers.has(job.id))
+    .map(({ job, pods }) => ({ job, pods, amount: (pods ?? 0) * (job.requests[node.resource] ?? 0) }));
   const used = jobs.reduce((sum, { amount }) => sum + amount, 0) + node.cards.length;
   const rest = node.has === null ? 0 : Math.max(0, node.has - used);
   const free = node.free === null ? null : Math.min(node.free, rest);
@@ -72,7 +75,8 @@ function row(node) {
   const whole = Number.isInteger(free) && free <= 16, size = whole ? 1 : free;
   for (let number = 0; number < (whole ? free : free > 1e-6); number += 1)
     cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : "free" }));
-  return el("div", { class: "node", "data-key": node.name }, el("span", { class: "clip", tip: node.name }, node.name),
+  return el("div", { class: `node ${kept ? "reserved" : ""}`, "data-key": node.name },
+    el("span", { class: "clip", tip: kept ? `${node.name}: ${RESERVED}` : node.name }, node.name),
     el("div", { class: "cells" }, cells), el("span", { class: "soft" }, says(node)));
 }
 const about = (job, node, pods, amount) => [
@@ -84,14 +88,15 @@ const about = (job, node, pods, amount) => [
 
 // A shared GPU: a band for each sharer, as high as its share.
 function card({ slot, state, sharers }) {
-  return el("span", { class: "cell shares", style: "flex:1 0 0" }, sharers.map((sharer) => {
-    const job = page.jobs.find(({ id }) => id === sharer.job), words = Object.entries(sharer.cells);
-    return el("a", {
-      href: job ? link(job) : "#cluster", "data-job": sharer.job, c: job ? colour(job) : "#5a6675", class: "run",
-      style: `height:${sharer.percent}%`, "aria-label": `${sharer.pod}: ${sharer.percent} % of shared GPU ${slot}`,
-      tip: [`shared GPU ${slot}, ${state}`, ...words.map(([name, value]) => `${name}: ${value}`)].join("\n"),
-    });
-  }));
+  const shares = sharers.map(({ pod, percent }) => `${pod} ${percent} %`).join(", ");
+  return el("span", { class: "cell shares", style: "flex:1 0 0", role: "img", "aria-label": `shared GPU ${slot}: ${shares}` },
+    sharers.map(({ job: id, percent, cells }) => {
+      const job = page.jobs.find((job) => job.id === id), words = Object.entries(cells);
+      return el("span", {
+        "data-job": id, class: `run ${cells.priority}`, c: job ? colour(job) : "#5a6675", style: `height:${percent}%`,
+        tip: [`shared GPU ${slot}, ${state}`, ...words.map(([name, value]) => `${name}: ${value}`)].join("\n"),
+      });
+    }));
 }
 
 function tile(node) {
@@ -112,7 +117,7 @@ function tile(node) {
 function line(job) {
   const { cells } = job, starts = does(job) !== "trains" && el("span", { class: "soft" }, does(job));
   return el("tr", { "data-job": job.id, "data-key": job.id },
-    el("td", {}, title(job), cells.STATE === "Stalled" && el("span", { class: "pill bad" }, cells.STATE)),
+    el("td", { class: "name" }, title(job), cells.STATE === "Stalled" && el("span", { class: "pill bad" }, cells.STATE)),
     el("td", { class: "num" }, cells.WORKERS),
     el("td", {}, job.done === null ? starts || cells.STEP || el("span", { class: "soft" }, "no step yet") : bar(job)),
     el("td", { class: "num" }, `${cells.METRIC} ${cells.VALUE}`),
@@ -124,6 +129,7 @@ export const bar = (job) =>
 
 const next = (waits) => el("section", { class: "card" },
   el("h2", {}, "Next in the queue ", el("a", { href: "#queue" }, `all ${waits.length}`)),
-  table(["", "Job", "Waits", "Starts", "Reason"], waits.slice(0, NEXT).map((job, place) => el("tr", { "data-job": job.id, "data-key": job.id },
-    el("td", { class: "num" }, place + 1), el("td", {}, title(job)), el("td", { class: "num" }, age(page.state.at - job.created)),
-    el("td", { class: "soft", tip: job.starts }, job.startsShort), el("td", { class: "soft", tip: job.why.join("\n") }, job.reason)))));
+  table({ Job: "", Waits: "num", Starts: "", Reason: "" }, waits.slice(0, NEXT).map((job) =>
+    el("tr", { "data-job": job.id, "data-key": job.id }, el("td", { class: "name" }, title(job)),
+      el("td", { class: "num" }, age(page.state.at - job.created)), el("td", { tip: job.starts }, job.startsShort),
+      el("td", { tip: [...job.why, ...job.place].join("\n") }, job.reason)))));

@@ -17,7 +17,7 @@ export function job(namespace, name, kind) {
   return el("div", {},
     el("h2", { class: "title" }, el("span", { class: "chip", c: colour(job) }), job.name,
       el("span", { class: "soft" }, `${job.kind} in ${job.namespace}`), el("span", { class: "pill" }, does(job)),
-      cells.STATE && el("span", { class: `pill ${cells.STATE === "Stalled" ? "bad" : "soft"}` }, cells.STATE),
+      cells.STATE && cells.STATE !== "New" && el("span", { class: `pill ${cells.STATE === "Stalled" ? "bad" : "soft"}` }, cells.STATE),
       el("span", { class: "soft" }, `submitted ${clock(job.created)} UTC, ${age(at - job.created)} ago`)),
     el("section", { class: "sums", "aria-label": "Summary" },
       sum(job.done === null ? "" : percent(job.done), cells.STEP ? `step ${cells.STEP}` : "no step is known"),
@@ -25,20 +25,20 @@ export function job(namespace, name, kind) {
       sum(cells.VALUE, cells.METRIC || "no metric is known"), sum(job.speed, "steps a second"),
       sum(cells.WORKERS, cells.WORKERS === "1" ? "worker" : "workers"), sum(age(waited), "waited")),
     el("div", { class: "two wide" },
-      el("section", { class: "card" }, el("h2", {}, `${cells.METRIC || "Metric"}, steps and workers`),
-        curve(job, details, did)),
-      el("div", { class: "stack" }, place(job), says(details), happened(did))),
-    el("section", { class: "card" }, el("h2", {}, "The same as text"),
-      el("p", {}, el("code", {}, `kubectl kfext explain -n ${job.namespace} ${job.name}`)), text(job)));
+      el("div", { class: "stack" },
+        el("section", { class: "card" }, el("h2", {}, `${cells.METRIC || "Metric"}, steps and workers`), curve(job, details, did)),
+        el("section", { class: "card" }, el("h2", {}, "The same as text"),
+          el("p", {}, el("code", {}, `kubectl kfext explain -n ${job.namespace} ${job.name}`)), text(job))),
+      el("div", { class: "stack" }, place(job), happened(did), says(details))));
 }
 
 function place(job) {
   const amount = (pods) => many(pods * (job.requests[page.state.unit] ?? 0), unit(page.state.unit));
-  return el("section", { class: "card" }, el("h2", {}, runs(job) ? "Where, and why there" : "Why"),
+  return el("section", { class: "card" },
+    el("h2", {}, runs(job) ? "Where, and why there" : "Why", el("span", { class: "pill soft" }, job.reason || job.phase)),
     el("dl", {}, job.places.slice(0, 12).map(([node, pods]) => [
       el("dt", {}, node), el("dd", {}, pods === null ? "" : `${many(pods, "pod")}, ${amount(pods)}`)])),
-    el("ul", {}, el("li", {}, el("span", { class: "pill soft" }, job.reason || job.phase)),
-      [...job.why, job.starts].filter(Boolean).map((clause) => el("li", {}, clause))));
+    el("ul", {}, [...job.why, ...job.place, job.starts].filter(Boolean).map((clause) => el("li", {}, clause))));
 }
 
 const says = (details) => details?.conditions.length > 0 && el("section", { class: "card" },
@@ -46,7 +46,7 @@ const says = (details) => details?.conditions.length > 0 && el("section", { clas
   el("dl", {}, details.conditions.map(([type, words]) => [el("dt", {}, type), el("dd", {}, words)])));
 
 const happened = ({ marks }) => el("section", { class: "card" }, el("h2", {}, "What happened"),
-  marks.length ? el("ol", { class: "log" }, [...marks].reverse().map(({ t, sign, what, words }) => el("li", {},
+  marks.length ? el("ol", { class: "log", tabindex: 0, "aria-label": "What happened, the newest first" }, [...marks].reverse().map(({ t, sign, what, words }) => el("li", {},
     el("time", {}, clock(t)), el("span", { "aria-hidden": "true" }, TEXT[sign] ?? ""), el("span", {}, `${what}: ${words}`))))
     : el("p", { class: "soft" }, "No history: the TrainingPlan was written by kfext 0.3, or deleted since."));
 

@@ -114,7 +114,7 @@ function use(all, x, from, now) {
   };
   const top = has || Math.max(1, ...sums.map((at) => at[1])), most = Math.max(5, ...sums.map((at) => at[2]));
   const label = (y, name, words) => svg("text", { x: LEFT - 8, y, "text-anchor": "end", class: name }, words);
-  return svg("g", {}, svg("path", { class: "use", d: `${path(1, top)}V84H${x(from)}Z` }),
+  return svg("g", {}, svg("path", { class: "area", d: `${path(1, top)}V84H${x(from)}Z` }), svg("path", { class: "use", d: path(1, top) }),
     svg("path", { class: "waiting", d: path(2, most) }),
     label(36, "use", `${unit(page.state.unit)}s in use, of ${top}`), label(54, "waiting", `jobs that wait, of ${most}`));
 }

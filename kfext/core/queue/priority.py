@@ -12,6 +12,8 @@ from kfext.names import RESERVATION_PRIORITY
 Classes = Mapping[str, PriorityClass]
 
 _NONE = PriorityClass(name="", value=0)
+IN_QUEUE = "in the queue"
+"""Ends the clause on the position of a job. The clauses after it are about its place too."""
 
 
 def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
@@ -48,14 +50,13 @@ def default_class(classes: Classes) -> PriorityClass:
     return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
 
 
-def why_there(priority: int, length: float | None) -> str:
+def why_there(priority: int, length: float | None, *, usual: float) -> str:
     """Return what decides the place of a waiting job, in a clause.
 
-    `length`: the seconds that it should take; None: they do not count for its place.
+    `length`: the seconds that it should take; None: it counts as long as the `usual` job.
     """
-    if length is None:
-        return f"its place follows from priority {priority} and its age"
-    return f"its place follows from priority {priority}, its age and the {age(length)} it should take"
+    takes = f"{age(usual)} that jobs usually take" if length is None else f"{age(length)} it should take"
+    return f"its place follows from priority {priority}, its age and the {takes}"
 
 
 def in_line(
@@ -67,11 +68,11 @@ def in_line(
     empty.
     """
     if not ahead:
-        place = "it is first in the queue"
+        place = f"it is first {IN_QUEUE}"
     elif ahead == 1:
-        place = "1 job is ahead in the queue"
+        place = f"1 job is ahead {IN_QUEUE}"
     else:
-        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead {IN_QUEUE}"
     if behind:
         place += f"; {behind}"
     if kept_nodes:

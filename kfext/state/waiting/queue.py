@@ -396,7 +396,8 @@ class Queue:
         if ahead and not behind:
             counts = self._counts_length(tracked)
             length = self.durations.known(tracked.job) if counts else None
-            behind = why_there(self.priority(tracked), length)
+            usual = self.durations.usual()
+            behind = why_there(self.priority(tracked), length, usual=usual)
         return in_line(
             verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
         )

@@ -46,7 +46,7 @@ def test_a_snapshot_shows_its_jobs_as_their_training_plans_would() -> None:
     (answer,) = Forecast(cluster(), now=NOW).queue()
     queued, train = views["queued"].row, views["train"].row
     assert (queued["phase"], queued["reason"], queued["ahead"]) == ("Queued", answer.reason, 0)
-    assert "; ".join(queued["why"]) == answer.message
+    assert "; ".join([*queued["why"], *queued["place"]]) == answer.message
     assert queued["startsShort"]
     assert (train["places"], train["requests"]["cpu"]) == ([["b", 2]], 1)
 

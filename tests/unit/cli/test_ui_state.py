@@ -80,13 +80,14 @@ def test_a_waiting_job_has_the_words_of_queue_and_explain() -> None:
     row = view(
         phase="Queued",
         reason="NoRoom",
-        message="it needs 2 cpu; 1 cpu short; 3 jobs are ahead",
+        message="it needs 2 cpu; 1 cpu short; 3 jobs are ahead in the queue; its place follows",
         ahead=3,
         minimumWorkers=1,
         expectedStart=encode_expected(expected, now=NOW),
         requests={GPU: "1", "cpu": "500m"},
     ).row
-    assert row["why"] == ["it needs 2 cpu", "1 cpu short", "3 jobs are ahead"]
+    assert row["why"] == ["it needs 2 cpu", "1 cpu short"]
+    assert row["place"] == ["3 jobs are ahead in the queue", "its place follows"]
     assert (row["ahead"], row["least"]) == (3, 1)
     assert row["starts"] == sentence(expected, now=NOW)
     assert row["asks"] == ["1 cpu", f"2 {GPU}"]
