@@ -62,6 +62,7 @@ quick: $(READY) ## unit and contract tests but the longest, in under a minute
 
 unit: $(READY) ## unit, adapter and contract tests
 	@echo "== unit, adapter and contract tests"
+	@$(BIN)/python -m e2e.testbed browser
 	@$(BIN)/pytest --quiet tests -m "not long" --numprocesses 2 --dist worksteal
 
 e2e: $(READY) ## end-to-end tests on a real cluster

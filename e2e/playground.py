@@ -66,9 +66,9 @@ STORY = (
         "Within two minutes: * beside the jobs with a changed request, and less LEFT for short.",
     ),
     Scene(
-        "While both run: see what kfext changed, and why:",
-        "kubectl kfext explain elastic; kubectl kfext explain short --changes",
-        "The lines Scaled and Resized.",
+        "While both run: see who has which node, what waits, and what kfext changed and why:",
+        "kubectl kfext ui",
+        'A page in your browser: its timeline, and a job\'s "What happened". Ctrl-C ends it.',
     ),
 )
 

@@ -11,6 +11,7 @@ from e2e.bench import (
     first_bind,
     gang,
     new_nodes,
+    page,
     plan,
     review,
     scale_idle,
@@ -71,7 +72,7 @@ _LINK = "1gbit"
     type=click.Choice(
         [
             *("all", *_PURE, "cluster", "companion", "overhead", "rescale", "stream"),
-            *("network", "new-nodes", "peers", "gpu-share", "tables"),
+            *("network", "new-nodes", "page", "peers", "gpu-share", "tables"),
             *_ON_A_CLUSTER,
             *("scale", *_SCALE),
         ]
@@ -209,6 +210,7 @@ def main(
             network_bench.measure, links=link or (_LINK,), repeats=1 if quick else repeats or 3
         ),
         "new-nodes": partial(new_nodes.measure, quick=quick, repeats=repeats or 3),
+        "page": partial(page.measure, quick=quick),
         "peers": partial(peers.measure, quick=quick),
     }
     for name in [name for name in real if what in ("all", name) or name in of_companion]:

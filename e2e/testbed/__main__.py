@@ -9,6 +9,7 @@ import click
 import urllib3
 
 from e2e.testbed import (
+    browser,
     doctor,
     karpenter,
     lifecycle,
@@ -121,6 +122,14 @@ def build(long_ones: bool) -> None:
             say(f"tests that need this will be skipped: {error}")
         else:
             break
+
+
+@main.command(name="browser", help="Install what the tests in a browser need.")
+def install_browser() -> None:
+    try:
+        browser.prepare()
+    except preflight.Unavailable as error:
+        say(f"tests that need this will be skipped: {error}")
 
 
 @main.command(help="Remove a cluster and everything that belongs to it.")

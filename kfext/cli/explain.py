@@ -12,16 +12,7 @@ import click
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, kind_option, pods_of
 from kfext.cli.jobs import ahead_of
-from kfext.cli.output import (
-    Columns,
-    age,
-    columns,
-    entry,
-    format_output,
-    job_of,
-    output_option,
-    table,
-)
+from kfext.cli.output import Columns, columns, entry, format_output, job_of, output_option, table
 from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
 from kfext.core.elastic import requested_workers, workers_of
 from kfext.core.job_history import decode_history
@@ -29,7 +20,7 @@ from kfext.core.patches.host_network import edits_of
 from kfext.core.queue.expected import decode_expected, sentence
 from kfext.core.settings.table import TO_PODS
 from kfext.core.settings.values import HOST, POD, Colocation
-from kfext.core.words import listed
+from kfext.core.words import age, listed
 from kfext.core.words import nodes as many_nodes
 from kfext.core.words import pods as many_pods
 from kfext.errors import Forbidden, NotFound
@@ -88,24 +79,30 @@ def explain(
     """Show why JOB waits, where its pods are, its progress, and kfext's changes."""
     if regex and not log:
         raise click.UsageError("--regex requires --log")
-    explanation = asyncio.run(_explanation(job, kind=kind, log=log, regex=regex, cluster=cluster))
+    read = _explanation(job, kind=kind, log=log, regex=regex, cluster=cluster)
+    explanation = asyncio.run(read)
     words = partial(explanation_lines, explanation, all_changes=all_changes)
     click.echo(format_output(explanation, output=output, text=words), nl=False)
 
 
-async def _explanation(
-    name: str, *, kind: str | None, log: bool, regex: str, cluster: ClusterOptions
-) -> dict[str, Any]:
+async def _explanation(name: str, *, cluster: ClusterOptions, **options: Any) -> dict[str, Any]:
     """Return what the cluster shows of a job. Raises UserError, ApiError, NoAccess."""
-    namespace = cluster.in_namespace()
     async with cluster.connect() as client:
-        job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
-        status = await _plan_status(client, job)
-        pods = await pods_of(client, job)
-        ahead = await ahead_of(client, job) if job.in_queue else []
-        shown = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
-        if log:
-            shown["log"] = await read_log(client, job, pods, regex=regex)
+        namespace = cluster.in_namespace()
+        return await explanation_of(client, name, namespace=namespace, **options)
+
+
+async def explanation_of(
+    client: Client, name: str, *, namespace: str, kind: str | None, log: bool, regex: str = ""
+) -> dict[str, Any]:
+    """Return what the cluster shows of a job. Raises UserError, ApiError."""
+    job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
+    status = await _plan_status(client, job)
+    pods = await pods_of(client, job)
+    ahead = await ahead_of(client, job) if job.in_queue else []
+    shown = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
+    if log:
+        shown["log"] = await read_log(client, job, pods, regex=regex)
     return shown
 
 
@@ -143,7 +140,7 @@ def explained(
     why_unplaced = (
         "" if status or job.held else _left_alone(job, raw, touched=any(changed.values()))
     )
-    phase = text(status.get("phase")) or (_UNPLACED if why_unplaced else _phase(job, pods))
+    phase = text(status.get("phase")) or (_UNPLACED if why_unplaced else phase_of(job, pods))
     since = _since(job, status, phase)
     expected = decode_expected(status.get("expectedStart"))
     on_host = any(pod.on_host for pod in pods)
@@ -158,10 +155,7 @@ def explained(
         "message": text(status.get("message"))
         or _message(job, status, hidden=hidden)
         or why_unplaced,
-        "conditions": [
-            {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
-            for item in sequence(status.get("conditions"))
-        ],
+        "conditions": conditions_of(status),
         "starts": sentence(expected, now=now) if expected else "",
         "progress": progress_in(status, now=now),
         "ahead": list(ahead),
@@ -179,6 +173,25 @@ def explained(
         "history": decode_history(status.get("history"), "").encode()["history"],
         "warnings": [] if why_unplaced else list(_warnings(job, pods)),
     }
+
+
+def conditions_of(status: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the conditions in the status of a TrainingPlan."""
+    return [
+        {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
+        for item in sequence(status.get("conditions"))
+    ]
+
+
+def condition_words(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each condition that says more than the message: its type, and its reason in words.
+
+    `shown`: an explanation, or the status of a TrainingPlan.
+    """
+    for item in conditions_of(shown):
+        if item["message"] != text(shown.get("message")):
+            holds = "" if item["status"] == "True" else f" {item['status']}"
+            yield f"{item['type']}{holds}", _because(item)
 
 
 def _state(pod: Pod) -> str:
@@ -200,10 +213,8 @@ def explanation_lines(
         yield from entry("starts", explanation["starts"])
     for line in progress_lines(explanation["progress"]):
         yield from entry("progress", line)
-    for item in explanation["conditions"]:
-        if item["message"] != explanation["message"]:
-            holds = "" if item["status"] == "True" else f" {item['status']}"
-            yield from entry(f"{item['type']}{holds}:", _because(item))
+    for label, words in condition_words(explanation):
+        yield from entry(f"{label}:", words)
     if explanation["ahead"]:
         yield from entry("ahead", listed(explanation["ahead"], of="jobs"))
     yield from _pod_lines(explanation["pods"])
@@ -256,7 +267,7 @@ def _pod_lines(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
         yield from entry("unbound", f"{many_pods(len(of))}: {why}")
 
 
-def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
+def phase_of(job: TrainingJob, pods: Sequence[Pod]) -> str:
     """Return the phase that the job and its pods show, for a job without TrainingPlan."""
     if job.finished:
         return names.FINISHED

@@ -74,6 +74,25 @@ def _lines(shared: Sequence[tuple[SharedGpu, Raw]]) -> Iterator[str]:
             yield from columns(_SHARERS, map(mapping, sharers), indent=4)
 
 
+def card_view(raw: Raw) -> dict[str, Any]:
+    """Return a SharedGPU for a drawing: its node, and its sharers with the words of the table."""
+    gpu, status = parse_shared_gpu(raw), mapping(raw.get("status"))
+    return {
+        "node": gpu.node if gpu else "",
+        "slot": gpu.slot if gpu else 0,
+        "state": _state(gpu) if gpu else "",
+        "sharers": [
+            {
+                "namespace": text(sharer.get("namespace")),
+                "pod": text(sharer.get("pod")),
+                "percent": share if type(share := sharer.get("sharePercent")) is int else 0,
+                "cells": {head.lower(): cell(sharer) for head, cell in _SHARERS.items()},
+            }
+            for sharer in map(mapping, sequence(status.get("sharers")))
+        ],
+    }
+
+
 def _state(gpu: SharedGpu) -> str:
     if not gpu.healthy:
         return f"unhealthy: {gpu.trouble}" if gpu.trouble else "unhealthy"

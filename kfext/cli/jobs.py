@@ -23,21 +23,21 @@ from kfext.cli.cluster import (
 )
 from kfext.cli.output import (
     Columns,
-    age,
     columns,
     fitted,
     format_output,
     job_of,
     output_option,
     short,
+    table,
 )
 from kfext.cli.progress import NO_PROGRESS, STOPPED, progress_in, shows, steps
 from kfext.core.queue.priority import Classes, priority_class
-from kfext.core.words import CLAUSE
+from kfext.core.words import CLAUSE, age
 from kfext.errors import Forbidden, NotFound, Unavailable, UserError
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
-from kfext.model.quantity import PODS, amount_text
+from kfext.model.quantity import PODS, Resources, amount_text
 from kfext.model.tolerant import mapping, text
 from kfext.names import PROGRESSING, REASON_STALLED, RESIZED
 
@@ -141,8 +141,7 @@ def queue_of(
     for job in in_order(jobs, statuses=statuses, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         unknown, priority = _is_unknown(job), priority_class(job, classes or {})
-        requests, minimum = sorted(job.requests.items()), _int(status.get("minimumWorkers"))
-        asks = [amount_text(name, number) for name, number in requests if name != PODS]
+        minimum = _int(status.get("minimumWorkers"))
         lines.append(
             {
                 "kind": job.kind.name,
@@ -157,13 +156,19 @@ def queue_of(
                 "minimumPods": None
                 if unknown or minimum is None
                 else job.pods - job.training_pods + minimum,
-                "asks": asks,
+                "asks": amounts(job.requests),
                 "expectedStart": dict(mapping(status.get("expectedStart"))),
                 "reason": text(status.get("reason")),
                 "message": text(status.get("message")),
             }
         )
     return lines
+
+
+def amounts(requests: Resources) -> list[str]:
+    """Return what a job requests in words, by name of the resource."""
+    found = sorted(requests.items())
+    return [amount_text(name, number) for name, number in found if name != PODS]
 
 
 def in_order(
@@ -287,23 +292,30 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
 
     `sort` is one of ORDERS. `now` is in epoch seconds.
     """
-    lines = []
-    for plan in plans:
-        job, status = mapping(mapping(plan.get("spec")).get("job")), mapping(plan.get("status"))
-        lines.append(
-            {
-                "kind": text(job.get("kind")),
-                "namespace": text(mapping(plan.get("metadata")).get("namespace")),
-                "name": text(job.get("name")),
-                "phase": text(status.get("phase")),
-                "workers": _int(status.get("workers")),
-                "requestedWorkers": _int(status.get("requestedWorkers")),
-                "resized": shows(status, RESIZED, "True"),
-                "stalled": shows(status, PROGRESSING, "False"),
-                "progress": progress_in(status, now=now),
-            }
-        )
+    lines = (top_line(plan, now=now) for plan in plans)
     return sorted(lines, key=lambda line: _turn(line, _BY[sort](line), smallest=sort == "left"))
+
+
+def top_line(plan: Raw, *, now: float) -> dict[str, Any]:
+    """Return the job of a TrainingPlan. `now` is in epoch seconds."""
+    job, status = mapping(mapping(plan.get("spec")).get("job")), mapping(plan.get("status"))
+    return {
+        "kind": text(job.get("kind")),
+        "namespace": text(mapping(plan.get("metadata")).get("namespace")),
+        "name": text(job.get("name")),
+        "phase": text(status.get("phase")),
+        "workers": _int(status.get("workers")),
+        "requestedWorkers": _int(status.get("requestedWorkers")),
+        "resized": shows(status, RESIZED, "True"),
+        "stalled": shows(status, PROGRESSING, "False"),
+        "progress": progress_in(status, now=now),
+    }
+
+
+def top_cells(line: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a job in the table of `top`, by the head of the column."""
+    known = {**line, "progress": line["progress"] or NO_PROGRESS}
+    return {head: cell(known) for head, cell in _TOP.items()}
 
 
 def top_lines(lines: Sequence[Mapping[str, Any]], namespace: str) -> list[str]:
@@ -312,7 +324,7 @@ def top_lines(lines: Sequence[Mapping[str, Any]], namespace: str) -> list[str]:
         return [
             "kfext handles no running job" + (f" in namespace {namespace}" if namespace else "")
         ]
-    return columns(_TOP, ({**line, "progress": line["progress"] or NO_PROGRESS} for line in lines))
+    return table([*_TOP], [[*top_cells(line).values()] for line in lines])
 
 
 def _turn(line: Mapping[str, Any], measure: float | None, *, smallest: bool) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from kfext.cli.plan import plan
 from kfext.cli.release import release
 from kfext.cli.render import render_files
 from kfext.cli.simulate import simulate
+from kfext.cli.ui import ui
 from kfext.errors import KfextError
 from kfext.kube.client import accept_deep_json
 
@@ -147,6 +148,7 @@ def agent(*, device_list: str, **options: Any) -> None:
         queue,
         top,
         gpus,
+        ui,
         usage,
         nodes,
         release,

@@ -10,9 +10,9 @@ from functools import partial
 import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
-from kfext.cli.output import Columns, age, columns, format_output, output_option
+from kfext.cli.output import Columns, columns, format_output, output_option
 from kfext.core.queue.usage import UsageRecord, decode_usage
-from kfext.core.words import listed
+from kfext.core.words import age, listed
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -110,9 +110,14 @@ def _use(name: str, row: NodeRow) -> str:
     return f"{taken / unit:.4g}/{row.node.allocatable.get(name, 0) / unit:.4g}{suffix}"
 
 
+def state_words(node: Node) -> list[str]:
+    """Return whether a node is cordoned and drained, in words."""
+    words = ["cordoned"] if node.unschedulable else []
+    return words + (["drained"] if node.drain is not None else [])
+
+
 def _state(row: NodeRow) -> str:
-    words = ["cordoned"] if row.node.unschedulable else []
-    words += ["drained"] if row.node.drain is not None else []
+    words = state_words(row.node)
     if row.suspicion is None:
         words.append("not known whether it is suspect")
     elif row.suspicion:

@@ -80,16 +80,6 @@ def fitted(text: str, screen: os.terminal_size) -> str:
     return "\n".join(line[: screen.columns] for line in text.splitlines()[: screen.lines - 1])
 
 
-def age(seconds: float | None) -> str:
-    """Return a length of time as kubectl prints it; empty for None."""
-    if seconds is None:
-        return ""
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"
-
-
 def short(value: float | None) -> str:
     """Return a number with four digits; empty for None."""
     return "" if value is None else f"{value:.4g}"

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kfext import names
-from kfext.cli.output import Columns, age, columns, plain, short
+from kfext.cli.output import Columns, columns, plain, short
 from kfext.core.progress.course import progress_of
 from kfext.core.progress.fields import visible
 from kfext.core.progress.followed import INTERVAL, Followed
 from kfext.core.progress.reported import Reported, decode_progress
 from kfext.core.settings.table import parse_setting
 from kfext.core.settings.values import STDOUT, MetricsSource
-from kfext.core.words import cpus
+from kfext.core.words import age, cpus
 from kfext.errors import BadRequest, UserError
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog

@@ -1,4 +1,4 @@
-"""Parts of sentences: numbers of pods, times of day, lists of names."""
+"""Parts of sentences: numbers of pods, times, lists of names."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,6 +26,16 @@ def workers(number: int) -> str:
 def cpus(millicores: int) -> str:
     """Return an amount of CPU in words."""
     return "1 CPU" if millicores == 1000 else f"{millicores / 1000:g} CPUs"
+
+
+def age(seconds: float | None) -> str:
+    """Return a length of time as kubectl prints it; empty for None."""
+    if seconds is None:
+        return ""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
 
 
 def clock(seconds: float) -> str:

@@ -177,6 +177,8 @@ class Informer(Generic[T]):
         for an absent object. It must not await. An error is counted and logged, and the next change
         of the object calls it again.
     `selectors`: query parameters such as fieldSelector.
+
+    `failure`: why the copy is not followed now; None: it is followed.
     """
 
     def __init__(
@@ -194,6 +196,7 @@ class Informer(Generic[T]):
         self.store: Store[T] = Store()
         self.synced = asyncio.Event()
         self.metrics = Metrics()
+        self.failure: Exception | None = None
         self._client = client
         self._path = path
         self._decode = decode
@@ -223,18 +226,19 @@ class Informer(Generic[T]):
             except Gone as error:
                 _log.info("history is gone, listing again", path=self._path, error=str(error))
                 self._version = ""
-                await self._wait()
+                await self._wait(error)
             except ApiError as error:
                 _log.warning("watch failed", path=self._path, error=str(error))
-                await self._wait()
+                await self._wait(error)
             except (msgspec.DecodeError, RecursionError) as error:
                 # The line is lost with its change. A new stream would send it again, but only a new
                 # list gets past a line that is garbled at the server.
                 _log.warning("garbled answer, listing again", path=self._path, error=str(error))
                 self._version = ""
-                await self._wait()
+                await self._wait(error)
 
-    async def _wait(self) -> None:
+    async def _wait(self, failure: Exception | None = None) -> None:
+        self.failure = failure
         self.metrics.failures += 1
         await asyncio.sleep(self._backoff.next())
 
@@ -333,7 +337,7 @@ class Informer(Generic[T]):
             _log.exception("change left aside", path=self._path, uid=uid)
 
     def _heard(self) -> None:
-        self._heard_at = self._monotonic()
+        self._heard_at, self.failure = self._monotonic(), None
 
 
 def _key(metadata: Metadata) -> Key:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kfext.core.words import has
+from kfext.core.words import age, has
 from kfext.model.job import TrainingJob
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
@@ -12,6 +12,8 @@ from kfext.names import RESERVATION_PRIORITY
 Classes = Mapping[str, PriorityClass]
 
 _NONE = PriorityClass(name="", value=0)
+IN_QUEUE = "in the queue"
+"""Ends the clause on the position of a job. The clauses after it are about its place too."""
 
 
 def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
@@ -48,20 +50,33 @@ def default_class(classes: Classes) -> PriorityClass:
     return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
 
 
+def why_there(priority: int, length: float | None, *, usual: float) -> str:
+    """Return what decides the place of a waiting job, in a clause.
+
+    `length`: the seconds that it should take; None: it counts as long as the `usual` job.
+    """
+    takes = (
+        f"{age(usual)} that jobs usually take"
+        if length is None
+        else f"{age(length)} it should take"
+    )
+    return f"its place follows from priority {priority}, its age and the {takes}"
+
+
 def in_line(
     verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str, behind: str = ""
 ) -> Verdict:
     """Return why a job waits, with its position in the queue and the nodes reserved for it.
 
-    `ahead` jobs come before it; a number above `exact` is approximate. `behind`: why another
-    namespace comes before it, or empty.
+    `ahead` jobs come before it; a number above `exact` is approximate. `behind`: why they do, or
+    empty.
     """
     if not ahead:
-        place = "it is first in the queue"
+        place = f"it is first {IN_QUEUE}"
     elif ahead == 1:
-        place = "1 job is ahead in the queue"
+        place = f"1 job is ahead {IN_QUEUE}"
     else:
-        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead {IN_QUEUE}"
     if behind:
         place += f"; {behind}"
     if kept_nodes:

@@ -12,7 +12,7 @@ from kfext.core.lifecycle.situation import NO_NODES, QueueContext
 from kfext.core.placement.gang import Limits
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import QueueKey, queue_key
-from kfext.core.queue.priority import in_line, preempting_class, priority_class
+from kfext.core.queue.priority import in_line, preempting_class, priority_class, why_there
 from kfext.core.queue.quota import NO_RAISE
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import Settings
@@ -393,6 +393,11 @@ class Queue:
         if kept is not None and self.reservations.holds(tracked):
             nodes, awaited = listed(kept.nodes, of="nodes"), self._awaited(kept, to=tracked.job)
         behind = self.usage.why_behind(tracked) if self.usage.on and ahead else ""
+        if ahead and not behind:
+            counts = self._counts_length(tracked)
+            length = self.durations.known(tracked.job) if counts else None
+            usual = self.durations.usual()
+            behind = why_there(self.priority(tracked), length, usual=usual)
         return in_line(
             verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
         )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from kfext.errors import Forbidden
 from kfext.kube.client import Client
 from kfext.kube.informer import Backoff, Informer, Lines
 
@@ -339,3 +340,14 @@ def test_backoff_doubles_up_to_its_limit_and_begins_anew() -> None:
     assert len(set(waits[5:])) > 1000, "no jitter"
     backoff.reset()
     assert backoff.next() <= 1
+
+
+async def test_a_copy_that_is_not_followed_says_why_until_the_server_answers_again(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.append(page(item("a", 9), version=10))
+    faulty.watches.extend([[Refuse(403)]] * 1000)
+    async with running(informer(faulty_client, [])) as followed:
+        await until(lambda: isinstance(followed.failure, Forbidden), what="the refusal")
+        faulty.watches.clear()
+        await until(lambda: followed.failure is None, what="a watch")

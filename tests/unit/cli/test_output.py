@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.cli.output import age, fitted, format_output, plain, table
+from kfext.cli.output import fitted, format_output, plain, table
 
 VALUES = [{"job": "PyTorchJob team/train", "left": None, "pods": 2}]
 
@@ -78,14 +78,6 @@ def test_a_table_has_a_line_for_each_row_with_all_of_its_text(
     assert all(line.isprintable() for line in lines)
     for line, row in zip(lines[1:], rows, strict=True):
         assert line.split() == " ".join(plain(cell) for cell in row).split()
-
-
-AGES = {0: "0s", 59.9: "59s", 119: "119s", 120: "2m", 7199: "119m", 7200: "2h", 172_800: "2d"}
-
-
-@pytest.mark.parametrize(("seconds", "want"), AGES.items())
-def test_a_length_of_time_is_that_of_kubectl(seconds: float, want: str) -> None:
-    assert age(seconds) == want
 
 
 SCREENS = {

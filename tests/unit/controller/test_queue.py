@@ -55,6 +55,17 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     assert "it is first in the queue; a is reserved for it until PyTorchJob team/runs" in sentence
 
 
+async def test_a_job_that_is_not_first_is_told_what_decides_its_place(bench: Bench) -> None:
+    bench.submit(running("runs", "a", cpu="4"))
+    for number, name in enumerate(("first", "second")):
+        bench.submit(gang(name, created=10.0 * number))
+    await bench.tick()
+    assert "its place" not in told(bench, "first")[1]
+    assert told(bench, "second")[1].endswith(
+        "; its place follows from priority 0, its age and the 5m that jobs usually take"
+    )
+
+
 def elsewhere(made: JobBuilder, namespace: str) -> JobBuilder:
     made.raw["metadata"]["namespace"] = namespace
     return made

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.words import clock, cpus, has, listed, listed_with_others, pods
+from kfext.core.words import age, clock, cpus, has, listed, listed_with_others, pods
 
 NUMBERS: dict[str, tuple[int, str]] = {
     "none": (0, "0 pods"),
@@ -89,3 +89,11 @@ def test_jobs_that_are_not_to_be_named_are_counted(
 ) -> None:
     assert listed_with_others(own, others=others) == want
     assert has(want) == form
+
+
+AGES = {0: "0s", 59.9: "59s", 119: "119s", 120: "2m", 7199: "119m", 7200: "2h", 172_800: "2d"}
+
+
+@pytest.mark.parametrize(("seconds", "want"), AGES.items())
+def test_a_length_of_time_is_that_of_kubectl(seconds: float, want: str) -> None:
+    assert age(seconds) == want

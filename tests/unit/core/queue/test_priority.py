@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kfext.core.queue.priority import in_line, priority_class
+from kfext.core.queue.priority import in_line, priority_class, why_there
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM, RESERVATION_PRIORITY
@@ -114,3 +114,18 @@ def test_what_is_kept_for_it_is_told_too(nodes: str, awaited: str, kept: str, un
 def test_room_that_waits_for_nobody_is_kept_without_an_end() -> None:
     message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes="a", awaited="").message
     assert message.endswith("reserved for it")
+
+
+GROUNDS: dict[str, tuple[int, float | None, str]] = {
+    "its length does not count": (7, None, "priority 7, its age and the 5m that jobs usually take"),
+    "its length counts": (0, 720.0, "priority 0, its age and the 12m it should take"),
+}
+
+
+@pytest.mark.parametrize(("priority", "length", "want"), GROUNDS.values(), ids=GROUNDS)
+def test_what_decides_its_place_is_told_with_the_place(
+    priority: int, length: float | None, want: str
+) -> None:
+    behind = why_there(priority, length, usual=300.0)
+    message = in_line(NO_ROOM, ahead=2, exact=10, kept_nodes="", awaited="", behind=behind).message
+    assert message.endswith(f"2 jobs are ahead in the queue; its place follows from {want}")

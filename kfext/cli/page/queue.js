@@ -1,0 +1,47 @@
+// Why each waiting job waits, why it is at its place, and when it should start.
+
+import { age, el, held, left, many, page, running, title, unit, waiting } from "/base.js";
+import { table } from "/cluster.js";
+
+const MOST = 200, NEXT = 10;
+const USUAL = ["NoRoom", "Reserved"];
+
+export function queue() {
+  const waits = waiting(), kept = page.state.reserved;
+  if (!waits.length) return el("p", { class: "card" }, page.namespace ? `No job waits in ${page.namespace}.` : "No job waits.");
+  return el("div", { class: "two most" }, el("section", { class: "card queued" },
+    el("h2", {}, "Waiting jobs, in the order of the queue"),
+    el("p", { class: "soft" }, "A job of higher priority comes first, then the older; a job that should be short has a head start. ",
+      "A job that fits starts, also past jobs that do not fit."),
+    kept && el("p", { class: "note" }, `${many(kept.nodes.length, "node")} reserved for the first job that has waited long enough: `,
+      kept.nodes.slice(0, 8).join(", "), kept.nodes.length > 8 && " and others", ". Jobs start there only if they end in time."),
+    table({ Place: "num", Job: "", Needs: "", Waits: "num", Starts: "", Why: "" }, waits.slice(0, MOST).map(line)),
+    left(waits, MOST)), ends());
+}
+
+function line(job) {
+  return el("tr", { "data-job": job.id, "data-key": job.id },
+    el("td", { class: "num" }, job.ahead === null ? "new" : job.ahead >= 20 ? `about ${job.ahead + 1}` : job.ahead + 1),
+    el("td", { class: "name" }, title(job)), el("td", { class: "name" }, needs(job)),
+    el("td", { class: "num" }, age(page.state.at - job.created)),
+    el("td", { class: "name", tip: job.starts }, job.startsShort || "unknown"),
+    el("td", { tip: job.why.join("\n") }, el("span", { class: `pill ${USUAL.includes(job.reason) ? "soft" : "warn"}` }, job.reason), " ",
+      missing(job).join("; "), el("div", { class: "soft" }, job.place.join("; "))));
+}
+// What it needs stands beside.
+const missing = ({ reason, why }) => (reason === "NoRoom" && why.length > 1 ? why.slice(1, 2) : why.slice(0, 2));
+function needs(job) {
+  const { unit: resource } = page.state, each = job.requests[resource];
+  if (!Object.keys(job.requests).length) return many(job.workers ?? 0, "worker");
+  const [part, of] = [job.least ?? job.workers, job.workers];
+  const number = part < of ? `${part} to ${of} workers` : many(of, "worker");
+  return [number, el("div", { class: "soft" }, each ? many(each * of, unit(resource)) : job.asks.join(", "))];
+}
+
+function ends() {
+  const jobs = running().filter((job) => job.ends !== null).slice(0, NEXT);
+  return el("section", { class: "card side" }, el("h2", {}, "The next to end"),
+    jobs.length ? table({ Job: "", Has: "num", Left: "num" }, jobs.map((job) => el("tr", { "data-job": job.id, "data-key": job.id },
+      el("td", { class: "name" }, title(job)), el("td", { class: "num" }, many(held(job), unit(page.state.unit))),
+      el("td", { class: "num" }, job.cells.LEFT)))) : el("p", { class: "soft" }, "No running job says when it ends."));
+}

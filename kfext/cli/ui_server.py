@@ -1,0 +1,158 @@
+"""The server of `kubectl kfext ui`: static files, a stream of changes, and details on request.
+
+It serves this machine alone, reads only, and answers a browser that has opened the printed address.
+Other users of the machine reach the port too, and so do pages of other sites that a browser has
+open, by DNS rebinding for example.
+"""
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from kfext.cli.output import plain
+from kfext.cli.ui_state import JobView, Source, change
+from kfext.errors import KfextError
+
+ADDRESS = "127.0.0.1"
+_SECONDS = 2.0
+"""Time between two changes on the stream."""
+_END_SECONDS = 0.2
+"""How long Ctrl-C waits for open streams."""
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_FROM_HERE = {"same-origin", "none"}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+async def serve(source: Source, *, port: int, greet: Callable[[str], None]) -> None:
+    """Serve the page until cancelled. `greet` is called with its address. Raises OSError."""
+    with socket.create_server((ADDRESS, port)) as listening:
+        token, bound = secrets.token_urlsafe(16), listening.getsockname()[1]
+        app = make_app(source, token=token, port=bound)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_SECONDS)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, listening).start()
+            greet(f"http://{ADDRESS}:{bound}/?token={token}")
+            await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
+
+
+def make_app(source: Source, *, token: str, port: int) -> web.Application:
+    """Return the application for browsers that know the token."""
+    page = {item.name: item.read_bytes() for item in files("kfext.cli").joinpath("page").iterdir()}
+
+    async def file(request: web.Request) -> web.Response:
+        name = request.match_info.get("name", "ui.html")
+        if name not in page:
+            raise web.HTTPNotFound
+        return web.Response(
+            body=page[name], content_type=_TYPES["." + name.rpartition(".")[2]], charset="utf-8"
+        )
+
+    async def history(request: web.Request) -> web.Response:
+        return _json({view.uid: view.history for view in _wanted(source, request)})
+
+    async def details(request: web.Request) -> web.Response:
+        found = _wanted(source, request)
+        return _json({view.uid: {**view.details, "history": view.history} for view in found})
+
+    async def explain(request: web.Request) -> web.Response:
+        found = {}
+        for view in _wanted(source, request)[:1]:
+            try:
+                lines = await source.explain(view)
+            except KfextError as error:
+                lines = [str(error)]
+            found[view.uid] = [plain(line) for line in lines]
+        return _json(found)
+
+    async def events(request: web.Request) -> web.StreamResponse:
+        return await _stream(source, request)
+
+    app = web.Application(middlewares=[_guard(token, port)])
+    app.on_response_prepare.append(_harden)
+    app.add_routes(
+        [
+            web.get("/", file),
+            web.get("/events", events),
+            web.get("/history", history),
+            web.get("/details", details),
+            web.get("/explain", explain),
+            web.get("/{name}", file),
+        ]
+    )
+    return app
+
+
+def _guard(token: str, port: int) -> Middleware:
+    """Refuse all but reads by a page of this server, in a browser that has opened the address."""
+    cookie, hosts = f"kfext-{port}", {f"{ADDRESS}:{port}", f"localhost:{port}"}
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.host not in hosts:
+            raise web.HTTPForbidden(text=f"open http://{ADDRESS}:{port}\n")
+        if request.method not in {"GET", "HEAD"}:
+            raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
+        if request.headers.get("Sec-Fetch-Site", "none") not in _FROM_HERE:
+            raise web.HTTPForbidden(text="other sites may not read this page\n")
+        if request.path == "/" and _is(token, request.query.get("token", "")):
+            answer = web.HTTPFound("/")
+            answer.set_cookie(cookie, token, httponly=True, samesite="Strict")
+            raise answer
+        if not _is(token, request.cookies.get(cookie, "")):
+            raise web.HTTPForbidden(text="open the address that `kubectl kfext ui` has printed\n")
+        return await handler(request)
+
+    return check
+
+
+def _is(token: str, given: str) -> bool:
+    return secrets.compare_digest(given.encode(errors="replace"), token.encode())
+
+
+async def _harden(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+
+
+def _wanted(source: Source, request: web.Request) -> list[JobView]:
+    """Return the jobs with the uids that a request names, or all jobs if it names none."""
+    uids = set(request.query.getall("id", []))
+    return [view for view in source.jobs() if not uids or view.uid in uids]
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")
+
+
+async def _stream(source: Source, request: web.Request) -> web.StreamResponse:
+    """Send the state once and then its changes, also without any: so the page knows it is alive."""
+    await source.ready()
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    state = source.state()
+    event, body = "state", state
+    while True:
+        try:
+            await response.write(b"event: %b\ndata: %b\n\n" % (event.encode(), orjson.dumps(body)))
+        except ConnectionResetError:
+            return response
+        await asyncio.sleep(_SECONDS)
+        before, state = state, source.state()
+        event, body = "change", change(before, state)

@@ -1,0 +1,83 @@
+"""Debian's Chromium on a page of `kubectl kfext ui`. No page may fail, or ask another host."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from e2e.testbed import browser as needs
+from e2e.testbed.preflight import Unavailable
+from kfext.cli import ui_server
+from tests.browser.shown import Shown, recorded, served
+
+WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 1024, "height": 768}
+PATIENCE_MS = 30_000
+Open = Callable[..., Coroutine[Any, Any, Page]]
+
+
+MARKS = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+"""Of all tests here: they share a browser, and so a loop."""
+shared = partial(pytest_asyncio.fixture, loop_scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> None:
+    expect.set_options(timeout=PATIENCE_MS)
+
+
+@shared(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    try:
+        program = needs.chromium()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    async with async_playwright() as playwright:
+        # Within a container, root has no sandbox of Chromium; the page is kfext's own.
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        launched = await playwright.chromium.launch(executable_path=program, args=arguments)
+        yield launched
+        await launched.close()
+
+
+@pytest.fixture
+def shown() -> Shown:
+    return recorded()
+
+
+@shared()
+async def address(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    monkeypatch.setattr(ui_server, "_SECONDS", 0.1)
+    async with served(shown) as found:
+        yield found
+
+
+@shared()
+async def opened(browser: Browser, address: str) -> AsyncIterator[Open]:
+    """Open the page at a view; in the end no page has failed or asked another host."""
+    host, faults = address.partition("/?")[0], list[str]()
+    contexts = []
+
+    async def open_page(view: str = "cluster", **options: Any) -> Page:
+        context = await browser.new_context(**{"viewport": WIDE, **options})
+        contexts.append(context)
+        page = await context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", lambda said: faults.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda sent: _check(sent.url, host, faults))
+        await page.goto(f"{address}#{view}")
+        await expect(page.get_by_role("status")).to_contain_text("As of")
+        return page
+
+    yield open_page
+    for context in contexts:
+        await context.close()
+    assert faults == []
+
+
+def _check(url: str, host: str, faults: list[str]) -> None:
+    if not url.startswith((f"{host}/", "data:")):
+        faults.append(f"asks {url}")

@@ -1,0 +1,40 @@
+"""Pictures of all views: `python -m tests.browser.pictures FOLDER`; with `docs`, those of the docs."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from playwright.async_api import async_playwright, expect
+
+from e2e.testbed import browser
+from tests.browser.conftest import NARROW, WIDE
+from tests.browser.shown import recorded, served
+from tests.browser.test_access import VIEWS, place
+
+ROOT = Path(__file__).parents[2]
+
+
+async def take(folder: Path, *, docs: bool) -> None:
+    """Write the pictures of all views, or the two of the docs."""
+    shown = recorded()
+    async with served(shown) as address, async_playwright() as playwright:
+        program = await asyncio.to_thread(browser.chromium)
+        launched = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for scheme in ("light", "dark"):
+            for size in (WIDE,) if docs else (WIDE, NARROW):
+                page = await launched.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+                await page.goto(address)
+                for view in VIEWS[:1] if docs else VIEWS:
+                    await page.evaluate("(view) => { location.hash = view; }", place(shown, view))
+                    await expect(page.get_by_role("status")).to_contain_text("As of")
+                    await page.wait_for_timeout(500)  # histories and details come after the view
+                    name = "ui" if docs else f"{view}-{size['width']}"
+                    dark = "-dark" if scheme == "dark" else ""
+                    await page.screenshot(path=folder / f"{name}{dark}.png")
+                await page.close()
+        await launched.close()
+
+
+if __name__ == "__main__":
+    docs = sys.argv[1:] == ["docs"]
+    asyncio.run(take(ROOT / "docs" if docs else Path(sys.argv[1]), docs=docs))
