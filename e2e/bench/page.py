@@ -93,12 +93,16 @@ async def _figures(bed: Testbed, *, jobs: int) -> Figures:
             figures[f"redraw of {view}, ms"] = await shown.evaluate(_REDRAW, _REDRAWN)
         state = "async () => JSON.stringify((await import('/base.js')).page.state).length"
         figures["state, bytes"] = [await shown.evaluate(state)]
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        resident = re.search(r"VmRSS:\s+(\d+)", status)
-        assert resident is not None
-        figures["memory of the command, MB"] = [int(resident[1]) / 1000]
+        figures["memory of the command, MB"] = [_resident(process.pid)]
         await launched.close()
     return figures
+
+
+def _resident(pid: int) -> float:
+    """Return the memory of a process in MB."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1000
 
 
 async def _open(page: Page, address: str) -> float:

@@ -1,4 +1,4 @@
-"""What the tests in a browser need: Debian's Chromium, and axe-core, which finds what is inaccessible."""
+"""What the tests in a browser need: Debian's Chromium, and axe-core, which finds what some miss."""
 
 import base64
 import hashlib

@@ -94,7 +94,7 @@ def ui(
     async def run() -> None:
         if snapshot is not None:
             source = of_snapshot(read_snapshot_file(snapshot.read(), name=snapshot.name))
-            return await serve(source, port=port, greet=greet)
+            await serve(source, port=port, greet=greet)
         async with (
             cluster.connect() as client,
             of_cluster(client, cluster, all_namespaces=all_namespaces) as source,
@@ -165,7 +165,7 @@ class _Live:
 
     async def ready(self) -> None:
         for copy in self.copies.values():
-            while not (copy.synced.is_set() or copy.failure):
+            while not (copy.synced.is_set() or copy.failure):  # noqa: ASYNC110 - no event has both
                 await asyncio.sleep(_LOOK_SECONDS)
 
     def state(self) -> State:

@@ -77,7 +77,7 @@ class Capacity:
     reservation: Mapping[str, Any] | None = None
 
 
-def job_view(plan: Mapping[str, Any], *, now: float) -> JobView:
+def job_view(plan: dict[str, Any], *, now: float) -> JobView:
     """Return the job of a TrainingPlan. `now` is in epoch seconds. Never raises."""
     metadata, status = mapping(plan.get("metadata")), mapping(plan.get("status"))
     line, written = top_line(plan, now=now), mapping(status.get("progress"))
@@ -129,7 +129,7 @@ def _amount(name: str, number: int) -> float:
 
 
 def _places(status: Mapping[str, Any]) -> list[tuple[str, int | None]]:
-    """Return the nodes of a job with the number of its pods, None if the TrainingPlan is older."""
+    """Return the nodes of a job with the number of its pods; None: kfext 0.3 did not write it."""
     raw = sequence(status.get("places"))[:_MOST_NODES]
     found = [(text(place.get("node")), place.get("pods")) for place in map(mapping, raw)]
     if found:
@@ -223,9 +223,11 @@ def _unit(rows: Iterable[Mapping[str, Any]], nodes: Iterable[Resources]) -> str:
     """Return the resource that the page counts: the scarce resource of most jobs, else a GPU."""
     offered = {name for node in nodes for name in node if not name.startswith(names.DOMAIN)}
     offered -= ON_EVERY_NODE
-    wanted = Counter(name for row in rows for name in row["requests"] if name in offered)
+    wanted: Counter[str] = Counter(
+        name for row in rows for name in row["requests"] if name in offered
+    )
     if wanted:
-        return min(wanted, key=lambda name: (-wanted[name], name))
+        return min(sorted(wanted), key=lambda name: -wanted[name])
     return names.NATIVE_GPU if names.NATIVE_GPU in offered else CPU
 
 
@@ -234,14 +236,14 @@ def _job_of(sharer: Mapping[str, Any], jobs: Mapping[tuple[str, str], str]) -> s
 
     `jobs`: the uids by namespace and name; the name of a pod begins with the name of its job.
     """
-    name = sharer["pod"]
+    name: str = sharer["pod"]
     while name and (sharer["namespace"], name) not in jobs:
         name = name.rpartition("-")[0]
     return jobs.get((sharer["namespace"], name), "")
 
 
 def change(old: State, new: State) -> State:
-    """Return what makes `new` of `old`: new parts, and by key the new entries of `jobs` and `nodes`.
+    """Return what makes `new` of `old`: new parts, and of jobs and nodes the new entries by key.
 
     None stands for an entry that is gone.
     """

@@ -1,4 +1,4 @@
-"""Pictures of all views: `python -m tests.browser.pictures FOLDER`; with `docs`, those of the docs."""
+"""Pictures of all views: `python -m tests.browser.pictures FOLDER`, or `docs` for docs/ui.png."""
 
 import asyncio
 import sys

@@ -2,7 +2,7 @@
 
     python -m tests.browser.record     # writes recorded.json.gz beside this file
 
-64 GPUs on 8 nodes, and jobs of five teams that ask for more: it is recorded after an hour and a half.
+64 GPUs on 8 nodes, and jobs of five teams that ask for more, after an hour and a half.
 """
 
 import asyncio

@@ -57,7 +57,7 @@ class Shown:
         """Return at once."""
 
     def jobs(self) -> Iterable[JobView]:
-        """Return all jobs; those that have not changed are the same objects."""
+        """Return all jobs; a job that has not changed is the same object."""
         for uid, raw in self.plans.items():
             version = raw["metadata"]["resourceVersion"]
             if self._views.get(uid, ("", None))[0] != version:

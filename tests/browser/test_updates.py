@@ -19,7 +19,7 @@ async def test_a_change_is_shown_and_focus_scroll_and_selection_stay(
     shown: Shown, opened: Open
 ) -> None:
     page = await opened("queue")
-    link = page.get_by_role("row").nth(12).get_by_role("link")
+    link = page.get_by_role("row").nth(13).get_by_role("link")
     name = await link.inner_text()
     await link.focus()
     first = min(

@@ -47,7 +47,7 @@ FILES = [
             *(path for top in _FOLDERS for path in (REPOSITORY / top).rglob("*")),
         ]
     )
-    if path.suffix in {".py", ".md", ".yaml"}
+    if path.suffix in {".py", ".md", ".yaml", ".js", ".html"}
     and path.relative_to(REPOSITORY).as_posix() not in _IGNORED
 ]
 

@@ -19,7 +19,7 @@ export function cluster() {
 // `heads`: the class of each column by its head.
 export const table = (heads, rows) => el("table", {},
   el("thead", {}, el("tr", {}, Object.entries(heads).map(([head, name]) => el("th", { scope: "col", class: name }, head)))),
-  el("tbody", {}, rows));
+  rows[0]?.nodeName === "TBODY" ? rows : el("tbody", {}, rows));
 
 function sums(all, jobs, waits) {
   const sum = (value, ...words) => el("div", { class: "card sum" }, el("b", {}, value), el("span", {}, words));

@@ -15,18 +15,19 @@ export function queue() {
       "A job that fits starts, also past jobs that do not fit."),
     kept && el("p", { class: "note" }, `${many(kept.nodes.length, "node")} reserved for the first job that has waited long enough: `,
       kept.nodes.slice(0, 8).join(", "), kept.nodes.length > 8 && " and others", ". Jobs start there only if they end in time."),
-    table({ Place: "num", Job: "", Needs: "", Waits: "num", Starts: "", Why: "" }, waits.slice(0, MOST).map(line)),
+    table({ Place: "num", Job: "", Needs: "", Waits: "num", Starts: "", Reason: "" }, waits.slice(0, MOST).map(line)),
     left(waits, MOST)), ends());
 }
 
 function line(job) {
-  return el("tr", { "data-job": job.id, "data-key": job.id },
-    el("td", { class: "num" }, job.ahead === null ? "new" : job.ahead >= 20 ? `about ${job.ahead + 1}` : job.ahead + 1),
-    el("td", { class: "name" }, title(job)), el("td", { class: "name" }, needs(job)),
-    el("td", { class: "num" }, age(page.state.at - job.created)),
-    el("td", { class: "name", tip: job.starts }, job.startsShort || "unknown"),
-    el("td", { tip: job.why.join("\n") }, el("span", { class: `pill ${USUAL.includes(job.reason) ? "soft" : "warn"}` }, job.reason), " ",
-      missing(job).join("; "), el("div", { class: "soft" }, job.place.join("; "))));
+  const place = job.ahead === null ? "new" : job.ahead >= 20 ? `about ${job.ahead + 1}` : job.ahead + 1;
+  return el("tbody", { "data-job": job.id, "data-key": job.id },
+    el("tr", {}, el("td", { class: "num" }, place), el("td", { class: "name" }, title(job)),
+      el("td", { class: "name" }, needs(job)), el("td", { class: "num" }, age(page.state.at - job.created)),
+      el("td", { class: "name", tip: job.starts }, job.startsShort || "unknown"),
+      el("td", {}, el("span", { class: `pill ${USUAL.includes(job.reason) ? "soft" : "warn"}` }, job.reason))),
+    el("tr", {}, el("td", {}), el("td", { colspan: 5, tip: job.why.join("\n") }, missing(job).join("; "),
+      el("span", { class: "soft" }, job.place.slice(1).map((clause) => `; ${clause}`)))));
 }
 // What it needs stands beside.
 const missing = ({ reason, why }) => (reason === "NoRoom" && why.length > 1 ? why.slice(1, 2) : why.slice(0, 2));
@@ -35,7 +36,7 @@ function needs(job) {
   if (!Object.keys(job.requests).length) return many(job.workers ?? 0, "worker");
   const [part, of] = [job.least ?? job.workers, job.workers];
   const number = part < of ? `${part} to ${of} workers` : many(of, "worker");
-  return [number, el("div", { class: "soft" }, each ? many(each * of, unit(resource)) : job.asks.join(", "))];
+  return [number, el("span", { class: "soft" }, `, ${each ? many(each * of, unit(resource)) : job.asks.join(", ")}`)];
 }
 
 function ends() {

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,16 @@ def cluster(kinds: Testbed) -> Iterator[Testbed]:
         api.create(paths.plans(made["metadata"]["namespace"]), made)
         api.patch(status_path(number), {"status": {"phase": "Placed", "workers": 2}})
     for user, path in ((VIEWER, paths.plans(TEAMS[0])), (OBSERVER, paths.nodes())):
-        kube = Kube(kinds, kinds.pki.client(user))
-        wait.until(lambda kube=kube, path=path: kube.ask("GET", path).ok, what=f"rights of {user}")
+        may = partial(_may, Kube(kinds, kinds.pki.client(user)), path)
+        wait.until(may, what=f"the rights of {user}")
     yield kinds
     for name in TEAMS:
         api.delete(f"/api/v1/namespaces/{name}")
     api.delete("/api/v1/nodes/ui-node")
+
+
+def _may(kube: Kube, path: str) -> bool:
+    return kube.ask("GET", path).ok
 
 
 def bind(

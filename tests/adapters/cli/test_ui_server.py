@@ -1,4 +1,4 @@
-"""The server of `kubectl kfext ui`: whom it answers, with which headers, and what it streams."""
+"""The server of `kubectl kfext ui`: whom it answers, its headers, and what it streams."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 import aiohttp
@@ -101,6 +102,7 @@ async def test_the_printed_address_opens_the_page_and_leaves_no_token_in_it(page
     assert page.address.query["token"] not in await opened.text()
 
 
+PAGE = files("kfext.cli").joinpath("page")
 PATHS = ("/", "/ui.js", "/events", "/history", "/details?id=1", "/explain?id=1", "/nothing")
 WRONG: dict[str, Callable[[Served], dict[str, Any]]] = {
     "no cookie": lambda page: {},
@@ -211,7 +213,7 @@ async def test_the_stream_has_the_state_and_then_its_changes(
     assert (event, sorted(state["jobs"])) == ("state", ["1", "2"])
     page.source.put("3", phase="Queued")
     del page.source.views["1"]
-    changed = {}
+    changed: dict[str, Any] = {}
     while not changed:
         event, news = await _next(stream)
         assert event == "change"
@@ -245,12 +247,11 @@ async def test_an_explanation_is_text_and_so_is_the_reason_for_none(page: Served
 
 
 def test_the_page_is_small() -> None:
-    folder = ui_server.files("kfext.cli").joinpath("page")
-    assert sum(len(item.read_bytes()) for item in folder.iterdir()) <= 100_000
+    assert sum(len(item.read_bytes()) for item in PAGE.iterdir()) <= 100_000
 
 
 def test_no_file_of_the_page_makes_markup_of_text_or_names_another_host() -> None:
-    for item in ui_server.files("kfext.cli").joinpath("page").iterdir():
+    for item in PAGE.iterdir():
         text = item.read_text().replace("http://www.w3.org/2000/svg", "")
         for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "://"):
             assert word not in text, (item.name, word)

@@ -1,4 +1,4 @@
-"""`kubectl kfext ui`: what it says at its start, and what it shows of a snapshot of a controller."""
+"""`kubectl kfext ui`: what it says at its start, and what it shows of a snapshot."""
 
 from pathlib import Path
 

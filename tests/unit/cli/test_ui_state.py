@@ -148,8 +148,10 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
-    [*("phase", "nodes", "places", "requests", "workers", "message", "ahead", "minimumWorkers")]
-    + [*("progress", "history", "curve", "conditions", "expectedStart", "reason")]
+    [
+        *("phase", "nodes", "places", "requests", "workers", "message", "ahead", "minimumWorkers"),
+        *("progress", "history", "curve", "conditions", "expectedStart", "reason"),
+    ]
 )
 
 
