@@ -108,8 +108,6 @@ def _guard(token: str, port: int) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host not in hosts:
             raise web.HTTPForbidden(text=f"open http://{ADDRESS}:{port}\n")
-        if request.method not in {"GET", "HEAD"}:
-            raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
         if request.headers.get("Sec-Fetch-Site", "none") not in _FROM_HERE:
             raise web.HTTPForbidden(text="other sites may not read this page\n")
         if request.path == "/" and _is(token, request.query.get("token", "")):

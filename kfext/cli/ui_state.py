@@ -220,15 +220,16 @@ def state_of(
 
 
 def _unit(rows: Iterable[Mapping[str, Any]], nodes: Iterable[Resources]) -> str:
-    """Return the resource that the page counts: the scarce resource of most jobs, else a GPU."""
-    offered = {name for node in nodes for name in node if not name.startswith(names.DOMAIN)}
-    offered -= ON_EVERY_NODE
-    wanted: Counter[str] = Counter(
-        name for row in rows for name in row["requests"] if name in offered
-    )
-    if wanted:
-        return min(sorted(wanted), key=lambda name: -wanted[name])
-    return names.NATIVE_GPU if names.NATIVE_GPU in offered else CPU
+    """Return the resource that the page counts: the scarce resource of most jobs, else a GPU.
+
+    Where no node may be seen, the nodes have what the jobs request.
+    """
+    wanted = Counter[str](name for row in rows for name in row["requests"])
+    offered = {name for node in nodes for name in node} or wanted.keys()
+    scarce = {name for name in offered - ON_EVERY_NODE if not name.startswith(names.DOMAIN)}
+    if found := scarce & wanted.keys():
+        return min(sorted(found), key=lambda name: -wanted[name])
+    return names.NATIVE_GPU if names.NATIVE_GPU in scarce else CPU
 
 
 def _job_of(sharer: Mapping[str, Any], jobs: Mapping[tuple[str, str], str]) -> str:

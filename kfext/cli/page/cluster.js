@@ -43,11 +43,12 @@ const add = (list, part) =>
 
 function map(all) {
   const dense = all.length > MOST_ROWS, cards = all.some((node) => node.cards.length);
+  const known = all.some((node) => node.has !== null), most = Math.max(...all.map((node) => parts(node).used));
   const key = (kind, words) => el("span", {}, el("span", { class: `cell ${kind}`, c: "#5a6675" }), words);
-  return el("section", { class: "card", id: "map" }, el("h2", {}, many(all.length, "node")),
-    el("p", { class: "key" }, key("run", "trains"), key("run starts", "starts"), key("free", "free"),
-      key("other", "other pods"), cards && key("run shared", "shared GPU"), page.state.reserved && key("kept", "reserved")),
-    dense ? el("div", { class: "tiles" }, all.map(tile)) : all.map(row));
+  return el("section", { class: "card", id: "map" }, el("h2", {}, many(all.length, "node"), known || !all.length ? "" : " with these jobs"),
+    el("p", { class: "key" }, key("run", "trains"), key("run starts", "starts"), known && key("free", "free"),
+      known && key("other", "other pods"), cards && key("run shared", "shared GPU"), page.state.reserved && key("kept", "reserved")),
+    dense ? el("div", { class: "tiles" }, all.map(tile)) : all.map((node) => row(node, most)));
 }
 
 // The parts of a node: what each job takes of it, what other pods take, what is free; null is unknown.
@@ -58,12 +59,13 @@ function parts(node) {
   const used = jobs.reduce((sum, { amount }) => sum + amount, 0) + node.cards.length;
   const rest = node.has === null ? 0 : Math.max(0, node.has - used);
   const free = node.free === null ? null : Math.min(node.free, rest);
-  return { jobs: jobs.sort((a, b) => b.amount - a.amount), free, other: free === null ? rest : rest - free };
+  return { jobs: jobs.sort((a, b) => b.amount - a.amount), used, free, other: free === null ? rest : rest - free };
 }
 const says = (node) => node.state || (node.free === null ? "" : node.free ? `${short(node.free)} free` : "full");
 
-function row(node) {
-  const { jobs, free, other } = parts(node), kept = page.state.reserved?.nodes.includes(node.name), of = unit(node.resource);
+// `most`: what the jobs take of any node, for the width of a node of unknown size.
+function row(node, most) {
+  const { jobs, used, free, other } = parts(node), kept = page.state.reserved?.nodes.includes(node.name), of = unit(node.resource);
   const cells = jobs.map(({ job, pods, amount }) => el("a", {
     href: link(job), "data-job": job.id, "data-key": job.id, c: colour(job), style: `flex:${amount || 0.15} 0 0`,
     class: `cell run ${does(job) === "starts" ? "starts" : ""}`, tip: about(job, node, pods, amount),
@@ -72,12 +74,13 @@ function row(node) {
   if (other > 1e-6) cells.push(el("span", { class: "cell other", style: `flex:${other} 0 0`,
     tip: free === null ? `${many(other, of)} free, or used by pods that you do not see` : `${many(other, of)} used by other pods` }));
   cells.push(...node.cards.map(card));
+  if (node.has === null) cells.push(el("span", { style: `flex:${most - used} 0 0` }));
   const whole = Number.isInteger(free) && free <= 16, size = whole ? 1 : free;
   for (let number = 0; number < (whole ? free : free > 1e-6); number += 1)
     cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : "free" }));
   return el("div", { class: `node ${kept ? "reserved" : ""}`, "data-key": node.name },
     el("span", { class: "clip", tip: kept ? `${node.name}: ${RESERVED}` : node.name }, node.name),
-    el("div", { class: "cells" }, cells), el("span", { class: "soft" }, says(node)));
+    el("div", { class: "cells" }, cells), el("span", { class: "soft" }, node.has === null ? many(used, of) : says(node)));
 }
 const about = (job, node, pods, amount) => [
   `${job.namespace}/${job.name}`,

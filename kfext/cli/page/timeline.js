@@ -16,7 +16,8 @@ export function course(job, history, now) {
     const last = bands.at(-1), where = on && ` on ${on}`;
     const size = `${many(workers, "worker")}${where}${times > 1 ? `, ${times} times` : ""}`;
     const words = next === "waits" ? why : [size, why].filter(Boolean).join("\n");
-    const sign = what === "Migrated" ? "move" : what !== "Scaled" ? "other" : workers < last.workers ? "down" : "up";
+    const scaled = workers < last.workers ? "down" : workers > last.workers ? "up" : "other";
+    const sign = what === "Migrated" ? "move" : what === "Scaled" ? scaled : "other";
     marks.push({ t, what, words, sign: next ? null : sign });
     if (next === "waits" && last.does === "waits") last.words = words;
     else bands.push({ from: t, does: next || (last.does === "waits" ? "trains" : last.does), workers, words });

@@ -110,13 +110,13 @@ def test_a_history_says_what_a_job_did_after_each_entry_and_counts_its_changes()
     entry = {"time": written_time(NOW), "workers": 2, "nodes": ["a", "b"], "moreNodes": 3}
     history = [
         {**entry, "what": "Queued", "why": "1 cpu short"},
-        {**entry, "what": "Scaled", "why": "", "times": 2},
+        {**entry, "what": "Scaled", "why": "", "times": 3},
         {**entry, "what": "Finished", "why": ""},
     ]
     found = view(history=history, curve="100,1,0.5;200,,0.25;300,7,")
     assert [known["does"] for known in found.history] == ["waits", "", "ended"]
     assert found.history[0]["nodes"] == "a, b and 3 more nodes"
-    assert found.row["changes"] == 2
+    assert found.row["changes"] == 3
     assert found.details["curve"] == [[100, 1, 0.5], [200, None, 0.25], [300, 7, None]]
 
 
@@ -176,7 +176,8 @@ def test_a_node_shows_what_it_has_of_the_scarce_resource_and_what_is_free() -> N
 
 
 def test_without_rights_on_nodes_those_of_the_jobs_are_shown_without_capacity() -> None:
-    state = shown(view(places=[{"node": "a", "pods": 2}], requests={GPU: "1"}))
+    state = shown(view(places=[{"node": "a", "pods": 2}], requests={GPU: "1", "cpu": "8"}))
+    assert state["unit"] == GPU
     assert {name: (row["has"], row["free"]) for name, row in state["nodes"].items()} == {
         "a": (None, None)
     }
