@@ -60,8 +60,8 @@ lint: $(READY) ## style, types, import contracts
 quick: $(READY) ## unit and contract tests but the longest, in under a minute
 	@$(BIN)/pytest --quiet tests/unit tests/contract -m "not histories and not long"
 
-unit: $(READY) ## unit, adapter and contract tests
-	@echo "== unit, adapter and contract tests"
+unit: $(READY) ## unit, adapter, contract and browser tests
+	@echo "== unit, adapter, contract and browser tests"
 	@$(BIN)/python -m e2e.testbed browser
 	@$(BIN)/pytest --quiet tests -m "not long" --numprocesses 2 --dist worksteal
 

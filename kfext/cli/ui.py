@@ -95,6 +95,7 @@ def ui(
         if snapshot is not None:
             source = of_snapshot(read_snapshot_file(snapshot.read(), name=snapshot.name))
             await serve(source, port=port, greet=greet)
+            return
         async with (
             cluster.connect() as client,
             of_cluster(client, cluster, all_namespaces=all_namespaces) as source,
@@ -121,11 +122,11 @@ async def of_cluster(
     client: Client, cluster: ClusterOptions, *, all_namespaces: bool = False
 ) -> AsyncIterator[Source]:
     """Follow a cluster with the rights of the person. Raises ApiError."""
-    namespace, notes = cluster.namespace or "", list[State]()
-    if not (namespace or all_namespaces):
-        try:
-            await client.first(paths.plans(), count=1)
-        except Forbidden:
+    namespace, notes = "" if all_namespaces else cluster.namespace or "", list[State]()
+    try:
+        await client.first(paths.plans(namespace), count=1)
+    except Forbidden:
+        if not (namespace or all_namespaces):
             namespace = cluster.in_namespace()
             words = f"you see namespace {namespace} alone, because you may not {_JOBS} in all"
             role = f"ClusterRole {names.CLUSTER_VIEW} has this right"

@@ -103,6 +103,7 @@ def job_view(plan: dict[str, Any], *, now: float) -> JobView:
         "ahead": ahead if type(ahead) is int else None,
         "least": least if type(least) is int else None,
         "starts": sentence(expected, now=now) if expected else "",
+        "startsIn": [expected.earliest, expected.latest] if expected and expected.latest else None,
         "startsShort": text(mapping(status.get("expectedStart")).get("summary")),
         "asks": amounts(times(requests, workers)) if workers else [],
         "requests": _shown(requests),

@@ -103,7 +103,8 @@ async def test_histories_follow_what_changes(shown: Shown, opened: Open) -> None
     uid = next(uid for uid, raw in shown.plans.items() if raw["status"]["phase"] == "Placed")
     raw: dict[str, Any] = shown.plans[uid]
     page = await opened(f"job/{raw['metadata']['namespace']}/{raw['spec']['job']['name']}")
-    entry = {**raw["status"]["history"][-1], "what": "Migrated", "why": "a better node"}
+    entry = {**raw["status"]["history"][-1], "what": "Moved", "why": "a better node"}
     shown.change(uid, history=[*raw["status"]["history"], entry])
-    await expect(page.get_by_text("Migrated: ")).to_be_visible()
+    await expect(page.get_by_text("Moved: ")).to_be_visible()
     await expect(page.get_by_text("a better node")).to_be_visible()
+    await expect(page.get_by_role("listitem").filter(has_text="◆")).to_have_count(1)

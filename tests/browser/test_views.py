@@ -43,6 +43,9 @@ async def test_the_cluster_shows_each_node_and_each_job_on_it(shown: Shown, open
     await expect(page.get_by_role("region", name="Summary")).to_contain_text("GPUs in use")
     shares = "shared GPU 0: serve-1-worker-0 60 %, tune-2-worker-0 40 %"
     await expect(page.get_by_role("img", name=shares)).to_be_visible()
+    first = min(phases(shown, "Queued"), key=lambda raw: raw["status"]["ahead"])["spec"]["job"]
+    assert "8 to 32 workers" in await cells(page, first["name"], "Next in the queue")
+    await expect(page.get_by_text("reserved", exact=True)).to_have_count(5)  # 4 nodes and the key
 
 
 async def test_a_running_job_has_the_words_of_top(shown: Shown, opened: Open) -> None:
@@ -86,6 +89,8 @@ async def test_the_timeline_shows_what_jobs_did_and_the_use_of_the_cluster(
     await expect(group).to_contain_text("GPUs in use, of 66")
     for name in names_of(phases(shown, "Placed")):
         await expect(group.get_by_role("link", name=name, exact=True)).to_have_count(1)
+    starts = page.locator("#main [data-tip*='should start between']")
+    assert 0 < await starts.count() <= len(phases(shown, "Queued"))
     await page.get_by_role("button", name="30 min").click()
     pressed = page.get_by_role("button", name="30 min")
     await expect(pressed).to_have_attribute("aria-pressed", "true")

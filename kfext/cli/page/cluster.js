@@ -25,7 +25,7 @@ function sums(all, jobs, waits) {
   const sum = (value, ...words) => el("div", { class: "card sum" }, el("b", {}, value), el("span", {}, words));
   const counted = all.filter((node) => node.resource === page.state.unit);
   const has = add(counted, "has"), free = add(counted, "free"), what = unit(page.state.unit);
-  const first = jobs.find((job) => job.ends !== null), stuck = jobs.filter((job) => job.cells.STATE === "Stalled");
+  const first = jobs.find((job) => job.ends > page.state.at), stuck = jobs.filter((job) => job.cells.STATE === "Stalled");
   const longest = Math.min(...waits.map((job) => job.created));
   const taken = jobs.reduce((total, job) => total + held(job), 0);
   return el("section", { class: "sums", "aria-label": "Summary" },
@@ -33,7 +33,7 @@ function sums(all, jobs, waits) {
       : sum(short(taken), `${what}s in use by these jobs`),
     sum(jobs.length, "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
     sum(waits.length, waits.length ? `jobs wait, the oldest for ${age(page.state.at - longest)}` : "jobs wait"),
-    first ? sum(`${clock(first.ends)} UTC`, el("a", { href: link(first) }, first.name), ` should end: ${many(held(first), what)}`)
+    first ? sum(`${clock(first.ends)} UTC`, "next expected end: ", el("a", { href: link(first) }, first.name), `, ${many(held(first), what)}`)
       : sum("–", "no end is known"),
     stuck.length ? sum(stuck.length, stuck.length === 1 ? "job" : "jobs", " stalled: ", stuck.slice(0, 2).map(title))
       : sum(jobs.reduce((total, job) => total + job.changes, 0), "changes of running jobs by kfext"));
@@ -61,11 +61,12 @@ function parts(node) {
   const free = node.free === null ? null : Math.min(node.free, rest);
   return { jobs: jobs.sort((a, b) => b.amount - a.amount), used, free, other: free === null ? rest : rest - free };
 }
-const says = (node) => node.state || (node.free === null ? "" : node.free ? `${short(node.free)} free` : "full");
+const reserved = (node) => page.state.reserved?.nodes.includes(node.name);
+const says = (node) => node.state || (reserved(node) ? "reserved" : node.free === null ? "" : node.free ? `${short(node.free)} free` : "full");
 
 // `most`: what the jobs take of any node, for the width of a node of unknown size.
 function row(node, most) {
-  const { jobs, used, free, other } = parts(node), kept = page.state.reserved?.nodes.includes(node.name), of = unit(node.resource);
+  const { jobs, used, free, other } = parts(node), kept = reserved(node), of = unit(node.resource);
   const cells = jobs.map(({ job, pods, amount }) => el("a", {
     href: link(job), "data-job": job.id, "data-key": job.id, c: colour(job), style: `flex:${amount || 0.15} 0 0`,
     class: `cell run ${does(job) === "starts" ? "starts" : ""}`, tip: about(job, node, pods, amount),
@@ -114,7 +115,7 @@ function tile(node) {
   stops.push(`var(--other) ${at}% ${busy}%`, `var(--free) ${busy}%`);
   const list = jobs.map(({ job, amount }) => `${job.namespace}/${job.name}: ${many(amount, unit(node.resource))}`);
   return el("span", { role: "img", "data-key": node.name, "aria-label": words, tip: [words, ...list].join("\n"),
-    class: page.state.reserved?.nodes.includes(node.name) && "kept", style: `background:linear-gradient(90deg,${stops})` });
+    class: reserved(node) && "kept", style: `background:linear-gradient(90deg,${stops})` });
 }
 
 function line(job) {
@@ -132,7 +133,14 @@ export const bar = (job) =>
 
 const next = (waits) => el("section", { class: "card" },
   el("h2", {}, "Next in the queue ", el("a", { href: "#queue" }, `all ${waits.length}`)),
-  table({ Job: "", Waits: "num", Starts: "", Reason: "" }, waits.slice(0, NEXT).map((job) =>
-    el("tr", { "data-job": job.id, "data-key": job.id }, el("td", { class: "name" }, title(job)),
-      el("td", { class: "num" }, age(page.state.at - job.created)), el("td", { tip: job.starts }, job.startsShort),
-      el("td", { tip: [...job.why, ...job.place].join("\n") }, job.reason)))));
+  table({ Job: "", Needs: "", Waits: "num", Starts: "" }, waits.slice(0, NEXT).map((job) =>
+    el("tr", { "data-job": job.id, "data-key": job.id, tip: [...job.why, ...job.place].join("\n") },
+      el("td", { class: "name" }, title(job)), el("td", { class: "name" }, needs(job)[0]),
+      el("td", { class: "num" }, age(page.state.at - job.created)), el("td", {}, job.startsShort || "unknown")))));
+
+// What a waiting job needs at least and asks for: its workers, and what they have together.
+export function needs({ least, workers, requests, asks }) {
+  const each = requests[page.state.unit], part = least ?? workers;
+  const number = part < workers ? `${part} to ${many(workers, "worker")}` : many(workers ?? 0, "worker");
+  return [number, each ? many(each * workers, unit(page.state.unit)) : asks.join(", ")];
+}

@@ -1,7 +1,7 @@
 // Why each waiting job waits, why it is at its place, and when it should start.
 
-import { age, el, held, left, many, page, running, title, unit, waiting } from "/base.js";
-import { table } from "/cluster.js";
+import { age, clock, el, held, left, many, page, running, title, unit, waiting } from "/base.js";
+import { needs, table } from "/cluster.js";
 
 const MOST = 200, NEXT = 10;
 const USUAL = ["NoRoom", "Reserved"];
@@ -12,18 +12,22 @@ export function queue() {
   return el("div", { class: "two most" }, el("section", { class: "card queued" },
     el("h2", {}, "Waiting jobs, in the order of the queue"),
     el("p", { class: "soft" }, "A job of higher priority comes first, then the older; a job that should be short has a head start. ",
+      "A policy may put the namespace first that used less. ",
       "A job that fits starts, also past jobs that do not fit."),
     kept && el("p", { class: "note" }, `${many(kept.nodes.length, "node")} reserved for the first job that has waited long enough: `,
-      kept.nodes.slice(0, 8).join(", "), kept.nodes.length > 8 && " and others", ". Jobs start there only if they end in time."),
+      kept.nodes.slice(0, 8).join(", "), kept.nodes.length > 8 && " and others", kept.until && `, until about ${clock(kept.until)} UTC`,
+      ". Jobs start there only if they end in time."),
     table({ Place: "num", Job: "", Needs: "", Waits: "num", Starts: "", Reason: "" }, waits.slice(0, MOST).map(line)),
     left(waits, MOST)), ends());
 }
 
 function line(job) {
   const place = job.ahead === null ? "new" : job.ahead >= 20 ? `about ${job.ahead + 1}` : job.ahead + 1;
+  const [number, all] = needs(job);
   return el("tbody", { "data-job": job.id, "data-key": job.id },
     el("tr", {}, el("td", { class: "num" }, place), el("td", { class: "name" }, title(job)),
-      el("td", { class: "name" }, needs(job)), el("td", { class: "num" }, age(page.state.at - job.created)),
+      el("td", { class: "name" }, number, all && el("span", { class: "soft" }, `, ${all}`)),
+      el("td", { class: "num" }, age(page.state.at - job.created)),
       el("td", { class: "name", tip: job.starts }, job.startsShort || "unknown"),
       el("td", {}, el("span", { class: `pill ${USUAL.includes(job.reason) ? "soft" : "warn"}` }, job.reason))),
     el("tr", {}, el("td", {}), el("td", { colspan: 5, tip: job.why.join("\n") }, missing(job).join("; "),
@@ -31,13 +35,6 @@ function line(job) {
 }
 // What it needs stands beside.
 const missing = ({ reason, why }) => (reason === "NoRoom" && why.length > 1 ? why.slice(1, 2) : why.slice(0, 2));
-function needs(job) {
-  const { unit: resource } = page.state, each = job.requests[resource];
-  if (!Object.keys(job.requests).length) return many(job.workers ?? 0, "worker");
-  const [part, of] = [job.least ?? job.workers, job.workers];
-  const number = part < of ? `${part} to ${of} workers` : many(of, "worker");
-  return [number, el("span", { class: "soft" }, `, ${each ? many(each * of, unit(resource)) : job.asks.join(", ")}`)];
-}
 
 function ends() {
   const jobs = running().filter((job) => job.ends !== null).slice(0, NEXT);

@@ -17,7 +17,7 @@ export function course(job, history, now) {
     const size = `${many(workers, "worker")}${where}${times > 1 ? `, ${times} times` : ""}`;
     const words = next === "waits" ? why : [size, why].filter(Boolean).join("\n");
     const scaled = workers < last.workers ? "down" : workers > last.workers ? "up" : "other";
-    const sign = what === "Migrated" ? "move" : what === "Scaled" ? scaled : "other";
+    const sign = what === "Moved" ? "move" : what === "Scaled" ? scaled : "other";
     marks.push({ t, what, words, sign: next ? null : sign });
     if (next === "waits" && last.does === "waits") last.words = words;
     else bands.push({ from: t, does: next || (last.does === "waits" ? "trains" : last.does), workers, words });
@@ -78,8 +78,8 @@ function keys() {
   const sign = (name, words) => el("span", {}, svg("svg", { width: 10, height: 12, viewBox: "-1 -6 10 12" },
     svg("path", { d: SIGNS[name], class: "mark" })), words);
   return el("p", { class: "key" }, key("waits", "waits"), key("starts", "pods start"),
-    key("trains", "trains, as high as it has workers"), key("soon", "should end"), sign("up", "more workers"),
-    sign("down", "fewer"), sign("move", "other nodes"), sign("other", "other change"), el("span", {}, "Times are UTC."));
+    key("trains", "trains, as high as it has workers"), key("soon", "should end, or start between"), sign("up", "more workers"),
+    sign("down", "fewer"), sign("move", "other nodes"), sign("other", "other change"), el("span", {}, "Times are UTC. Deleted jobs are not shown."));
 }
 
 function row({ job, bands, marks }, y, x, from) {
@@ -94,7 +94,10 @@ function row({ job, bands, marks }, y, x, from) {
     bands.filter((did) => did.to >= from && look(did.does)).map((did) => band(did.does, did.from, did.to,
       { trains: Math.max(0.25, did.workers / most), starts: 0.45 }[did.does] ?? 1,
       `${job.name} ${did.does} ${clock(did.from)}–${clock(did.to)} UTC\n${did.words}`)),
-    runs(job) && job.ends > at && band("soon", at, job.ends, 1, `${job.name} should end at ${clock(job.ends)} UTC`),
+    runs(job) && job.ends > at && [
+      band("soon", at, job.ends, 1, `${job.name} should end at ${clock(job.ends)} UTC`),
+      x(job.ends) - x(at) > 40 && svg("text", { x: x(at) + 6, y: bottom - 4 }, `${job.cells.LEFT} left`)],
+    x(job.startsIn?.[0] ?? Infinity) < x(Infinity) && band("soon", ...job.startsIn, 1, `${job.name}: ${job.starts}`),
     last.does === "ended" && svg("text", { x: x(last.from) + 3, y: bottom - 3 }, "✓"),
     marks.filter((mark) => mark.sign && mark.t >= from).map((mark) => drawn(mark, x(mark.t), y + TALL / 2)));
 }
@@ -113,7 +116,8 @@ function use(all, x, from, now) {
     const later = sums.filter(([t]) => t >= from).map((now) => `H${x(now[0]).toFixed(1)}V${y(now[at]).toFixed(1)}`);
     return `M${x(from)} ${y(before)}${later.join("")}H${x(now)}`;
   };
-  const top = has || Math.max(1, ...sums.map((at) => at[1])), most = Math.max(5, ...sums.map((at) => at[2]));
+  const peak = (at, least) => sums.reduce((most, now) => Math.max(most, now[at]), least);
+  const top = has || peak(1, 1), most = peak(2, 5);
   const label = (y, name, words) => svg("text", { x: LEFT - 8, y, "text-anchor": "end", class: name }, words);
   return svg("g", {}, svg("path", { class: "area", d: `${path(1, top)}V84H${x(from)}Z` }), svg("path", { class: "use", d: path(1, top) }),
     svg("path", { class: "waiting", d: path(2, most) }),

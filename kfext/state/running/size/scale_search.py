@@ -171,8 +171,8 @@ class ScaleSearch:
             workers_proposal(
                 donor.uid,
                 Workers(Cause.GUARD, size, rescue),
-                f"{words.workers(donor.now - size)} make room for a job of about {length:.0f} s; "
-                f"this job has about {donor.left:.0f} s left",
+                f"it gives up {words.workers(donor.now - size)} for a job of about "
+                f"{length:.0f} s; this job has about {donor.left:.0f} s left",
             )
             for donor in donors
             if (size := sizes.get(donor.uid)) is not None
