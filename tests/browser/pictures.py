@@ -12,6 +12,7 @@ from tests.browser.shown import recorded, served
 from tests.browser.test_access import VIEWS, place
 
 ROOT = Path(__file__).parents[2]
+DOCS = {"width": 1200, "height": 720}
 
 
 async def take(folder: Path, *, docs: bool) -> None:
@@ -21,7 +22,7 @@ async def take(folder: Path, *, docs: bool) -> None:
         program = await asyncio.to_thread(browser.chromium)
         launched = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for scheme in ("light", "dark"):
-            for size in (WIDE,) if docs else (WIDE, NARROW):
+            for size in (DOCS,) if docs else (WIDE, NARROW):
                 page = await launched.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
                 await page.goto(address)
                 for view in VIEWS[:1] if docs else VIEWS:

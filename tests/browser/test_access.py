@@ -10,16 +10,17 @@ from tests.browser.shown import Shown
 
 pytestmark = MARKS
 
-VIEWS = ("cluster", "queue", "timeline", "job")
+VIEWS = ("cluster", "queue", "timeline", "job", "waiting")
 RULES = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}"
 
 
 def place(shown: Shown, view: str) -> str:
-    """Return the address of a view; of the job with the longest history."""
-    if view != "job":
+    """Return the address of a view; of the job with the longest history that runs or waits."""
+    phase = {"job": "Placed", "waiting": "Queued"}.get(view)
+    if phase is None:
         return view
-    placed = (raw for raw in shown.plans.values() if raw["status"]["phase"] == "Placed")
-    raw = max(placed, key=lambda raw: len(raw["status"]["history"]))
+    found = (raw for raw in shown.plans.values() if raw["status"]["phase"] == phase)
+    raw = max(found, key=lambda raw: len(raw["status"]["history"]))
     return f"job/{raw['metadata']['namespace']}/{raw['spec']['job']['name']}"
 
 

@@ -39,13 +39,15 @@ export const percent = (part) => `${Math.round(100 * part)} %`;
 const DOES = { Queued: "waits", Placed: "trains", Suspended: "suspended", Released: "released" };
 export const does = (job) => DOES[job.phase] ?? (job.phase === "Finished" ? "ended" : "starts");
 
-// --- colours: a hue for each namespace (Okabe and Ito, dark enough under white), a shade for a job --
+// --- colours: a hue for each namespace (Okabe and Ito), a shade for a job ----------------------------
+// Dark enough under white text where the page is light, light enough under black text where it is dark.
 
 const HUES = ["#0072b2", "#b84a00", "#007a5a", "#a8417f", "#6a51a3", "#7d6200", "#b3261e", "#3d6b7d"];
 const hash = (text) => [...text].reduce((sum, char) => (sum * 31 + char.charCodeAt(0)) >>> 0, 7);
 export function colour(job) {
   const hue = HUES[page.namespaces.indexOf(job.namespace) % HUES.length], shade = hash(job.name);
-  return `color-mix(in oklab, ${hue}, black ${8 * (shade % 4)}%)`;
+  const mixed = (other, part) => `color-mix(in oklab, ${hue}, ${other} ${part + 8 * (shade % 4)}%)`;
+  return `light-dark(${mixed("black", 0)}, ${mixed("white", 30)})`;
 }
 
 // --- the state ------------------------------------------------------------------------------------

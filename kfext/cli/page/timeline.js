@@ -2,7 +2,7 @@
 
 import { age, clock, colour, does, el, fetched, left, link, many, nodes, page, runs, shown, svg, unit } from "/base.js";
 
-const MOST = 60, WIDTH = 1400, LEFT = 210, ROW = 22, TALL = 16, TOP = 100;
+const MOST = 60, LEFT = 210, ROW = 22, TALL = 16, TOP = 100;
 const SPANS = [[0.5, "30 min"], [1, "1 h"], [6, "6 h"], [24, "24 h"]];
 const STEPS = [60, 300, 600, 1800, 3600, 7200, 14400, 86400];
 const SIGNS = {
@@ -37,7 +37,7 @@ export const drawn = ({ t, sign, what, words }, x, y) => svg("path", {
 });
 
 export function timeline() {
-  const now = page.state.at, span = page.hours * 3600, from = now - span, to = now + span / 5;
+  const now = page.state.at, span = page.hours * 3600, from = now - span, to = now + span / 5, width = innerWidth - 72;
   const of = fetched("/history", shown());
   const all = shown().map((job) => ({ job, ...course(job, of(job), now) }));
   const rank = ({ job }) => (runs(job) ? 0 : job.phase === "Queued" ? 1 : 2);
@@ -45,7 +45,7 @@ export function timeline() {
   const rows = all
     .filter(({ job, bands }) => job.phase !== "Finished" || bands.at(-1).from > from)
     .sort((a, b) => rank(a) - rank(b) || (rank(a) === 1 ? a.job.ahead - b.job.ahead : began(b) - began(a)));
-  const x = (t) => LEFT + ((WIDTH - LEFT - 10) * (Math.min(Math.max(t, from), to) - from)) / (to - from);
+  const x = (t) => LEFT + ((width - LEFT - 10) * (Math.min(Math.max(t, from), to) - from)) / (to - from);
   const height = TOP + Math.min(rows.length, MOST) * ROW + 4;
   const line = (t, name) => svg("line", { class: name, x1: x(t), x2: x(t), y1: 18, y2: height });
   return el("section", { class: "card" },
@@ -57,7 +57,7 @@ export function timeline() {
     all.some(({ job }) => of(job)?.length === 0) && el("p", { class: "soft" },
       "Some jobs have no history: their TrainingPlan was written by kfext 0.3, or deleted since."),
     svg("svg", {
-      viewBox: `0 0 ${WIDTH} ${height}`, role: "group", "aria-label": `${many(rows.length, "job")} in the last ${age(span)}`,
+      viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${many(rows.length, "job")} in the last ${age(span)}`,
     },
     ticks(from, to, 12).map((t) => [
       line(t, "grid"), svg("text", { x: x(t), y: 12, "text-anchor": "middle" }, clock(t)),

@@ -137,6 +137,7 @@ function point({ target }) {
   }
   for (const cell of document.querySelectorAll("#map [data-job]")) cell.classList.toggle("lit", cell.dataset.job === id);
 }
+addEventListener("resize", draw);
 addEventListener("mouseover", point);
 addEventListener("focusin", point);
 listen();
