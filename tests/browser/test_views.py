@@ -114,6 +114,31 @@ async def test_a_job_shows_its_curve_its_places_and_what_happened(
     await expect(page.get_by_label("The job as text")).to_contain_text(shown.explained[0])
 
 
+async def test_a_waiting_job_shows_why_it_waits_and_when_it_should_start(
+    shown: Shown, opened: Open
+) -> None:
+    raw = min(phases(shown, "Queued"), key=lambda raw: raw["status"]["ahead"])
+    page = await opened(f"job/{raw['metadata']['namespace']}/{raw['spec']['job']['name']}")
+    summary = page.get_by_role("region", name="Summary")
+    for words in ("1its place", "8 to 32 workers", raw["status"]["expectedStart"]["summary"]):
+        await expect(summary).to_contain_text(words)
+    await expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
+    for clause in raw["status"]["message"].split("; "):
+        await expect(page.get_by_role("listitem").get_by_text(clause, exact=True)).to_be_visible()
+
+
+async def test_an_ended_job_shows_when_it_ended_and_keeps_its_curve(
+    shown: Shown, opened: Open
+) -> None:
+    ended = (raw for raw in phases(shown, "Finished") if raw["status"].get("curve"))
+    raw = max(ended, key=lambda raw: len(raw["status"]["curve"]))
+    page = await opened(f"job/{raw['metadata']['namespace']}/{raw['spec']['job']['name']}")
+    time = raw["status"]["history"][-1]["time"][11:16]
+    summary = page.get_by_role("region", name="Summary")
+    await expect(summary).to_contain_text(f"{time} UTCended")
+    await expect(page.get_by_role("img", name=re.compile(" from .* to "))).to_be_visible()
+
+
 async def test_what_a_training_plan_of_03_lacks_is_said(shown: Shown, opened: Open) -> None:
     old = plan("old", "ads", created=shown.at - 600)
     del old["status"]["places"]

@@ -33,7 +33,7 @@ function sums(all, jobs, waits) {
       : sum(short(taken), `${what}s in use by these jobs`),
     sum(jobs.length, "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
     sum(waits.length, waits.length ? `jobs wait, the oldest for ${age(page.state.at - longest)}` : "jobs wait"),
-    first ? sum(`${clock(first.ends)} UTC`, "next expected end: ", el("a", { href: link(first) }, first.name), `, ${many(held(first), what)}`)
+    first ? sum(`${clock(first.ends)} UTC`, "next end: ", el("a", { href: link(first) }, first.name), `, ${many(held(first), what)}`)
       : sum("–", "no end is known"),
     stuck.length ? sum(stuck.length, stuck.length === 1 ? "job" : "jobs", " stalled: ", stuck.slice(0, 2).map(title))
       : sum(jobs.reduce((total, job) => total + job.changes, 0), "changes of running jobs by kfext"));

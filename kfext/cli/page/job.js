@@ -1,6 +1,8 @@
 // One job: its metric, steps and workers over time, where and why there, and what happened to it.
 
 import { age, clock, colour, does, el, fetched, many, page, percent, runs, short, svg, unit } from "/base.js";
+import { needs } from "/cluster.js";
+import { rank } from "/queue.js";
 import { course, drawn, ticks } from "/timeline.js";
 
 const WIDTH = 860, HEIGHT = 380, LEFT = 56, RIGHT = WIDTH - 58, TOP = 10, BOTTOM = HEIGHT - 22, BASE = BOTTOM - 60;
@@ -10,32 +12,36 @@ export function job(namespace, name, kind) {
   const job = page.jobs.find((job) =>
     job.namespace === namespace && job.name === name && (!kind || job.kind === kind));
   if (!job) return el("p", { class: "card" }, `There is no job ${name} in ${namespace}, or you may not see it.`);
-  const details = fetched("/details", [job])(job), { cells } = job, { at } = page.state;
+  const details = fetched("/details", [job])(job), { cells } = job, { at } = page.state, waits = does(job) === "waits";
   const did = course(job, details?.history, at);
   const sum = (value, words) => el("div", { class: "card sum" }, el("b", {}, value || "–"), el("span", {}, words));
   const waited = did.bands.reduce((total, { does, from, to }) => total + (does === "waits" ? to - from : 0), 0);
+  const [number, all] = needs(job), ended = did.bands.findLast(({ does }) => does === "ended" && did.marks.length);
   return el("div", {},
     el("h2", { class: "title" }, el("span", { class: "chip", c: colour(job) }), job.name,
       el("span", { class: "soft" }, `${job.kind} in ${job.namespace}`), el("span", { class: "pill" }, does(job)),
       cells.STATE && cells.STATE !== "New" && el("span", { class: `pill ${cells.STATE === "Stalled" ? "bad" : "soft"}` }, cells.STATE),
       el("span", { class: "soft" }, `submitted ${clock(job.created)} UTC, ${age(at - job.created)} ago`)),
-    el("section", { class: "sums", "aria-label": "Summary" },
+    el("section", { class: "sums", "aria-label": "Summary" }, waits ? [
+      sum(age(waited), "waited"), sum(rank(job), "its place in the queue"), sum(number, all && `need ${all}`),
+      sum(job.startsShort || "unknown", "expected start")] : [
       sum(job.done === null ? "" : percent(job.done), cells.STEP ? `step ${cells.STEP}` : "no step is known"),
-      sum(cells.LEFT, job.ends ? `left; should end at ${clock(job.ends)} UTC` : "left: not known"),
+      ended ? sum(`${clock(ended.from)} UTC`, "ended") : sum(cells.LEFT, job.ends ? `left; should end at ${clock(job.ends)} UTC` : "left: not known"),
       sum(cells.VALUE, cells.METRIC || "no metric is known"), sum(job.speed, "steps a second"),
-      sum(cells.WORKERS, cells.WORKERS === "1" ? "worker" : "workers"), sum(age(waited), "waited")),
+      sum(cells.WORKERS, cells.WORKERS === "1" ? "worker" : "workers"), sum(age(waited), "waited")]),
     el("div", { class: "two wide" },
-      el("div", { class: "stack" },
-        el("section", { class: "card" }, el("h2", {}, `${cells.METRIC || "Metric"}, steps and workers`), curve(job, details, did)),
+      el("div", { class: "stack" }, waits && place(job),
+        (!waits || details?.curve.length > 1) && el("section", { class: "card" },
+          el("h2", {}, `${cells.METRIC || "Metric"}, steps and workers`), curve(job, details, did)),
         el("section", { class: "card" }, el("h2", {}, "The same as text"),
           el("p", {}, el("code", {}, `kubectl kfext explain -n ${job.namespace} ${job.name}`)), text(job))),
-      el("div", { class: "stack" }, place(job), happened(did), says(details))));
+      el("div", { class: "stack" }, !waits && place(job), happened(did), says(details))));
 }
 
 function place(job) {
   const amount = (pods) => many(pods * (job.requests[page.state.unit] ?? 0), unit(page.state.unit));
   return el("section", { class: "card" },
-    el("h2", {}, runs(job) ? "Where, and why there" : "Why", el("span", { class: "pill soft" }, job.reason || job.phase)),
+    el("h2", {}, runs(job) ? "Where, and why there" : does(job) === "waits" ? "Why it waits" : "Why", el("span", { class: "pill soft" }, job.reason || job.phase)),
     el("dl", {}, job.places.slice(0, 12).map(([node, pods]) => [
       el("dt", {}, node), el("dd", {}, pods === null ? "" : `${many(pods, "pod")}, ${amount(pods)}`)])),
     el("ul", {}, [...job.why, ...job.place, job.starts].filter(Boolean).map((clause) => el("li", {}, clause))));

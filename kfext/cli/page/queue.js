@@ -1,6 +1,6 @@
 // Why each waiting job waits, why it is at its place, and when it should start.
 
-import { age, clock, el, held, left, many, page, running, title, unit, waiting } from "/base.js";
+import { age, el, held, left, many, page, running, title, unit, waiting } from "/base.js";
 import { needs, table } from "/cluster.js";
 
 const MOST = 200, NEXT = 10;
@@ -15,17 +15,17 @@ export function queue() {
       "A policy may put the namespace first that used less. ",
       "A job that fits starts, also past jobs that do not fit."),
     kept && el("p", { class: "note" }, `${many(kept.nodes.length, "node")} reserved for the first job that has waited long enough: `,
-      kept.nodes.slice(0, 8).join(", "), kept.nodes.length > 8 && " and others", kept.until && `, until about ${clock(kept.until)} UTC`,
+      kept.nodes.slice(0, 8).join(", "), kept.nodes.length > 8 && " and others",
       ". Jobs start there only if they end in time."),
     table({ Place: "num", Job: "", Needs: "", Waits: "num", Starts: "", Reason: "" }, waits.slice(0, MOST).map(line)),
     left(waits, MOST)), ends());
 }
 
+export const rank = ({ ahead }) => (ahead === null ? "new" : ahead >= 20 ? `about ${ahead + 1}` : ahead + 1);
 function line(job) {
-  const place = job.ahead === null ? "new" : job.ahead >= 20 ? `about ${job.ahead + 1}` : job.ahead + 1;
   const [number, all] = needs(job);
   return el("tbody", { "data-job": job.id, "data-key": job.id },
-    el("tr", {}, el("td", { class: "num" }, place), el("td", { class: "name" }, title(job)),
+    el("tr", {}, el("td", { class: "num" }, rank(job)), el("td", { class: "name" }, title(job)),
       el("td", { class: "name" }, number, all && el("span", { class: "soft" }, `, ${all}`)),
       el("td", { class: "num" }, age(page.state.at - job.created)),
       el("td", { class: "name", tip: job.starts }, job.startsShort || "unknown"),

@@ -78,7 +78,7 @@ function keys() {
   const sign = (name, words) => el("span", {}, svg("svg", { width: 10, height: 12, viewBox: "-1 -6 10 12" },
     svg("path", { d: SIGNS[name], class: "mark" })), words);
   return el("p", { class: "key" }, key("waits", "waits"), key("starts", "pods start"),
-    key("trains", "trains, as high as it has workers"), key("soon", "should end, or start between"), sign("up", "more workers"),
+    key("trains", "trains, as high as it has workers"), key("soon", "expected end, or start"), sign("up", "more workers"),
     sign("down", "fewer"), sign("move", "other nodes"), sign("other", "other change"), el("span", {}, "Times are UTC. Deleted jobs are not shown."));
 }
 
@@ -96,8 +96,9 @@ function row({ job, bands, marks }, y, x, from) {
       `${job.name} ${did.does} ${clock(did.from)}–${clock(did.to)} UTC\n${did.words}`)),
     runs(job) && job.ends > at && [
       band("soon", at, job.ends, 1, `${job.name} should end at ${clock(job.ends)} UTC`),
-      x(job.ends) - x(at) > 40 && svg("text", { x: x(at) + 6, y: bottom - 4 }, `${job.cells.LEFT} left`)],
-    x(job.startsIn?.[0] ?? Infinity) < x(Infinity) && band("soon", ...job.startsIn, 1, `${job.name}: ${job.starts}`),
+      x(job.ends) - x(at) > 50 && svg("text", { x: x(at) + 6, y: bottom - 4 }, `${job.cells.LEFT} left`)],
+    job.startsIn?.[1] > at && x(job.startsIn[0]) < x(Infinity)
+      && band("soon", Math.max(at, job.startsIn[0]), job.startsIn[1], 1, `${job.name}: ${job.starts}`),
     last.does === "ended" && svg("text", { x: x(last.from) + 3, y: bottom - 3 }, "✓"),
     marks.filter((mark) => mark.sign && mark.t >= from).map((mark) => drawn(mark, x(mark.t), y + TALL / 2)));
 }
