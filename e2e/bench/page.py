@@ -108,8 +108,7 @@ def _resident(pid: int) -> float:
 async def _open(page: Page, address: str) -> float:
     await page.goto(address)
     await page.locator("#map").wait_for()
-    drawn: float = await page.evaluate("performance.getEntriesByName('drawn')[0].startTime")
-    return drawn
+    return float(await page.evaluate("document.body.dataset.drawn"))
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ function draw() {
   ]);
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   document.title = view === "job" ? `${rest[1]} · kfext` : `${counts.cluster} run, ${counts.queue} wait · kfext`;
-  performance.mark("drawn");
+  document.body.dataset.drawn ??= performance.now(); // for the bench
 }
 
 // Makes the children of a node what is wanted; a child with data-key stays the same element.
