@@ -18,7 +18,8 @@ from .agent_connection import close_all
 from .device import Device, TimedMarker
 from .page import HEARTBEAT_SECONDS, beat, words_of
 from .pauses import LONGEST, PIECE, PRICE, fits, recorded, repeat
-from .waits import CLOCK, NS, Clock, approach
+from .waits import CLOCK, Clock, approach
+from .words import NS
 
 _DEAD_NS = int(5 * HEARTBEAT_SECONDS * NS)
 _MICRO_STEP_SECONDS = 0.005

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import words
-from .waits import NS
+from .words import NS
 
 KEPT = 32
 """How many pauses are known."""

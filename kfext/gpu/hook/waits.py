@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic_ns, sleep
 
-NS = 1_000_000_000
+from .words import NS
 
 
 class Clock:

@@ -3,6 +3,8 @@
 The first word of every page is the version of this layout; a reader ignores other versions.
 """
 
+NS = 1_000_000_000
+"""Nanoseconds of a second."""
 VERSION = 1
 LAYOUT = 0
 

@@ -4,7 +4,8 @@ import threading
 from dataclasses import dataclass, field
 
 from kfext.gpu.hook.device import TimedMarker
-from kfext.gpu.hook.waits import NS, Clock
+from kfext.gpu.hook.waits import Clock
+from kfext.gpu.hook.words import NS
 
 
 class Still(Clock):

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from kfext.gpu.hook.waits import NS
+from kfext.gpu.hook.words import NS
 from kfext.gpu.rules.measures import Reading
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Seen
 from tests.unit.gpu.hook.virtual import BUSY, LATE, trained

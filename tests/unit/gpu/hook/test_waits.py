@@ -1,6 +1,7 @@
 import pytest
 
-from kfext.gpu.hook.waits import EARLY_SECONDS, NS, polled
+from kfext.gpu.hook.waits import EARLY_SECONDS, polled
+from kfext.gpu.hook.words import NS
 from tests.unit.gpu.hook.card import Still
 
 MS = NS // 1000

@@ -17,7 +17,8 @@ from kfext.gpu.hook.device import TimedMarker
 from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.low import LowPriorityHook
 from kfext.gpu.hook.page import Page
-from kfext.gpu.hook.waits import NS, Clock, polled
+from kfext.gpu.hook.waits import Clock, polled
+from kfext.gpu.hook.words import NS
 from tests.unit.gpu.hook.training import FakeCalls, Module, Output
 
 MS = NS // 1000
