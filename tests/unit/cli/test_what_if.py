@@ -75,9 +75,8 @@ def test_a_policy_takes_the_place_of_the_policy_of_its_name() -> None:
     released = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
     change = Change(policies=[parse_policy(released)])
     assert change.of(busy()).policies == (parse_policy(released),)
-    assert starts(change)["head"][1] == ExpectedStart(
-        unknown="it waits for something other than capacity, as its reason says"
-    )
+    unknown = "it does not wait for capacity"
+    assert starts(change)["head"][1] == ExpectedStart(unknown=unknown)
 
 
 WRONG = {
