@@ -3,26 +3,46 @@
 Run with `make demo-gpu`. It brings up a cluster of one real node; its CPU simulates two cards,
 and installs kfext with GPU sharing as an administrator would. A job of high priority trains alone;
 then one of low priority is put on its card, first without a gate and then with it.
+
+With `--card cuda` the node has the GPUs of this machine: kubelet, the device plugin, the
+reservation, kfext's agent and both jobs run as in production, but for what stands in for NVIDIA's
+device plugin and container runtime. Without a network it needs what `python -m e2e.testbed pack`
+has packed elsewhere.
 """
 
+import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from e2e.harness.gpu import counted, install_sharing, play_cards, slots
-from e2e.harness.gpu_jobs import Team, dialled
+from e2e.harness.gpu import (
+    OVERLAY,
+    OVERLAY_OF_GPUS,
+    counted,
+    install_sharing,
+    offer_gpus,
+    play_cards,
+    sharers_of,
+    slots,
+)
+from e2e.harness.gpu_jobs import Team, computed, dialled
 from e2e.harness.install import create_namespace
-from e2e.testbed import lifecycle
+from e2e.testbed import gpus, lifecycle
+from e2e.testbed.api import Manifest
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.progress import step
 from e2e.testbed.realnodes import Node, nodes
 
 NAME, NAMESPACE = "demo-gpu", "team"
+Object = dict[str, Any]
 _CARDS = 2
 _LOAD_MS = 60.0
 """For about as long the job of high priority loads data in each step, and leaves the card idle."""
@@ -35,68 +55,110 @@ _TRIALS = {
 
 
 @dataclass(frozen=True)
+class Cards:
+    """What a node has. `offer`: has kubelet know them; `job`: makes a job that uses one.
+
+    `used`: for how many seconds the job `low` has used a card, None: unknown.
+    """
+
+    title: str
+    overlay: Path
+    offer: Callable[[Node], None]
+    job: Callable[..., Manifest]
+    used: Callable[[Node, str], float | None]
+
+
+CARDS = {
+    "cpu": Cards(
+        "a card that the CPU simulates",
+        OVERLAY,
+        lambda node: play_cards(node, _CARDS),
+        dialled,
+        lambda node, card: float(counted(node, card)["low"]["seconds"]),
+    ),
+    "cuda": Cards("a GPU", OVERLAY_OF_GPUS, offer_gpus, computed, lambda _node, _card: None),
+}
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """The step of the job of high priority in seconds, and the part of the card the other had."""
+    """What came of a trial.
+
+    `step`: of the job of high priority, in seconds. `other`: the part of the time in which the
+    other used the card, None: unknown. `slot`: the SharedGPU at the end.
+    """
 
     step: float
-    other: float
+    other: float | None
+    slot: Object
+
+    @property
+    def shown(self) -> str:
+        """What kfext shows of the card."""
+        return ", ".join(_shown(sharer) for sharer in sharers_of(self.slot))
 
 
 @click.command(help=__doc__)
+@click.option("--card", type=click.Choice(list(CARDS)), default="cpu", show_default=True)
 @click.option("--steps", default=200, show_default=True, help="Of the job of high priority.")
-def main(*, steps: int) -> None:
+def main(*, card: str, steps: int) -> None:
     """Run the demo."""
     with lifecycle.terminable():
-        run(steps=steps)
+        show(card, run(card, steps=steps))
 
 
-def run(*, steps: int) -> None:
-    """Bring the cluster up, try each way and show them; take the cluster down."""
+def run(card: str, *, steps: int) -> dict[str, Outcome]:
+    """Bring the cluster up, try each way and take the cluster down; return what came of them."""
+    if card == "cuda":
+        os.environ[gpus.VARIABLE] = "1"
     try:
         bed = lifecycle.up(NAME, real_nodes=1)
     except Unavailable as missing:
         sys.exit(f"the demo trains on a real node, which this machine cannot have: {missing}")
+    cards = CARDS[card]
     try:
         (node,) = nodes(bed)
-        with step("install kfext with GPU sharing: kubectl apply --server-side -k e2e/gpu/overlay"):
-            play_cards(node, _CARDS)
-            install_sharing(bed, node)
+        where = cards.overlay.relative_to(Path(__file__).parents[1])
+        with step(f"install kfext with GPU sharing: kubectl apply --server-side -k {where}"):
+            cards.offer(node)
+            install_sharing(bed, node, overlay=cards.overlay)
         create_namespace(bed, NAMESPACE, managed=True)
         team = Team(bed, NAMESPACE)
-        show({name: trial(team, node, name, steps=steps) for name in _TRIALS})
+        return {name: trial(cards, team, node, name, steps=steps) for name in _TRIALS}
     finally:
         with step("clean up"):
             lifecycle.down(NAME)
 
 
-def trial(team: Team, node: Node, name: str, *, steps: int) -> Outcome:
+def trial(cards: Cards, team: Team, node: Node, name: str, *, steps: int) -> Outcome:
     """Train the job of high priority, and perhaps the other beside it until the first has ended."""
     disables = _TRIALS[name]
     beside = disables is not None
     high = {"share": "0.5", "priority": "high"}
     low = {"share": "0.3", "min_share": "0"}
     with step(f"train, {name}", expect="1 minute"):
-        team.submit(dialled("high", high, load_ms=_LOAD_MS, steps=steps, disables=bool(disables)))
+        team.submit(cards.job("high", high, load_ms=_LOAD_MS, steps=steps, disables=bool(disables)))
         team.running("high")
         if beside:
-            team.submit(dialled("low", low, steps=100 * steps, disables=bool(disables)))
+            team.submit(cards.job("low", low, steps=100 * steps, disables=bool(disables)))
             team.running("low")
         (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
+        card = slot["status"]["card"]
         team.succeeded("high")
-        clients = counted(node, slot["status"]["card"])
+        had = cards.used(node, card) if beside else 0.0
+        (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
     ends = team.step_ends("high")
     # By the second half the gate has found its places, and both jobs train.
     latest = ends[len(ends) // 2 :]
     took = median(later - earlier for earlier, later in pairwise(latest))
     for job in ("low", "high") if beside else ("high",):
         team.delete(job)
-    had = float(clients["low"]["seconds"]) if beside else 0.0
-    return Outcome(took, had / (ends[-1] - ends[0]))
+    return Outcome(took, None if had is None else had / (ends[-1] - ends[0]), slot)
 
 
-def show(outcomes: dict[str, Outcome]) -> None:
+def show(card: str, outcomes: dict[str, Outcome]) -> None:
     """Print what came of it."""
-    table = Table(title="A job of high priority on a card that the CPU simulates")
+    table = Table(title=f"A job of high priority on {CARDS[card].title}")
     for column in ("it trains", "step, ms", "slower by", "the other has of the card"):
         table.add_column(column, justify="left" if column == "it trains" else "right")
     alone = outcomes["alone"].step
@@ -105,9 +167,19 @@ def show(outcomes: dict[str, Outcome]) -> None:
             name,
             f"{outcome.step * 1000:.0f}",
             f"{outcome.step / alone - 1:.1%}",
-            f"{outcome.other:.0%}",
+            "unknown" if outcome.other is None else f"{outcome.other:.0%}",
         )
-    Console(width=max(100, Console().width)).print(table)
+    console = Console(width=max(100, Console().width))
+    console.print(table)
+    for name, outcome in outcomes.items():
+        status = outcome.slot["status"]
+        console.print(f"{name}: {status['card']}, {status.get('memoryMiB')} MiB: {outcome.shown}")
+
+
+def _shown(sharer: Object) -> str:
+    figures = {"lossPermille": "slower by", "harvestPermille": "works"}
+    words = [f"{text} {sharer[name] / 10:g} %" for name, text in figures.items() if name in sharer]
+    return " ".join([f"{sharer['priority']} priority", *words])
 
 
 if __name__ == "__main__":

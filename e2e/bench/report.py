@@ -200,11 +200,12 @@ LOSS_TOLERANCE = {"PyTorchJob": Target("<=", 0.1, "%"), "TFJob": Target("<=", 2.
 Workers that do not wait for each other use weights that are a little old, and always in another
 way."""
 
-HIGH_LOSS = Target("<=", 2.0, "%")
+HIGH_LOSS = Target("<=", 1.0, "%")
 """Of the speed of a job of high priority beside one of low."""
-LOW_EFFICIENCY = Target(">=", 0.9)
-"""Of what a card that runs one kernel at a time leaves low, the part that it gets."""
-HOOK_OVERHEAD = {"high": Target("<", 0.5, "%"), "low": Target("<", 2.0, "%")}
+LOW_EFFICIENCY = {0.5: Target(">=", 0.9), 0.8: Target(">=", 0.85)}
+"""Of what a card that runs one kernel at a time leaves low, the part that it gets, by how busy high
+is."""
+HOOK_OVERHEAD = Target("<=", 0.5, "%")
 """By how much slower a job is with the hook, alone on its card."""
 GROUP_COMPLETION = Target("<=", -20.0, "%")
 """By how much sooner the last of six jobs ends than with the card for one job at a time."""

@@ -1,4 +1,4 @@
-"""GPU sharing on the testbed: cards that the CPU of a node plays, and kfext with its agent.
+"""GPU sharing on the testbed: the cards of a node, mostly played by its CPU, and kfext's agent.
 
 A `Pair` is two jobs on one card: a job of high priority that trains for long, and one of low.
 """
@@ -29,7 +29,8 @@ from kfext.gpu.device.kubelet import AllocatedDevices, allocated_devices
 from kfext.model.gpu import resource_of
 from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 
-_OVERLAY = REPOSITORY / "e2e/gpu/overlay"
+OVERLAY, OVERLAY_OF_GPUS = (REPOSITORY / "e2e/gpu" / name for name in ("overlay", "overlay-nvml"))
+"""How kfext is installed where the CPU plays the cards, and where they are GPUs."""
 _LABEL = "kfext.dev/gpu-sharing=true"
 _READY_SECONDS = 180.0
 _CARDS, _PLUGIN = "cards", "native-plugin"
@@ -64,6 +65,11 @@ def start_native_plugin(node: Node) -> None:
     _start(node, "e2e.gpu.native_plugin", name=_PLUGIN)
 
 
+def offer_gpus(node: Node) -> None:
+    """Have what plays NVIDIA's device plugin offer the GPUs of this machine, on its only node."""
+    _start(node, "e2e.gpu.native_plugin", "--nvml", name=_PLUGIN)
+
+
 def stop_native_plugin(bed: Testbed, node: Node) -> None:
     """End it, as if its pod were deleted."""
     bed.stop_process(node.sandbox.process(_PLUGIN))
@@ -80,11 +86,11 @@ def _start(node: Node, module: str, *arguments: str, name: str) -> None:
     node.sandbox.start_process(["env", f"PYTHONPATH={REPOSITORY}", *command], name=name)
 
 
-def install_sharing(bed: Testbed, *nodes: Node) -> None:
+def install_sharing(bed: Testbed, *nodes: Node, overlay: Path = OVERLAY) -> None:
     """Install kfext with GPU sharing on these nodes; return once their slots can be used."""
     for node in nodes:
         kubectl(bed, "label", "--overwrite", "node", node.name, _LABEL)
-    kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
+    kubectl(bed, "apply", "--server-side", "-k", str(overlay))
     wait_installed(bed)
     for node in nodes:
         wait_shared(bed, node)

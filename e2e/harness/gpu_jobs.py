@@ -1,11 +1,15 @@
 """Jobs that use a card for a part of each step, as tests and the demo send and follow them."""
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from e2e.bench.gpu_share.cards import Cuda
 from e2e.gpu import node_cards
+from e2e.gpu.nvidia_runtime import FOLDERS
 from e2e.harness.install import kubectl
 from e2e.harness.training import TRAINED_SECONDS, pods_of
 from e2e.harness.wait import until
@@ -18,6 +22,8 @@ Object = dict[str, Any]
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
 _STARTED_SECONDS = 180.0
+_MACHINE = ("/bin", "/lib", "/lib64", "/opt", "/usr")
+"""The folders of this machine with its Python and what that needs; a job on a GPU has them too."""
 
 
 def dialled(
@@ -59,7 +65,39 @@ def dialled(
         "volumeMounts": [{"name": "cards", "mountPath": node_cards.INSIDE}],
     }
     cards = {"name": "cards", "hostPath": {"path": str(node_cards.CARDS)}}
-    spec = {"containers": [container], "volumes": [cards], "terminationGracePeriodSeconds": 2}
+    return _job(name, settings, container, [cards])
+
+
+def computed(
+    name: str,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    load_ms: float = 0.0,
+    steps: int = 100,
+    disables: bool = False,
+) -> Manifest:
+    """Return a PyTorchJob of one pod that computes on a GPU with this machine's PyTorch.
+
+    `settings`, `disables`: see `dialled`.
+    """
+    share = ["/jobs/share.py", *Cuda.model, "--load-ms", str(load_ms), "--steps", str(steps)]
+    python = [sys.executable, *(["-E"] if disables else [])]
+    folders = dict.fromkeys([*_MACHINE, sys.prefix, sys.base_prefix])
+    container = {
+        "name": "pytorch",
+        "image": TRAINING_IMAGE,
+        "command": [*python, *share, "--go", "/jobs/share.py"],  # it begins at once
+        "env": [{"name": FOLDERS, "value": ":".join(filter(os.path.isdir, folders))}],
+        "resources": {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {NATIVE_GPU: "1"}},
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    return _job(name, settings, container, [{"name": "tmp", "emptyDir": {}}])
+
+
+def _job(
+    name: str, settings: Mapping[str, str], container: Object, volumes: list[Object]
+) -> Manifest:
+    spec = {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 2}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",

@@ -15,14 +15,15 @@ from e2e.bench.gpu_share.cards import CpuCard, Python
 from e2e.bench.gpu_share.processes import Agent, Bench, Hooking, bench
 from e2e.bench.gpu_share.run import DEFAULT, HIGH, LOW, Arm, training
 from e2e.gpu.cpu_card import report
-from e2e.harness.gpu import STEP_KERNELS
 from e2e.harness.wait import until
 from e2e.testbed import paths
 
 NONE = "none"
 HOOKS = (NONE, HIGH, LOW)
 _SECONDS = 1200.0
-_LOAD_SECONDS = STEP_KERNELS / 1000
+_STEP_KERNELS = 121
+"""Of `share.py` on the simulated card: 40 layers with a forward and a backward of two, and one."""
+_LOAD_SECONDS = _STEP_KERNELS / 2000
 """As long as the card is busy in a step, so that u is 0.5."""
 _WARM_UP_STEPS, _STEPS = 10, 60
 _LOSS_SECONDS = 600.0
@@ -51,13 +52,6 @@ class Trainings:
     errors: Sequence[str]
 
 
-class _Card(CpuCard):
-    """One on which a step of these trainings takes a few micro-steps."""
-
-    def environment(self, job: str, folder: str) -> Mapping[str, str]:
-        return {**super().environment(job, folder), "CPU_CARD_KERNEL_MS": "0.5"}
-
-
 def trained(
     python: Python, script: str = "hooked.py", hooks: Sequence[str] = HOOKS
 ) -> Mapping[str, Trainings]:
@@ -75,7 +69,7 @@ def trained(
 
 
 async def _trained(python: Python, script: str, hook: str) -> Trainings:
-    with bench(_Card(), python) as place:
+    with bench(CpuCard(), python) as place:
         for path in (paths.REPOSITORY / "e2e/jobs").glob("hooked*.py"):
             shutil.copy(path, place.folder / "jobs")
         async with Agent(place.folder).running() as agent:
@@ -120,11 +114,11 @@ async def _waited(python: Python, arm: Arm) -> float:
             first = await _counted(
                 place,
                 lambda now: (
-                    min(now[job, "kernels"] for job in arm.jobs) >= _WARM_UP_STEPS * STEP_KERNELS
+                    min(now[job, "kernels"] for job in arm.jobs) >= _WARM_UP_STEPS * _STEP_KERNELS
                     and (agent is None or agent.is_calibrated(LOW))
                 ),
             )
-            wanted = first[HIGH, "kernels"] + _STEPS * STEP_KERNELS
+            wanted = first[HIGH, "kernels"] + _STEPS * _STEP_KERNELS
             last = await _counted(place, lambda now: now[HIGH, "kernels"] >= wanted)
     grown = last - first
     return grown[LOW, "beside"] / grown[HIGH, "kernels"]

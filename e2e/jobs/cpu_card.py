@@ -33,8 +33,16 @@ class Marker:
         self._at = at
         self._reached.set()
 
-    def wait(self) -> None:
-        """Return when it is reached."""
+    def reached(self) -> bool:
+        """Return whether it is reached."""
+        return self._reached.is_set()
+
+    def wait(self, expected: "int | None" = None) -> None:
+        """Return when it is reached; as with CUDA, the hook may say when that will probably be."""
+        if expected is not None:
+            waits = import_module("kfext_hook.waits")
+            if waits.polled(self.reached, expected, waits.CLOCK):
+                return
         self._reached.wait()
 
     def seconds_since(self, earlier: Any) -> float:

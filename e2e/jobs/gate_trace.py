@@ -1,8 +1,9 @@
 """A card for the hook of a job of low priority, which writes down when the job used it.
 
 Loaded by `KFEXT_GPU_DEVICE=gate_trace:on_cuda` (or `:on_cpu_card`). The file `GATE_TRACE` gets a
-line `pass T` when the gate has let a micro-step begin, and a line `done T` when all has ended that
-the job had given to the card before it came to the gate; T is of CLOCK_MONOTONIC, in nanoseconds.
+line `pass T` when the gate has let a micro-step begin, and a line `done T S` when a thread that
+blocks has seen that all has ended that the job had given to the card before it came to the gate. T
+is of CLOCK_MONOTONIC, S the time on the card since the last such end, both in nanoseconds.
 """
 
 import os
@@ -30,19 +31,24 @@ def _traced(device: Any) -> Any:
     gate = import_module("kfext_hook.gate").Gate
     enter = gate.enter
 
-    def write(word: str) -> None:
-        os.write(trace, f"{word} {monotonic_ns()}\n".encode())
+    def write(text: str) -> None:
+        os.write(trace, f"{text}\n".encode())
 
     @wraps(enter)
-    def traced(self: Any) -> None:
+    def traced(self: Any, seconds: float = 0.0) -> None:
         markers.put(device.mark())
-        enter(self)
-        write("pass")
+        enter(self, seconds)
+        write(f"pass {monotonic_ns()}")
 
     def wait() -> None:
+        before = None
         while True:
-            markers.get().wait()
-            write("done")
+            marker = markers.get()
+            marker.wait()
+            seen = monotonic_ns()
+            passed = 0.0 if before is None else marker.seconds_since(before)
+            write(f"done {seen} {int(passed * 1e9)}")
+            before = marker
 
     gate.enter = traced
     threading.Thread(target=wait, daemon=True).start()

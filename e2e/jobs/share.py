@@ -12,7 +12,9 @@ The default model is one for a CPU, and for the card that it plays.
 
 import argparse
 import os
+import random
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -24,6 +26,15 @@ from torch import nn
 _LOOK_SECONDS = 0.02
 _VARIANTS = 7
 """Batches differ by a factor of that many."""
+_CHANCE = random.Random(1)
+"""Draws the same times to load data in each run."""
+LOADS: dict[str, Callable[[float], float]] = {
+    "steady": lambda mean: mean,
+    "spread": lambda mean: max(mean * _CHANCE.gauss(1.0, 0.2), 0.0),
+    "bursts": lambda mean: _CHANCE.expovariate(1.0 / mean) if mean else 0.0,
+}
+"""The time that data takes to load: always the same; spread by 20 %; exponential, as between bursts
+of inference."""
 
 
 class Block(nn.Module):
@@ -54,7 +65,7 @@ def main() -> None:
     while not asked.go.exists():
         time.sleep(_LOOK_SECONDS)
     for step in count(1) if asked.steps is None else range(1, asked.steps + 1):
-        time.sleep(asked.load_ms / 1000)
+        time.sleep(LOADS[asked.loads](asked.load_ms / 1000))
         loss = model(data * (1 + step % _VARIANTS / 10)).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -70,6 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--load-ms", type=float, default=0.0)
+    parser.add_argument("--loads", choices=LOADS, default="steady")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--go", type=Path, required=True)
     return parser.parse_args()

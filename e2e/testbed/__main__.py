@@ -14,6 +14,7 @@ from e2e.testbed import (
     karpenter,
     lifecycle,
     metrics_server,
+    offline,
     paths,
     preflight,
     process,
@@ -130,6 +131,15 @@ def install_browser() -> None:
         browser.prepare()
     except preflight.Unavailable as error:
         say(f"tests that need this will be skipped: {error}")
+
+
+@main.command(help="Pack what a machine with GPUs and without a network needs into files.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--most", default=60, show_default=True, help="MiB of a file.")
+@click.option("--python", default="3.12", show_default=True, help="Of the other machine.")
+def pack(folder: Path, most: int, python: str) -> None:
+    for path in offline.pack(folder, most=most, python=python):
+        print(f"{path}: {path.stat().st_size / 2**20:.0f} MiB")
 
 
 @main.command(help="Remove a cluster and everything that belongs to it.")

@@ -86,6 +86,8 @@ def _unpack(layers: Sequence[Layer], root: Path) -> None:
 class Card(Protocol):
     """A card."""
 
+    simulated: bool
+
     @property
     def title(self) -> str:
         """What to call it."""
@@ -112,10 +114,11 @@ class Card(Protocol):
 
 
 class CpuCard:
-    """The card of `e2e/gpu/cpu_card.py`, on which each kernel lasts for a millisecond."""
+    """The card of `e2e/gpu/cpu_card.py`, on which each kernel lasts for half a millisecond."""
 
+    simulated = True
     title = "CPU card"
-    model = ("--device", "cpu", "--layers", "20")
+    model = ("--device", "cpu", "--layers", "40")
     traced = "gate_trace:on_cpu_card"
 
     def python(self) -> Python:
@@ -140,6 +143,7 @@ class CpuCard:
             "NVIDIA_VISIBLE_DEVICES": "card",
             "CPU_CARD_FOLDER": folder,
             "CPU_CARD_NAME": job,
+            "CPU_CARD_KERNEL_MS": "0.5",
             "KFEXT_GPU_DEVICE": "cpu_card:Card",
         }
 
@@ -155,6 +159,7 @@ def _busy(path: Path) -> float:
 class Cuda:
     """The first GPU of this machine, by NVML."""
 
+    simulated = False
     traced = "gate_trace:on_cuda"
     # 180 products of matrices a step; each takes a GPU of 2024 about a quarter of a ms.
     model = ("--device", "cuda", "--layers", "60", "--width", "2048", "--batch", "8192")

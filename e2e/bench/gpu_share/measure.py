@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -24,13 +25,14 @@ from e2e.bench.gpu_share.run import (
     figures,
     run,
     smoke,
+    wakes,
 )
 from e2e.bench.store import Interleaved, Store, unspoiled
 from e2e.testbed import paths
 from e2e.testbed.progress import say, step
 
 Object = dict[str, Any]
-SMOKE, FIGURES, GROUP = PARTS = ("smoke", "figures", "group")
+WAKES, SMOKE, FIGURES, GROUP, CLUSTER = PARTS = ("wakes", "smoke", "figures", "group", "cluster")
 DEFAULT_PARTS = (FIGURES, GROUP)
 _HERE = Path(__file__).parent
 _FRAME = (
@@ -51,6 +53,8 @@ _AROUND_SECONDS = 6.0
 _SMOKE_SECONDS, _PACE_SECONDS = 5.0, 4.0
 _WINDOW_SECONDS = {True: 5.0, False: 30.0}
 """By whether it is a quick run. In 30 s kfext holds low back for one, to measure."""
+_CLUSTER_STEPS = {True: 200, False: 600}
+"""Of the job of high priority in each trial; by whether it is a quick run."""
 _GROUP_SECONDS = {True: 4.0, False: 15.0}
 """Of each job of the group, alone; by whether it is a quick run."""
 
@@ -82,11 +86,22 @@ def measure(
         anew=anew,
     )
     made: dict[str, Callable[[], str]] = {
+        WAKES: measurement.wakes,
         SMOKE: measurement.smoke,
         FIGURES: lambda: measurement.figures(thorough=card == "cpu"),
         GROUP: lambda: measurement.group(quick=quick),
+        CLUSTER: lambda: cluster(card, steps=_CLUSTER_STEPS[quick]),
     }
     return "\n\n".join(made[name]() for name in PARTS if name in parts)
+
+
+def cluster(card: str, *, steps: int) -> str:
+    """Return the table of the GPU demo: all of kfext around two jobs, in a cluster of one node.
+
+    It needs root and the testbed, unlike all other parts.
+    """
+    demo = import_module("e2e.demo_gpu")
+    return tables.cluster_table(demo.CARDS[card].title, demo.run(card, steps=steps))
 
 
 class Measurement:
@@ -112,6 +127,10 @@ class Measurement:
         self._deadline = monotonic() + 60 * minutes
         self._anew = anew
         self._known_pace: Pace | None = None
+
+    def wakes(self) -> str:
+        """Return the table of how late a thread wakes for the end of work. Raises Unavailable."""
+        return tables.wakes_table(self._card.title, wakes(self._card, self._python))
 
     def smoke(self) -> str:
         """Return the table of a few short runs, which are not kept."""

@@ -23,11 +23,11 @@ from kfext.gpu.agent.hook_files import lay_out
 from kfext.gpu.agent.pod_sockets import PodSockets
 from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import start, words
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
 from kfext.model.gpu import GpuShare
 
 _JOBS = paths.REPOSITORY / "e2e/jobs"
-SCRIPTS = ("share.py", "cpu_card.py", "gate_trace.py")
+SCRIPTS = ("share.py", "cpu_card.py", "gate_trace.py", "wakes.py")
+STEADY = "steady"
 _READY_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 _LAST_LINES = 3
@@ -93,10 +93,12 @@ class Job:
         if self._process.wait():
             raise self._spoiled()
 
-    def cpu_wait(self) -> float:
-        """Return for how many seconds its threads were ready to run so far, and had no CPU."""
+    def cpu(self) -> tuple[float, float]:
+        """Return for how many seconds its threads ran so far, and were ready and had no CPU."""
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
-        return sum(int(thread.read_text().split()[1]) for thread in threads) / 1e9
+        times = [thread.read_text().split() for thread in threads]
+        ran, waited = (sum(int(time[place]) for time in times) / 1e9 for place in (0, 1))
+        return ran, waited
 
     def kill(self) -> None:
         """End it."""
@@ -127,11 +129,21 @@ class Bench:
         self._jobs: list[Job] = []
 
     def start(
-        self, name: str, *, load: float, steps: int | None = None, hooking: Hooking | None = None
+        self,
+        name: str,
+        *,
+        load: float,
+        loads: str = STEADY,
+        steps: int | None = None,
+        hooking: Hooking | None = None,
     ) -> Job:
-        """Start a job with so many seconds of loading in each step; it waits to begin."""
+        """Start a job with so many seconds of loading in each step, on average; it waits to begin.
+
+        `loads`: how they differ, see `share.py`.
+        """
         inside = self._python.inside
-        arguments = ["--load-ms", f"{load * 1000:.3f}", "--go", inside(self.folder / f"{name}.go")]
+        arguments = ["--load-ms", f"{load * 1000:.3f}", "--loads", loads]
+        arguments += ["--go", inside(self.folder / f"{name}.go")]
         arguments += [] if steps is None else ["--steps", str(steps)]
         driver = self._card.driver(hooked=hooking is not None)
         return self.run(
@@ -202,8 +214,8 @@ class Agent:
     `ended`: by job, the pages of its processes as they were when these ended, in that order.
     """
 
-    def __init__(self, root: Path, *, longest_micro_step: float = LONGEST_MICRO_STEP) -> None:
-        self._card = SharedCard(0, longest_micro_step=longest_micro_step)
+    def __init__(self, root: Path) -> None:
+        self._card = SharedCard(0)
         self._card.reserve("GPU-0")
         self._sockets = PodSockets(root / "sockets", enter=self._enter, leave=self._leave)
         self.hook = lay_out(root / "hook", busybox=Path(__file__))  # no image has a path to record
@@ -239,6 +251,10 @@ class Agent:
     def longest_micro_step(self, job: str) -> float:
         """Return how long its longest micro-step takes by itself, in seconds."""
         return max(page.seconds(words.LONGEST_NS) for name, page in self._of_all() if name == job)
+
+    def micro_steps(self, job: str) -> int:
+        """Return how many micro-steps a job has begun."""
+        return sum(page[words.MICRO_STEPS] for name, page in self._of_all() if name == job)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Agent"]:

@@ -6,35 +6,41 @@ losses) are taken from what the jobs have written; they are pure.
 
 import asyncio
 import hashlib
+import json
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
 import numpy as np
 
 from e2e.bench.gpu_share.cards import Card, Python
-from e2e.bench.gpu_share.processes import Agent, Bench, Hooking, Job, bench
+from e2e.bench.gpu_share.processes import STEADY, Agent, Bench, Hooking, Job, bench
 from e2e.bench.store import SpoiledError
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
+from e2e.testbed.preflight import Unavailable
+from kfext.gpu.agent.hook_files import lay_out
 from kfext.model.gpu import GpuShare
 
 HIGH, LOW = "high", "low"
-LOADS = (0.5, 0.8)
+LOADS = (0.5, 0.8, 0.9)
 """The parts of the time that the job of high priority should keep the card busy."""
+PAUSES = (STEADY, "spread", "bursts")
+"""How the pauses of that job differ, see `share.py`."""
 EXCLUSIVE, AGAIN, NATIVE = "exclusive", "exclusive again (A/A)", "native"
-BUDGET, STRICT = "gate, budget 5 %, minimum 20 %", "gate, budget 2 %, minimum 20 %"
+BUDGET, STRICT = "kfext, budget 5 %, minimum 20 %", "kfext, budget 2 %, minimum 20 %"
 HOOKED = "exclusive, with the hook"
-NO_BUDGET = 1.0
-"""What high may lose so that no job is ever shut out, and micro-steps are not shortened."""
-_QUOTAS = (10, 5, 2)
 EVERY = 20
 """Steps from one digest of losses to the next."""
 _DIGITS = 12
 _ROUNDING = 1e-6
+_NEAR = 50
+"""Ends of work before and after another that tell how late the thread is that waits for them."""
+_SAMPLED = 20
+"""One of so many is kept."""
 Object = dict[str, Any]
 WARM_UP_SECONDS = 8.0
 """In which the gate finds its places, and the agent holds low back for the first time."""
@@ -42,11 +48,10 @@ WARM_UP_SECONDS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How hooked jobs share: what low is promised, and high may lose; `micro_step` in seconds."""
+    """How hooked jobs share: what low is promised, and high may lose."""
 
     budget: float
     minimum: float
-    micro_step: float = LONGEST_MICRO_STEP
 
     def terms(self, *, high: bool) -> GpuShare:
         """Return what a job of that priority is promised."""
@@ -66,11 +71,13 @@ class Arm:
     u: float | None
     low: bool
     sharing: Sharing | None = None
+    pauses: str = STEADY
 
     @property
     def title(self) -> str:
         """What tells it from all others."""
-        return f"{self.name}, {'low alone' if self.u is None else f'u {self.u:g}'}"
+        jobs = "low alone" if self.u is None else f"u {self.u:g}, {self.pauses} pauses"
+        return f"{self.name}, {jobs}"
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -81,38 +88,37 @@ class Arm:
 LOW_ALONE = Arm(EXCLUSIVE, None, low=True)
 
 
-def gate(milliseconds: float) -> str:
-    """Return the name of the arm with micro-steps of that length."""
-    return f"gate {milliseconds:g} ms"
+def exclusive(u: float, pauses: str = STEADY) -> Arm:
+    """Return the arm of high alone."""
+    return Arm(EXCLUSIVE, u, low=False, pauses=pauses)
 
 
-def shared(u: float, *, quotas: tuple[float, ...] = _QUOTAS) -> list[Arm]:
-    """Return the arms with both jobs."""
-    return [
-        Arm(NATIVE, u, low=True),
-        *(gated(u, quota) for quota in quotas),
-        Arm(BUDGET, u, low=True, sharing=DEFAULT),
-    ]
+def native(u: float) -> Arm:
+    """Return the arm with both jobs and without kfext."""
+    return Arm(NATIVE, u, low=True)
+
+
+def gated(u: float, pauses: str = STEADY) -> Arm:
+    """Return the arm with both jobs and kfext as it is by default."""
+    return Arm(BUDGET, u, low=True, sharing=DEFAULT, pauses=pauses)
 
 
 def strict(u: float) -> Arm:
-    """Return the arm with both jobs that lets high lose no more than the target."""
+    """Return the arm with both jobs that lets high lose less."""
     return Arm(STRICT, u, low=True, sharing=Sharing(budget=0.02, minimum=0.2))
 
 
-def gated(u: float, milliseconds: float) -> Arm:
-    """Return the arm with both jobs where micro-steps are that long, and nothing else counts."""
-    sharing = Sharing(NO_BUDGET, 0.0, milliseconds / 1000)
-    return Arm(gate(milliseconds), u, low=True, sharing=sharing)
-
-
 def figures(*, thorough: bool) -> list[Arm]:
-    """Return all arms. `thorough`: also A/A, and micro-steps of 10 ms."""
+    """Return all arms. `thorough`: also A/A, a small budget, and high that is busy nearly always.
+
+    The others take a quarter of an hour for one repeat.
+    """
     arms = [LOW_ALONE, *hooked_alone()]
-    for u in LOADS:
-        arms.append(Arm(EXCLUSIVE, u, low=False))
-        arms += [Arm(AGAIN, u, low=False)] if thorough else []
-        arms += [*shared(u), strict(u)] if thorough else shared(u, quotas=_QUOTAS[1:])
+    for u in LOADS if thorough else LOADS[:2]:
+        for pauses in PAUSES if thorough else PAUSES[:2]:
+            arms += [exclusive(u, pauses), gated(u, pauses)]
+        arms.append(native(u))
+        arms += [Arm(AGAIN, u, low=False), strict(u)] if thorough else []
     return arms
 
 
@@ -127,7 +133,18 @@ def hooked_alone() -> list[Arm]:
 def smoke() -> list[Arm]:
     """Return the fewest arms that show that everything works."""
     u = LOADS[0]
-    return [LOW_ALONE, Arm(EXCLUSIVE, u, low=False), *shared(u, quotas=(5,))[:2]]
+    return [LOW_ALONE, exclusive(u), native(u), gated(u)]
+
+
+def wakes(card: Card, python: Python) -> list[Object]:
+    """Return the lines of `wakes.py`, which needs a GPU. Raises SpoiledError, Unavailable."""
+    if card.simulated:
+        raise Unavailable("how late CUDA wakes a thread is a question to a GPU: --card cuda")
+    with bench(card, python) as place:
+        hook = lay_out(place.folder / "hook", busybox=Path(__file__))
+        job = place.run("wakes", [f"{place.scripts}/wakes.py", python.inside(hook)])
+        job.wait()
+        return [json.loads(line) for line in job.said()]
 
 
 def rates(ends: Sequence[float], began: float, ended: float) -> list[float]:
@@ -140,16 +157,28 @@ def rates(ends: Sequence[float], began: float, ended: float) -> list[float]:
     return [float(later - earlier) for earlier, later in pairwise(made)]
 
 
-def work(trace: Iterable[str]) -> list[tuple[float, float]]:
+def ends(trace: Iterable[str]) -> tuple[list[float], list[float]]:
+    """Return when work ended on the card, and how late a blocked thread woke for it, in seconds.
+
+    Of the ends near each other, the least late is taken for in time: the card states the time
+    between two ends, in a clock of its own.
+    """
+    found = [line.split()[1:] for line in trace if line.startswith("done")]
+    seen, passed = (np.array([int(line[place]) for line in found]) / 1e9 for place in (0, 1))
+    ahead = seen - np.cumsum(passed)
+    near = [ahead[max(at - _NEAR, 0) : at + _NEAR + 1].min() for at in range(len(ahead))]
+    late = ahead - np.array(near)
+    return list(map(float, seen - late)), list(map(float, late))
+
+
+def work(trace: Sequence[str]) -> list[tuple[float, float]]:
     """Return from when to when the card had work of a job, in order, from the lines of its gate.
 
-    What was begun at one `pass` is done at the `done` that the next one waits for.
+    What was begun at one `pass` has ended at the `done` that belongs to the next one.
     """
-    words = [line.split() for line in trace]
-    passed = [int(at) / 1e9 for word, at in words if word == "pass"]
-    done = [int(at) / 1e9 for word, at in words if word == "done"]
+    passed = [int(line.split()[1]) / 1e9 for line in trace if line.startswith("pass")]
     found: list[tuple[float, float]] = []
-    for begin, end in zip(passed, done[1:], strict=False):
+    for begin, end in zip(passed, ends(trace)[0][1:], strict=False):
         if found and begin <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
@@ -182,18 +211,23 @@ class Outcome:
     """What a window has shown.
 
     `rates`: by job, the steps a second in each second of the window; `busy`: the part of it in
-    which the card was busy; `cpu_wait`: that in which the threads of the jobs waited for a CPU, in
-    sum; `preempted`: seconds from each time that high became busy until low had
-    nothing left on the card; `losses`: see `digests`; `micro_step`: low's longest by itself, in
-    seconds, None without a gate.
+    which the card was busy; `cpu`: by job, that in which its threads used a CPU, in sum, with the
+    polls of the hook; `cpu_wait`: that in which the threads of the jobs waited for a CPU;
+    `preempted`: seconds from each time that high became busy until low had nothing left on the
+    card; `wakes`: by how much later than that a thread that blocks has seen the ends of low's work;
+    `losses`: see `digests`; `micro_step`: low's longest by itself, in seconds, and `gates`: how
+    many gates it passed a second, None without a gate.
     """
 
     rates: Mapping[str, Sequence[float]]
     busy: float
+    cpu: Mapping[str, float]
     cpu_wait: float
     preempted: Sequence[float]
+    wakes: Sequence[float]
     losses: Mapping[str, Mapping[str, str]]
     micro_step: float | None = None
+    gates: float | None = None
 
     def stored(self) -> Object:
         """Return it as JSON."""
@@ -217,19 +251,44 @@ def run(card: Card, python: Python, arm: Arm, *, load: float, seconds: float) ->
 async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcome:
     async with training(place, arm, load=load) as (agent, jobs):
         await asyncio.sleep(WARM_UP_SECONDS)
-        busy, waited, began = place.busy(), _cpu_wait(jobs), monotonic()
+        gates = None if agent is None or LOW not in arm.jobs else _Gates(agent)
+        busy, cpu, began = place.busy(), [job.cpu() for job in jobs], monotonic()
         await asyncio.sleep(seconds)
-        busy, waited, ended = place.busy() - busy, _cpu_wait(jobs) - waited, monotonic()
-        micro_step = _micro_step(agent) if agent is not None and LOW in arm.jobs else None
+        busy, ended = place.busy() - busy, monotonic()
+        used = [
+            [(now - before) / (ended - began) for before, now in zip(first, job.cpu(), strict=True)]
+            for first, job in zip(cpu, jobs, strict=True)
+        ]
+        passed = None if gates is None else gates.passed() / (ended - began)
         place.kill_all()
+        traced = [job.trace() for job in jobs if agent and len(jobs) > 1 and job.name == LOW]
+        came = [at for at in agent.became_busy if began <= at < ended] if agent else []
         return Outcome(
             {job.name: rates([step.at for step in _steps(job)], began, ended) for job in jobs},
             busy / (ended - began),
-            waited / (ended - began),
-            _preempted(agent, jobs, began, ended),
+            {job.name: ran for job, (ran, _) in zip(jobs, used, strict=True)},
+            sum(waited for _, waited in used),
+            [late for trace in traced for late in latencies(came, work(trace))],
+            [late for trace in traced for late in ends(trace)[1][::_SAMPLED]],
             {job.name: digests([step.loss for step in job.steps()]) for job in jobs},
-            micro_step,
+            None if gates is None else gates.longest,
+            passed,
         )
+
+
+class _Gates:
+    """The gates of low from now on. Raises SpoiledError if they have not found their places."""
+
+    def __init__(self, agent: Agent) -> None:
+        if not agent.is_calibrated(LOW):
+            raise SpoiledError("the gate has not found its places in time")
+        self._agent = agent
+        self._before = agent.micro_steps(LOW)
+        self.longest = agent.longest_micro_step(LOW)
+
+    def passed(self) -> int:
+        """Return how many were passed since."""
+        return self._agent.micro_steps(LOW) - self._before
 
 
 @asynccontextmanager
@@ -245,10 +304,11 @@ async def training(
         stack.callback(place.kill_all)
         agent = None
         if arm.sharing is not None:
-            made = Agent(place.folder, longest_micro_step=arm.sharing.micro_step)
-            agent = await stack.enter_async_context(made.running())
+            agent = await stack.enter_async_context(Agent(place.folder).running())
         jobs = [
-            place.start(name, load=loads[name], hooking=_hooking(agent, arm, name))
+            place.start(
+                name, load=loads[name], loads=arm.pauses, hooking=_hooking(agent, arm, name)
+            )
             for name in arm.jobs
         ]
         for job in jobs:
@@ -271,21 +331,3 @@ def _steps(job: Job) -> Sequence[Any]:
     if not steps:
         raise SpoiledError(f"{job.name} has made no steps")
     return steps
-
-
-def _cpu_wait(jobs: Sequence[Job]) -> float:
-    return sum(job.cpu_wait() for job in jobs)
-
-
-def _micro_step(agent: Agent) -> float:
-    if not agent.is_calibrated(LOW):
-        raise SpoiledError("the gate has not found its places in time")
-    return agent.longest_micro_step(LOW)
-
-
-def _preempted(agent: Agent | None, jobs: Sequence[Job], began: float, ended: float) -> list[float]:
-    traced = [job for job in jobs if job.name == LOW and len(jobs) > 1]
-    if agent is None or not traced:
-        return []
-    came = [at for at in agent.became_busy if began <= at < ended]
-    return latencies(came, work(traced[0].trace()))

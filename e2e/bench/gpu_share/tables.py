@@ -17,8 +17,10 @@ from e2e.bench.gpu_share.run import (
     LOADS,
     LOW,
     LOW_ALONE,
+    PAUSES,
     Arm,
     Outcome,
+    exclusive,
 )
 from e2e.bench.report import (
     GROUP_COMPLETION,
@@ -33,6 +35,8 @@ from e2e.bench.report import (
 
 Blocks = Sequence[Sequence[float]]
 """The rates of one job in one arm, by repeat and by second."""
+_WAITS = ("blocks", "polls")
+"""The ways of `wakes.py`."""
 _DRAWS = 2000
 _SEED = 1
 _Array = np.ndarray[Any, Any]
@@ -99,66 +103,107 @@ def bound(high: float, low: float) -> float:
 def all_of(card: str, runs: Runs, seconds: float) -> str:
     """Return all tables; `seconds`: of a window."""
     found = [
-        shares_table(card, runs, u, seconds)
+        shares_table(card, runs, u, pauses, seconds)
+        for pauses in PAUSES
         for u in LOADS
-        if {_exclusive(u), LOW_ALONE} <= runs.keys()
+        if {exclusive(u, pauses), LOW_ALONE} <= runs.keys()
     ]
     if any(arm.name == HOOKED for arm in runs):
         found.append(overhead_table(card, runs))
     return "\n\n".join([*found, losses_table(card, runs)])
 
 
-def shares_table(card: str, runs: Runs, u: float, seconds: float) -> str:
-    """Return a row for each arm with a job of high priority of that u, but that alone."""
+def shares_table(card: str, runs: Runs, u: float, pauses: str, seconds: float) -> str:
+    """Return a row for each arm with a job of high priority like that, but for that job alone."""
     head = (
         "arm", "high loses, %", "low share, %", "low share / bound", "preemption p50 ms", "p99 ms",
-        "longest micro-step ms", "card busy, %", "jobs wait for a CPU, %", "targets",
+        "longest micro-step ms", "gates a second", "blocking wake p50 ms", "p99 ms",
+        "CPU of high, %", "CPU of low, %", "card busy, %", "jobs wait for a CPU, %", "targets",
     )  # fmt: skip
-    alone, low_alone = runs[_exclusive(u)], runs[LOW_ALONE]
+    alone, low_alone = runs[exclusive(u, pauses)], runs[LOW_ALONE]
     high_busy, low_busy = (fmean(run.busy for run in some) for some in (alone, low_alone))
     most = bound(high_busy, low_busy)
     rows = []
     for arm, some in runs.items():
-        if arm.u != u or arm.name in {EXCLUSIVE, HOOKED}:
+        if (arm.u, arm.pauses) != (u, pauses) or arm.name in {EXCLUSIVE, HOOKED}:
             continue
         loss = mapped(ratio(_blocks(some, HIGH), _blocks(alone, HIGH)), lambda part: 1 - part)
-        cells = [arm.name, loss.percent(), *[""] * 5]
+        cells = [arm.name, loss.percent(), *[""] * 10]
         targets = ""
         if arm.low:
             share = ratio(_blocks(some, LOW), _blocks(low_alone, LOW))
             efficiency = mapped(share, lambda part: part / most)
             shown = f"{efficiency.value:.2f} ({efficiency.low:.2f} to {efficiency.high:.2f})"
-            cells[2:] = [share.percent(), shown, *_preemption(some), _micro_step(some)]
+            gates = _spread([run.gates for run in some], digits=0)
+            cells[2:10] = [
+                share.percent(), shown, *_times(run.preempted for run in some), _micro_step(some),
+                gates, *_times(run.wakes for run in some),
+            ]  # fmt: skip
             if arm.sharing is not None:
-                judged = HIGH_LOSS.judge(100 * loss.value), LOW_EFFICIENCY.judge(efficiency.value)
+                judged = [HIGH_LOSS.judge(100 * loss.value)]
+                if u in LOW_EFFICIENCY:
+                    judged.append(LOW_EFFICIENCY[u].judge(efficiency.value))
                 targets = "; ".join(judged)
+        cells[10:] = [_cpu(some, HIGH), _cpu(some, LOW)]
         busy = f"{100 * fmean(run.busy for run in some):.0f}"
         rows.append((*cells, busy, _cpu_wait(some), targets))
-    repeats = min(len(some) for arm, some in runs.items() if arm.u == u)
+    repeats = min(len(some) for arm, some in runs.items() if (arm.u, arm.pauses) == (u, pauses))
     title = (
-        f"{card}, u_h {high_busy:.2f}, u_l {low_busy:.2f}, bound {100 * most:.0f} %; repeats: "
-        f"{repeats} of {seconds:.0f} s; in brackets the interval of 95 %"
+        f"{card}, {pauses} pauses, u_h {high_busy:.2f}, u_l {low_busy:.2f}, bound "
+        f"{100 * most:.0f} %; repeats: {repeats} of {seconds:.0f} s; in brackets the interval of "
+        f"95 %"
     )
     return table(title, head, rows)
+
+
+def wakes_table(card: str, lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return how late a thread wakes for the end of work, and what a gate costs it."""
+    lengths = [line for line in lines if "ms" in line]
+    rows = [
+        (f"{line['ms']:g}", *(f"{late:.0f}" for how in _WAITS for late in line[how]))
+        for line in lengths
+    ]
+    costs = {name: cost for line in lines if "ms" not in line for name, cost in line.items()}
+    title = (
+        f"{card}: microseconds until a thread wakes; a gate takes {costs['gate_us']:.0f}, the "
+        f"Python of an optimizer's step {costs['optimizer_us']:.0f}"
+    )
+    head = ("work, ms", *(f"{how}, {part}" for how in _WAITS for part in ("p50", "p90", "p99")))
+    return table(title, head, rows)
+
+
+def cluster_table(card: str, outcomes: Mapping[str, Any]) -> str:
+    """Return a row for each trial of the GPU demo, with what kfext showed of the card."""
+    alone = outcomes["alone"].step
+    rows = [
+        (
+            name,
+            f"{1000 * outcome.step:.1f}",
+            f"{100 * (outcome.step / alone - 1):.1f}",
+            "unknown" if outcome.other is None else f"{100 * outcome.other:.0f}",
+            outcome.slot["status"]["card"],
+            outcome.shown,
+        )
+        for name, outcome in outcomes.items()
+    ]
+    head = ("high trains", "step, ms", "slower, %", "low has of the card, %", "card", "kfext shows")
+    return table(f"kubelet, plugin, reservation, agent and two jobs on {card}", head, rows)
 
 
 def overhead_table(card: str, runs: Runs) -> str:
     """Return how much slower each job is alone with the hook, and what two runs without differ."""
     rows = []
-    for job, alone in ((HIGH, _exclusive(LOADS[0])), (LOW, LOW_ALONE)):
+    for job, alone in ((HIGH, exclusive(LOADS[0])), (LOW, LOW_ALONE)):
         for name in (HOOKED, AGAIN):
             arm = next((arm for arm in runs if arm.name == name and arm.u == alone.u), None)
             if arm is None or alone not in runs:
                 continue
             slower = mapped(ratio(_blocks(runs[arm], job), _blocks(runs[alone], job)), _slower)
-            judged = HOOK_OVERHEAD[job].judge(100 * slower.value) if name == HOOKED else ""
-            waits = _cpu_wait(runs[arm])
-            rows.append((job, name, slower.percent(), waits, judged))
-    return table(
-        f"{card}: the hook of a job that is alone",
-        ("job", "", "slower, %", "jobs wait for a CPU, %", "target"),
-        rows,
-    )
+            judged = HOOK_OVERHEAD.judge(100 * slower.value) if name == HOOKED else ""
+            used = (_cpu(runs[arm], job), _cpu(runs[alone], job))
+            rows.append((job, name, slower.percent(), *used, _cpu_wait(runs[arm]), judged))
+    head = ("job", "", "slower, %", "CPU, %", "without, %", "jobs wait for a CPU, %", "target")
+    return table(f"{card}: the hook of a job that is alone", head, rows)
 
 
 def losses_table(card: str, runs: Runs) -> str:
@@ -208,10 +253,6 @@ def group_table(card: str, runs: Mapping[str, Sequence[GroupOutcome]], seconds: 
     return table(f"{card}: {jobs}, one card; repeats: {repeats}", head, rows)
 
 
-def _exclusive(u: float) -> Arm:
-    return Arm(EXCLUSIVE, u, low=False)
-
-
 def _blocks(runs: Sequence[Outcome], job: str) -> Blocks:
     return [run.rates[job] for run in runs]
 
@@ -220,20 +261,29 @@ def _slower(part: float) -> float:
     return 1 / part - 1
 
 
-def _preemption(runs: Sequence[Outcome]) -> tuple[str, str]:
-    found = [1000 * seconds for run in runs for seconds in run.preempted]
+def _times(runs: Iterable[Sequence[float]]) -> tuple[str, str]:
+    """Return the median and the p99 of times, in milliseconds."""
+    found = [1000 * seconds for run in runs for seconds in run]
     if not found:
         return "", ""
     return f"{quantile(found, 0.5):.1f}", f"{quantile(found, 0.99):.1f}"
 
 
 def _micro_step(runs: Sequence[Outcome]) -> str:
-    found = [1000 * run.micro_step for run in runs if run.micro_step is not None]
-    return spread(found, digits=1) if found else ""
+    return _spread([run.micro_step for run in runs], digits=1, scale=1000)
+
+
+def _cpu(runs: Sequence[Outcome], job: str) -> str:
+    return _spread([run.cpu.get(job) for run in runs], digits=0, scale=100)
 
 
 def _cpu_wait(runs: Sequence[Outcome]) -> str:
-    return spread([100 * run.cpu_wait for run in runs], digits=0)
+    return _spread([run.cpu_wait for run in runs], digits=0, scale=100)
+
+
+def _spread(found: Iterable[float | None], *, digits: int, scale: float = 1.0) -> str:
+    known = [scale * value for value in found if value is not None]
+    return spread(known, digits=digits) if known else ""
 
 
 def _mean(outcome: GroupOutcome) -> float:

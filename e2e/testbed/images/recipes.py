@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from e2e.testbed import paths
+from e2e.testbed import gpus, paths
 from e2e.testbed.images import KFEXT_IMAGE, PAUSE_IMAGE, TENSORFLOW_IMAGE, TRAINING_IMAGE, rootfs
 from e2e.testbed.images.layers import Image, Layer, Recipe, files_below
 from e2e.testbed.images.rootfs import BALLAST, SUITE, bootstrap, mirror, repair_torchrun
@@ -89,6 +89,8 @@ def all_images() -> list[Image]:
     Whoever unpacks them in this order, and keeps what he has after each, does little again after a
     change: what seldom changes (the images without their top layers) comes first, kfext last.
     """
+    if gpus.used():
+        return [pause_image(), training_image(), kfext_image().base(), kfext_image()]
     images = [tensorflow_image(), training_image(), kfext_image()]
     return [pause_image(), *(image.base() for image in images), *images]
 
@@ -144,7 +146,8 @@ def lacking() -> list[Recipe]:
 
     Without the smallest: it is of a program that may not be installed yet.
     """
-    every = {recipe.name: recipe for recipe in (*_tensorflow(), *_training(), *_kfext())}
+    others = () if gpus.used() else _tensorflow()
+    every = {recipe.name: recipe for recipe in (*others, *_training(), *_kfext())}
     return [recipe for recipe in every.values() if not recipe.is_made]
 
 
@@ -153,6 +156,8 @@ def _made(recipes: Iterable[Recipe]) -> list[Layer]:
 
 
 def _training() -> list[Recipe]:
+    if gpus.used():
+        return [_jobs()]
     packages = ["python3-torch", "ca-certificates"]
 
     def fill(folder: Path) -> None:

@@ -23,7 +23,7 @@ _ONE_LINE = re.compile(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)")
 SUITE = "bookworm"
 PYTHON = "3.11"  # the suite's; what pip installs for an image must match it
 APT = Path("/etc/apt")
-_MIRROR = "KFEXT_DEBIAN_MIRROR"
+MIRROR = "KFEXT_DEBIAN_MIRROR"
 # Not needed to run anything, and nearly a third of the size.
 BALLAST = (
     "usr/lib/libtorch-test",
@@ -127,11 +127,11 @@ def mirror(suite: str = SUITE) -> str:
 
     Raises Unavailable if neither says.
     """
-    found = os.environ.get(_MIRROR) or debian_mirror(suite, APT)
+    found = os.environ.get(MIRROR) or debian_mirror(suite, APT)
     if not found:
         raise Unavailable(
             f"no mirror of Debian is known, since apt on this machine ({APT}) has none: set "
-            f"{_MIRROR}=http://HOST/PATH, under which dists/{suite}/Release is found"
+            f"{MIRROR}=http://HOST/PATH, under which dists/{suite}/Release is found"
         )
     return found
 
@@ -149,7 +149,7 @@ def bootstrap(folder: Path, packages: Sequence[str], *, suite: str = SUITE) -> N
     if ended.returncode != 0:
         said = "\n".join((ended.stderr or ended.stdout).splitlines()[-5:])
         raise Unavailable(
-            f"debootstrap failed: {said}\nIs {mirror(suite)} reachable? {_MIRROR} names another."
+            f"debootstrap failed: {said}\nIs {mirror(suite)} reachable? {MIRROR} names another."
         )
     trim(folder)
 

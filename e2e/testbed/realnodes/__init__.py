@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from e2e.testbed import preflight, progress
+from e2e.testbed import gpus, preflight, progress
 from e2e.testbed.images import recipes
 from e2e.testbed.realnodes import containerd, network
 from e2e.testbed.realnodes.node import Node, machine_memory
@@ -38,6 +38,8 @@ _SMALLEST_CPU = 100
 _ROUNDED_TO = 50
 _RESERVED_MEMORY = 4 * _GIB
 _MOST_MEMORY = 3 * _GIB
+_MOST_MEMORY_WITH_GPUS = 32 * _GIB
+"""A process that uses CUDA needs some GiB of the machine's memory too."""
 _LEAST_MEMORY = _GIB // 2
 
 
@@ -53,7 +55,8 @@ def cpu_budget(cores: int, nodes: int) -> int:
 
 def memory_budget(machine: int, nodes: int) -> int:
     """Return the bytes of memory of each of `nodes` real nodes on a machine of `machine` bytes."""
-    budget = min(_MOST_MEMORY, (machine - _RESERVED_MEMORY) // nodes)
+    most = _MOST_MEMORY_WITH_GPUS if gpus.used() else _MOST_MEMORY
+    budget = min(most, (machine - _RESERVED_MEMORY) // nodes)
     if budget < _LEAST_MEMORY:
         raise ValueError(f"{nodes} real nodes are too many for {machine / _GIB:.1f} GiB of memory")
     return budget

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.testbed import paths, progress
+from e2e.testbed import gpus, paths, progress
 from e2e.testbed.cluster import PATIENCE_SECONDS
 from e2e.testbed.debian import apt_get
 from e2e.testbed.images import PAUSE_IMAGE
@@ -42,6 +42,7 @@ _PROGRAMS = {
     "debootstrap": "debootstrap",
 }
 _CNI_PACKAGE = "containernetworking-plugins"
+PACKAGES = sorted({*_PROGRAMS.values(), _CNI_PACKAGE})
 _CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 # Debian asks this script whether a package may start its service; 101 means no.
@@ -153,7 +154,10 @@ def start(sandbox: Sandbox) -> None:
     (networks / "10-pods.conflist").write_text(_NETWORK.format(subnet=subnet))
     config = sandbox.folder / "containerd.toml"
     plugins = cni_folder()
-    config.write_text(_CONFIG.format(pause=PAUSE_IMAGE, plugins=plugins, networks=networks))
+    config.write_text(
+        _CONFIG.format(pause=PAUSE_IMAGE, plugins=plugins, networks=networks)
+        + gpus.containerd_config(sandbox.folder)
+    )
     log = sandbox.testbed.log(sandbox.process("containerd"))
     told = log.stat().st_size if log.exists() else 0  # before the node was switched off
     sandbox.start_process(["containerd", f"--config={config}"], name="containerd")

@@ -12,7 +12,7 @@ from kfext.gpu.agent.sharer import Sharer, reading
 from kfext.gpu.hook import words
 from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
 from kfext.gpu.hook.page import Page
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours
+from kfext.gpu.rules.neighbours import Neighbours
 from kfext.gpu.rules.turns import Dispatcher
 from kfext.model.gpu import UNITS, GpuShare
 
@@ -26,12 +26,10 @@ class SharedCard:
     """The sharers of one card, by the names of their folders. `look` says when to call it again.
 
     Other sharers learn at the next look of processes that joined or left.
-    `longest_micro_step`: see `Neighbours`.
     """
 
-    def __init__(self, slot: int, *, longest_micro_step: float = LONGEST_MICRO_STEP) -> None:
+    def __init__(self, slot: int) -> None:
         self._slot = slot
-        self._longest = longest_micro_step
         self._card: str | None = None
         self._sharers: dict[str, Sharer] = {}
         self._dispatcher = Dispatcher()
@@ -108,9 +106,10 @@ class SharedCard:
         before = self._dispatcher.holder
         until = self._dispatcher.look(seen, now=now)
         holder = self._dispatcher.holder
+        alone, reserved = len(self._sharers) == 1, self._card is not None
         for name, sharer in lows.items():
             turn = self._dispatcher.may_work(name, now=now)
-            sharer.order(turn=turn, reserved=self._card is not None, now=now)
+            sharer.order(turn=turn, alone=alone, reserved=reserved, now=now)
         if holder is not None and holder != before:
             lows[holder].bell.ring()
         return max(min(_SOON, until), _AT_ONCE)
@@ -191,7 +190,7 @@ class SharedCard:
             return
         if self._neighbours is None:
             budget = min(sharer.terms.loss_budget for sharer in highs if sharer.terms)
-            self._neighbours = Neighbours(budget=budget, now=now, longest_micro_step=self._longest)
+            self._neighbours = Neighbours(budget=budget, now=now)
         now_read = reading(self._highs, now)
         if now_read is not None:
             self._neighbours.meter.note(now_read)

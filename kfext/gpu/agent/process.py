@@ -9,6 +9,7 @@ from kfext.gpu.hook import words
 from kfext.gpu.hook.agent_connection import send
 from kfext.gpu.hook.page import Page
 from kfext.gpu.rules.measures import BoundedGrowth
+from kfext.gpu.rules.neighbours import Ruling
 
 _LEASE_NS = 2 * 10**9
 """How long an order holds: after that a process takes the agent for dead."""
@@ -71,9 +72,7 @@ class Process:
         """Send the bells that it rings when it becomes idle."""
         self._send({"bells": len(bells)}, [bell.fileno() for bell in bells])
 
-    def order(
-        self, mode: int, *, micro_step: float, allowance: float, turn: bool, now: float
-    ) -> None:
+    def order(self, mode: int, ruling: Ruling, *, allowance: float, turn: bool, now: float) -> None:
         """Write its orders, which hold for a lease; see `kfext.gpu.hook.words`.
 
         `allowance`: for how many seconds it may intrude from now on. `turn`: whether it has the
@@ -82,7 +81,8 @@ class Process:
         page = self._orders.words
         allowed = self._page[words.INTRUDED_NS] + int(allowance * _NS)
         page[words.MODE] = mode
-        page[words.MICRO_STEP_NS] = int(micro_step * _NS)
+        page[words.MICRO_STEP_NS] = int(ruling.micro_step * _NS)
+        page[words.PRICE] = round(ruling.price * 1000)
         page[words.ALLOWANCE_NS] = min(allowed, _NO_END)
         page[words.TURN] = _NO_END if turn else 0
         page[words.LEASE] = int(now * _NS) + _LEASE_NS

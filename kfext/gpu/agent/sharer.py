@@ -221,20 +221,15 @@ class Sharer:
             works=self._passes.may_work(self.processes, self._looked),
         )
 
-    def order(self, *, turn: bool, reserved: bool, now: float) -> None:
-        """Write the orders of its processes. Without a reservation its gate is shut."""
+    def order(self, *, turn: bool, alone: bool, reserved: bool, now: float) -> None:
+        """Write the orders of its processes; `alone`: no other pod has a part of the card."""
         ruling = self.ruling or Ruling(False, LONGEST_MICRO_STEP)
-        mode = words.OPEN if self.ruling is None else words.GATED
+        mode = words.FREE if alone else words.OPEN if self.ruling is None else words.GATED
         if ruling.shut or not reserved:
             mode = words.SHUT
+        allowance = ruling.allowance / max(len(self.processes), 1)
         for process in self.processes.values():
-            process.order(
-                mode,
-                micro_step=ruling.micro_step,
-                allowance=ruling.allowance / len(self.processes),
-                turn=turn,
-                now=now,
-            )
+            process.order(mode, ruling, allowance=allowance, turn=turn, now=now)
 
     def report(self, now: float) -> SharerReport:
         """Return what is shown of it."""

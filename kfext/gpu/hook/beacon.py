@@ -6,20 +6,25 @@ import os
 import queue
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic_ns
 from typing import Any
 
 from . import words
 from .agent_connection import HiddenThread, close_all
 from .device import Marker
+from .learning import median
 from .page import HEARTBEAT_SECONDS, beat
+from .pauses import record
+from .waits import CLOCK, Clock
 
 _QUEUED = 64
 """Most markers that wait. The oldest marker is dropped first: a later one says more."""
 _JOIN_SECONDS = 1.0
 """How long the end of the process waits for a thread that may be inside CUDA."""
+_TIMES = 8
+"""How many of the last times of work tell when the present work will probably end."""
 
 
 class Beacon:
@@ -34,13 +39,20 @@ class Beacon:
     """
 
     def __init__(
-        self, page: memoryview, *, memory: Callable[[], int], fail: Callable[[Exception], None]
+        self,
+        page: memoryview,
+        *,
+        memory: Callable[[], int],
+        fail: Callable[[Exception], None],
+        clock: Clock = CLOCK,
     ) -> None:
         self._page = page
         self._memory = memory
         self._fail = fail
+        self._clock = clock
         self._process = os.getpid()
         self._busy = False
+        self._lasted: deque[int] = deque(maxlen=_TIMES)
         self._begun = 0
         self._markers: queue.SimpleQueue[tuple[int, Marker] | None] = queue.SimpleQueue()
         self._paused: tuple[int, Marker] | None = None
@@ -72,7 +84,7 @@ class Beacon:
     def step(self) -> None:
         """Record a step of an optimizer."""
         self._page[words.STEPS] += 1
-        self._page[words.STEPPED] = monotonic_ns()
+        self._page[words.STEPPED] = self._clock.now()
 
     def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Record which jobs to wake when the card becomes idle. Raises ValueError.
@@ -98,11 +110,15 @@ class Beacon:
         self._set(busy=False)
 
     def _set(self, *, busy: bool) -> None:
-        now, page = monotonic_ns(), self._page
+        now, page = self._clock.now(), self._page
         busy = busy and not self._stopped.is_set()
         self._busy = busy
+        lasted = max(now - page[words.CHANGED], 0)
         if page[words.BUSY]:
-            page[words.BUSY_NS] += now - page[words.CHANGED]
+            page[words.BUSY_NS] += lasted
+            self._lasted.append(lasted)
+        elif page[words.CHANGED]:  # there was work before, so this is a pause
+            record(page, lasted)
         page[words.CHANGED] = now
         page[words.BUSY] = int(busy)
 
@@ -113,12 +129,18 @@ class Beacon:
                 if waiting is None:
                     return
                 begun, marker = waiting
-                marker.wait()
+                marker.wait(self._expected())
                 if self._busy and self._begun == begun:
                     self._become_idle(begun)
         except Exception as error:
             self.stop()
             self._fail(error)
+
+    def _expected(self) -> int | None:
+        """Return when the present work will probably end; None: unknown, or no job waits for it."""
+        if not self._lasted or not self._bells:
+            return None
+        return self._page[words.CHANGED] + int(median(self._lasted))
 
     def _become_idle(self, begun: int) -> None:
         self._set(busy=False)
@@ -131,7 +153,7 @@ class Beacon:
     def _heartbeat(self) -> None:
         before = ended = None
         while True:
-            beat(self._page, self._memory)
+            beat(self._page, self._memory, self._clock.now())
             paused = self._paused
             if paused is not None and paused is before and paused is not ended:
                 self._markers.put(paused)  # a later `begin` makes this marker void

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol
 
+from .waits import CLOCK, polled
+
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _ONLY_CARD = 0
 """A sharer has one card, so that card is the first in each of its processes."""
+_MOST_EVENTS = 64
+"""Events that are kept for later markers: as many as a beacon may wait for."""
 
 
 class Marker(Protocol):
     """A point in the work that a thread has given to the card."""
 
-    def wait(self) -> None:
-        """Wait until all work before the marker has ended, without holding Python's lock."""
+    def wait(self, expected: int | None = None) -> None:
+        """Wait until all work before the marker has ended, without holding Python's lock.
+
+        `expected`: when that will probably be, in nanoseconds of CLOCK_MONOTONIC. With it the wait
+        ends sooner after the work, and uses more CPU.
+        """
 
 
 class TimedMarker(Marker, Protocol):
     """A marker with a known time on the card once it is reached."""
+
+    def reached(self) -> bool:
+        """Return whether all work before the marker has ended."""
 
     def seconds_since(self, earlier: TimedMarker) -> float:
         """Return the seconds on the card between two markers that have been reached."""
@@ -42,27 +55,24 @@ class Device(Protocol):
 
 
 class CudaMarker:
-    """An event of CUDA. A wait for it blocks, so it uses no CPU."""
+    """An event of CUDA; `release` gets it when the marker is not needed any more."""
 
-    def __init__(self, torch: Any) -> None:
-        self._event = torch.cuda.Event(enable_timing=True, blocking=True)
+    def __init__(self, event: Any, release: Callable[[Any], None]) -> None:
+        self._event = event
+        self._release = release
         self._event.record()
 
-    def wait(self) -> None:
-        """Wait for the event.
+    def __del__(self) -> None:
+        self._release(self._event)
 
-        By default a wait in any thread makes the capture of a CUDA graph fail in all other threads
-        (cudaStreamCaptureModeGlobal). So this thread switches to its own captures alone while it
-        waits, as PyTorch's watchdog of NCCL does (pytorch/pytorch#148594).
-        """
-        ctypes = import_module("ctypes")
-        exchange = _driver().cuThreadExchangeStreamCaptureMode
-        mode = ctypes.c_int(_THREAD_LOCAL)
-        exchange(ctypes.byref(mode))
-        try:
-            self._event.synchronize()
-        finally:
-            exchange(ctypes.byref(mode))  # restore the earlier mode
+    def reached(self) -> bool:
+        """Return whether the event has come."""
+        return bool(_without_captures(self._event.query))
+
+    def wait(self, expected: int | None = None) -> None:
+        """Poll when the event is expected; else block, which uses no CPU."""
+        if expected is None or not polled(self.reached, expected, CLOCK):
+            _without_captures(self._event.synchronize)
 
     def seconds_since(self, earlier: TimedMarker) -> float:
         """Return the seconds between two events."""
@@ -70,11 +80,29 @@ class CudaMarker:
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
 
+def _without_captures(act: Callable[[], Any]) -> Any:
+    """Call a function of an event.
+
+    By default such a call in any thread makes the capture of a CUDA graph fail in all other threads
+    (cudaStreamCaptureModeGlobal). So this thread switches to its own captures alone meanwhile, as
+    PyTorch's watchdog of NCCL does (pytorch/pytorch#148594).
+    """
+    ctypes = import_module("ctypes")
+    exchange = _driver().cuThreadExchangeStreamCaptureMode
+    mode = ctypes.c_int(_THREAD_LOCAL)
+    exchange(ctypes.byref(mode))
+    try:
+        return act()
+    finally:
+        exchange(ctypes.byref(mode))  # restore the earlier mode
+
+
 class Cuda:
     """The card that PyTorch uses."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+        self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
 
     def ready(self) -> bool:
         """Return whether PyTorch has initialised CUDA in this process."""
@@ -86,7 +114,11 @@ class Cuda:
 
     def mark(self) -> TimedMarker:
         """Return an event on the current stream of the calling thread."""
-        return CudaMarker(self._torch)
+        try:
+            event = self._events.pop()
+        except IndexError:
+            event = self._torch.cuda.Event(enable_timing=True, blocking=True)
+        return CudaMarker(event, self._events.append)
 
     def memory(self) -> int:
         """Return what the caching allocator holds, without a call of CUDA."""

@@ -1,7 +1,9 @@
 """The gate before each micro-step of a low-priority job, and the agent's orders that open it.
 
-A micro-step begins when the card is idle, or when the agent allows it. At most two are on the card
-at a time, so the card is soon free again when the high-priority job comes back.
+A micro-step begins when the card is idle, or when the agent allows it. Beside a high-priority job
+only one is on the card at a time, so the card is soon free again when that job comes back. If the
+pauses of that job repeat, a micro-step begins only if it probably ends before the next work, and it
+is launched just before its forerunner ends.
 """
 
 from __future__ import annotations
@@ -9,17 +11,19 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
-from time import monotonic_ns, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import words
 from .agent_connection import close_all
 from .device import Device, TimedMarker
 from .page import HEARTBEAT_SECONDS, beat, words_of
+from .pauses import LONGEST, PIECE, PRICE, fits, recorded, repeat
+from .waits import CLOCK, Clock, approach
+from .words import NS
 
-_DEAD_NS = int(5 * HEARTBEAT_SECONDS * 1e9)
+_DEAD_NS = int(5 * HEARTBEAT_SECONDS * NS)
 _MICRO_STEP_SECONDS = 0.005
-"""The default length without an order of the agent."""
+"""The default length without an order of the agent; a longer micro-step is coarse."""
 
 
 class Orders:
@@ -56,11 +60,34 @@ class Orders:
         page = self.page
         return page is not None and now < page[words.LEASE]
 
+    def living(self, now: int) -> list[memoryview]:
+        """Return the pages of the high-priority processes that live."""
+        return [high for high in self.highs if now - high[words.HEARTBEAT] <= _DEAD_NS]
+
     def busy(self, now: int) -> bool:
         """Return whether the high-priority job lives and has work on the card."""
-        return any(
-            high[words.BUSY] == 1 and now - high[words.HEARTBEAT] <= _DEAD_NS for high in self.highs
-        )
+        return any(high[words.BUSY] == 1 for high in self.living(now))
+
+    def pause(self, now: int) -> tuple[float, list[float]]:
+        """Return for how many seconds the high-priority job has been idle, and its last pauses.
+
+        There are none if not exactly one of its processes lives.
+        """
+        highs = self.living(now)
+        if len(highs) != 1:
+            return 0.0, []
+        elapsed = max(now - highs[0][words.CHANGED], 0) / NS
+        return elapsed, recorded(highs[0])
+
+    def free(self, now: int) -> bool:
+        """Return whether no other job waits for the card."""
+        page = self.page
+        return page is not None and self.led(now) and page[words.MODE] == words.FREE
+
+    def price(self) -> float:
+        """Return what a micro-step may cost the high-priority job, see `pauses.PRICE`."""
+        page = self.page
+        return page[words.PRICE] / 1000 if page is not None and page[words.PRICE] else PRICE
 
     def micro_step(self) -> float:
         """Return the longest that a micro-step should take, in seconds."""
@@ -80,31 +107,56 @@ class Orders:
         mode = page[words.MODE]
         if mode == words.SHUT or now >= page[words.TURN]:
             return False
-        return mode == words.OPEN or not self.busy(now) or intruded < page[words.ALLOWANCE_NS]
+        return mode == words.OPEN or not self.busy(now) or self.tolerates(intruded)
+
+    def tolerates(self, intruded: int) -> bool:
+        """Return whether the agent allows some work beside the high-priority job; see `allow`."""
+        return self.page is not None and intruded < self.page[words.ALLOWANCE_NS]
 
 
 _NAP_SECONDS = 0.05
 """How often the orders are read while the gate is shut: they change without a ring."""
+_SHORT_NAP_SECONDS = 0.002
+"""The same while a micro-step does not fit: a pause that lasts for longer changes that."""
 OUTSTANDING = 2
-"""Micro-steps on the card at a time; `kfext.gpu.rules.neighbours` has their cost for the other
-job."""
+"""Micro-steps on the card beside other jobs, at most; `kfext.gpu.rules` has their cost."""
+FREE_OUTSTANDING = 16
+"""The same if no other job waits for the card: a thread that wakes late leaves no gap."""
 PACE = 0.2
 """The part of the time that a job may use while no agent lives."""
 _LONGEST_REST_SECONDS = 1.0
 """The longest rest after a micro-step while no agent lives."""
 
 
+class _MicroStep(NamedTuple):
+    """A micro-step on the card. Times are in nanoseconds.
+
+    `marker`: at its end. `stepped`: the marker of the step right before that end, if any. `began`:
+    when it passed the gate. `length`: as it was learned, 0: unknown.
+    """
+
+    marker: TimedMarker
+    stepped: TimedMarker | None
+    began: int
+    length: int
+
+
 class Gate:
     """Makes the calling thread wait until a micro-step may begin; `page`: the process's own."""
 
-    def __init__(self, page: memoryview, orders: Orders, device: Device) -> None:
+    def __init__(
+        self, page: memoryview, orders: Orders, device: Device, clock: Clock = CLOCK
+    ) -> None:
         self._page = page
         self._orders = orders
         self._device = device
-        self._outstanding: deque[tuple[TimedMarker, TimedMarker | None]] = deque()
+        self._clock = clock
+        self._outstanding: deque[_MicroStep] = deque()
         self._stepped: TimedMarker | None = None
-        self._intrudes = False
-        self._began = 0
+        self._intrudes = self._beside = False
+        self._began = self._passed = self._length = self._reached = 0
+        self._nap = _NAP_SECONDS
+        self._predicts = False
         self.watch()
 
     def watch(self) -> None:
@@ -113,71 +165,125 @@ class Gate:
 
     def micro_step(self) -> float:
         """Return the longest that a micro-step should take, in seconds."""
-        return self._orders.micro_step()
+        ordered = self._orders.micro_step()
+        return min(ordered, PIECE) if self._predicts else ordered
 
-    def calibrated(self, *, longest: float, wanted: float) -> None:
+    def calibrated(self, longest: float) -> None:
         """Show the time of the longest micro-step on the card, and whether it is too long."""
-        self._page[words.LONGEST_NS] = int(longest * 1e9)
-        self._page[words.HOOKED] = words.COARSE if longest > wanted else words.READY
+        self._page[words.LONGEST_NS] = int(longest * NS)
+        coarse = longest > _MICRO_STEP_SECONDS
+        self._page[words.HOOKED] = words.COARSE if coarse else words.READY
 
     def step(self) -> None:
-        """Record a step of the job's optimizer."""
+        """Record a step of the job's optimizer; choose whether pauses can be predicted."""
+        now = self._clock.now()
         self._page[words.STEPS] += 1
-        self._page[words.STEPPED] = monotonic_ns()
+        self._page[words.STEPPED] = now
         self._stepped = self._device.mark()
+        self._predicts = repeat(self._orders.pause(now)[1])
 
     def abandon(self) -> None:
         """Show that the job no longer passes the gate."""
         self._page[words.ASKING] = self._page[words.HOOKED] = 0
 
-    def enter(self) -> None:
-        """Wait until the next micro-step may begin; call it between two micro-steps."""
+    def enter(self, seconds: float = 0.0) -> None:
+        """Wait until the next micro-step may begin; call it between two micro-steps.
+
+        `seconds`: how long the card will probably work for it; 0: unknown.
+        """
         page = self._page
-        self._outstanding.append((self._device.mark(), self._stepped))
+        seconds = min(max(0.0, seconds), LONGEST)  # also if it is no number
+        end = _MicroStep(self._device.mark(), self._stepped, self._passed, self._length)
+        self._outstanding.append(end)
         self._stepped = None
-        now = self._drain(leaving=OUTSTANDING - 1)
-        allowed = self._ask(now)
+        now = self._drain(leaving=self._leaves(self._clock.now()))
+        allowed = self._ask(now, seconds)
         if not allowed:  # wait with no work of the job on the card
             now = self._drain(leaving=0)
-            allowed = self._ask(now)
+            allowed = self._ask(now, seconds)
         arrived, self._began, self._intrudes = now, 0, False
         try:
             while not allowed:
                 page[words.ASKING] = 1
                 self._listen()
-                now = monotonic_ns()
-                allowed = self._ask(now)
+                now = self._clock.now()
+                allowed = self._ask(now, seconds)
         finally:
             page[words.ASKING] = 0  # also if a signal handler ends the wait
             page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
-        self._intrudes = self._orders.busy(now)
+        self._intrudes = self._beside
         page[words.INTRUDED] += self._intrudes
-        self._began = now
+        self._began = self._passed = now
+        self._length = int(seconds * NS)
 
-    def _ask(self, now: int) -> bool:
-        page = self._page
-        if now - page[words.HEARTBEAT] >= HEARTBEAT_SECONDS * 1e9:
-            beat(page, self._device.memory)
-        return self._orders.allow(now, intruded=page[words.INTRUDED_NS])
+    def _leaves(self, now: int) -> int:
+        """Return how many micro-steps may stay on the card while the next begins."""
+        if self._orders.living(now):
+            return int(self._predicts)
+        free = self._orders.free(now) and self._page[words.HOOKED] == words.READY
+        return (FREE_OUTSTANDING if free else OUTSTANDING) - 1
+
+    def _ask(self, now: int, seconds: float) -> bool:
+        """Return whether a micro-step may begin, and record whether it is beside other work."""
+        page, orders = self._page, self._orders
+        if now - page[words.HEARTBEAT] >= HEARTBEAT_SECONDS * NS:
+            beat(page, self._device.memory, now)
+        self._nap = _NAP_SECONDS
+        intruded = page[words.INTRUDED_NS]
+        if not orders.allow(now, intruded=intruded):
+            return False
+        self._beside = orders.busy(now)
+        if self._beside or self._fits(now, seconds):
+            return True
+        self._beside, self._nap = True, _SHORT_NAP_SECONDS
+        return orders.tolerates(intruded)
+
+    def _fits(self, now: int, seconds: float) -> bool:
+        """Return whether a micro-step will probably end before the high-priority job comes back.
+
+        Without an agent every one does: the pace of the job is limited in any case.
+        """
+        if not self._predicts or not self._orders.led(now):
+            return True
+        elapsed, pauses = self._orders.pause(now)
+        queued = max(self._ends() - now, 0) / NS if self._outstanding else 0.0
+        price = self._orders.price()
+        return fits(elapsed, seconds, queued=queued, pauses=pauses, price=price)
+
+    def _ends(self) -> int:
+        """Return when the oldest micro-step on the card will end, by what was learned of it."""
+        oldest = self._outstanding[0]
+        return max(oldest.began, self._reached) + oldest.length
 
     def _drain(self, *, leaving: int) -> int:
-        """Wait until at most `leaving` micro-steps are on the card; charge them, return now."""
+        """Wait until at most `leaving` micro-steps are on the card; charge them, return now.
+
+        Where pauses can be predicted, the last one has nearly ended too: the decision comes late.
+        """
         while len(self._outstanding) > leaving:
-            self._reach(*self._outstanding.popleft())
-        self._account(monotonic_ns())
-        self._began = monotonic_ns()
+            self._reach(self._outstanding[0], polls=leaving < FREE_OUTSTANDING - 1)
+            self._outstanding.popleft()
+        if self._predicts and self._outstanding:
+            approach(self._outstanding[0].marker.reached, self._ends(), self._clock)
+        self._account(self._clock.now())
+        self._began = self._clock.now()
         return self._began
 
-    def _reach(self, marker: TimedMarker, stepped: TimedMarker | None) -> None:
-        """Wait for a marker; `stepped`: the marker of the step right before it, if any.
+    def _reach(self, end: _MicroStep, *, polls: bool) -> None:
+        """Wait for the end of the oldest micro-step.
 
-        If the card was idle between the two markers, the job was waiting for data.
+        If the card was idle from a step of the optimizer to that end, the job was waiting for data.
         """
-        marker.wait()
-        if stepped is not None:
-            stepped.wait()
-            self._page[words.RESTED_NS] += int(max(marker.seconds_since(stepped), 0.0) * 1e9)
+        if not polls:
+            end.marker.wait()
+        elif not end.marker.reached():
+            end.marker.wait(self._ends())
+            self._reached = self._clock.now()  # the next one begins now at the latest
+        if end.stepped is not None:
+            end.stepped.wait()
+            rested = max(end.marker.seconds_since(end.stepped), 0.0)
+            self._page[words.RESTED_NS] += int(rested * NS)
 
     def _account(self, now: int) -> None:
         """Charge the time of the last micro-step, and rest after it while no agent lives."""
@@ -188,17 +294,17 @@ class Gate:
         if self._intrudes:
             self._page[words.INTRUDED_NS] += took
         if not self._orders.led(now):
-            sleep(min(took * (1 / PACE - 1) / 1e9, _LONGEST_REST_SECONDS))
+            self._clock.sleep(min(took * (1 / PACE - 1) / NS, _LONGEST_REST_SECONDS))
 
     def _listen(self) -> None:
         """Wait for the bell, briefly because the orders may change, and read all its rings."""
         bell = self._orders.bell
         if bell is None:
-            sleep(_NAP_SECONDS)
+            self._clock.sleep(self._nap)
             return
         waiting = select.poll()  # select() takes no descriptor above 1023
         waiting.register(bell, select.POLLIN)
-        readable = waiting.poll(_NAP_SECONDS * 1000)
+        readable = waiting.poll(self._nap * 1000)
         try:
             while readable and bell.recv(64, socket.MSG_DONTWAIT):
                 pass

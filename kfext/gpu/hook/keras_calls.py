@@ -29,8 +29,8 @@ class Logs:
         values = logs.values() if isinstance(logs, dict) else ()
         self._tensors = [value for value in values if hasattr(value, "numpy")]
 
-    def wait(self) -> None:
-        """Wait until the card has computed the logs."""
+    def wait(self, expected: int | None = None) -> None:
+        """Wait until the card has computed the logs, in TensorFlow's own way."""
         for tensor in self._tensors:
             tensor.numpy()
 

@@ -113,23 +113,29 @@ def typical(steps: Sequence[Sequence[tuple[Place, float]]]) -> dict[Place, float
     for step in steps:
         for place, seconds in step:
             laps.setdefault(place, []).append(seconds)
-    return {place: _median(times) for place, times in laps.items()}
+    return {place: median(times) for place, times in laps.items()}
 
 
-def longest_between(
+def micro_steps(
     steps: Sequence[Sequence[tuple[Place, float]]], kept: frozenset[Place]
-) -> float:
-    """Return the longest time that the card works between two kept places, in seconds."""
-    usual, longest = typical(steps), 0.0
+) -> dict[Place, float]:
+    """Return the longest time that the card works from each kept place to the next, in seconds.
+
+    The first place of each step must be kept.
+    """
+    usual = typical(steps)
+    found: dict[Place, float] = {}
     for step in steps:
-        since = 0.0
+        began, since = step[0][0], 0.0
         for place, _ in step:
-            since = usual[place] if place in kept else since + usual[place]
-            longest = max(longest, since)
-    return longest
+            if place in kept:
+                began, since = place, 0.0
+            since += usual[place]
+            found[began] = max(found.get(began, 0.0), since)
+    return found
 
 
-def _median(values: list[float]) -> float:
+def median(values: Sequence[float]) -> float:
     """Return the median. `statistics` is not imported, since a program may have its own."""
     ordered, middle = sorted(values), len(values) // 2
     return (ordered[middle] + ordered[~middle]) / 2

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, List, Tuple
 
 from .device import Device, TimedMarker
 from .gate import Gate
-from .learning import Learning, choose, longest_between
+from .learning import Learning, choose, micro_steps
 from .torch_calls import TorchCalls, first_parameter
 
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
@@ -42,6 +43,7 @@ class LowPriorityHook:
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._laps: list[_Laps] = []
         self._measured: list[list[tuple[_Place, float]]] = []
+        self._lengths: dict[Any, float] = {}
         self._wanted = 0.0
         self._learning = Learning(
             steps=_IGNORED_STEPS + _LEARNING_STEPS,
@@ -71,7 +73,7 @@ class LowPriorityHook:
 
     def _learn(self) -> None:
         self._calls.unhook(self._handles)
-        self._laps, self._modules = [[]], {}
+        self._laps, self._modules, self._lengths = [[]], {}, {}
         if self._gate is not None:
             self._gate.watch()
         self._handles = self._calls.on_modules(self._before, self._after)
@@ -88,15 +90,18 @@ class LowPriorityHook:
         self._calls.unhook(self._handles)
         self._wanted = gate.micro_step()
         kept = choose(self._measured, self._wanted) | {OPTIMIZER, REPLAY}
-        gate.calibrated(longest=longest_between(self._measured, kept), wanted=self._wanted)
+        self._lengths = micro_steps(self._measured, kept)
+        gate.calibrated(max(self._lengths.values(), default=0.0))
         for key, reference in self._modules.items():
             module = reference()
             if module is None:
                 continue
             if (FORWARD, key) in kept:
-                self._handles.append(self._calls.before_forward(module, self._cross))
+                cross = partial(self._cross, (FORWARD, key))
+                self._handles.append(self._calls.before_forward(module, cross))
             if (BACKWARD, key) in kept:
-                self._handles.append(self._calls.after_forward(module, self._returned))
+                returned = partial(self._returned, (BACKWARD, key))
+                self._handles.append(self._calls.after_forward(module, returned))
 
     def _before(self, module: Any) -> None:
         if self._calls.is_script(module):
@@ -109,8 +114,8 @@ class LowPriorityHook:
             key = id(module)
             self._calls.on_backward(returned, lambda: self._look(BACKWARD, key))
 
-    def _returned(self, value: Any) -> None:
-        self._calls.on_backward(value, self._cross)
+    def _returned(self, place: _Place, value: Any) -> None:
+        self._calls.on_backward(value, partial(self._cross, place))
 
     def _look(self, side: str, key: int) -> None:
         """Pass the gate at a module while all modules are watched."""
@@ -118,11 +123,11 @@ class LowPriorityHook:
         if self._gate is not None:
             self._learning.passed()
 
-    def _cross(self) -> None:
+    def _cross(self, place: _Place) -> None:
         """Pass the gate at a chosen place."""
         gate = self._joined()
         if gate is not None:
-            gate.enter()
+            gate.enter(self._lengths.get(place, 0.0))
             self._learning.passed()
 
     def _replay(self) -> None:
@@ -136,7 +141,7 @@ class LowPriorityHook:
         if gate is None:
             return
         if not self._measuring:
-            gate.enter()
+            gate.enter(self._lengths.get(place, 0.0))
             return
         ended = self._device.mark()
         gate.enter()

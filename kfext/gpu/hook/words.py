@@ -3,6 +3,8 @@
 The first word of every page is the version of this layout; a reader ignores other versions.
 """
 
+NS = 1_000_000_000
+"""Nanoseconds of a second."""
 VERSION = 1
 LAYOUT = 0
 
@@ -30,7 +32,8 @@ WAITED_NS = 10
 WORKED_NS = 11
 """The total time that the process has been between two gates."""
 INTRUDED = 12
-"""How many micro-steps were begun while the job of high priority was busy."""
+"""How many micro-steps were begun while the job of high priority was busy, or would probably not
+end before it is."""
 INTRUDED_NS = 13
 """The total time of the micro-steps counted in INTRUDED."""
 MEMORY = 14
@@ -41,9 +44,13 @@ UNHOOKED = 17
 """Why the agent ignores this process, a number below; 0: it does not."""
 RESTED_NS = 18
 """The part of WORKED_NS in which the card had nothing to do between a step and what follows."""
+PAUSED = 31
+"""How many pauses, from BUSY 0 to BUSY 1, have ended."""
+PAUSES = 32
+"""The first of `kfext.gpu.hook.pauses.KEPT` words with the last pauses, the oldest replaced."""
 
 WATCHING, READY, COARSE = 1, 2, 3
-"""HOOKED: calibrating; at its boundaries; some micro-step is longer than it should be."""
+"""HOOKED: calibrating; at its boundaries; some micro-step is longer than any should be."""
 
 FAILED, OLD_TENSORFLOW, CALLBACK_LIST = 1, 2, 3
 """UNHOOKED: a hook raised an error; TensorFlow is older than 2.6; `Model.fit` gets a whole
@@ -60,6 +67,9 @@ TURN = 4
 """When the sharer's turn among the sharers of its class ends."""
 ALLOWANCE_NS = 5
 """The total time, since the start, that it may work while the high-priority job is busy."""
+PRICE = 6
+"""`kfext.gpu.hook.pauses.PRICE` in thousandths; 0: the default."""
 
-OPEN, GATED, SHUT = 0, 1, 2
-"""MODE: always open; open while the high-priority job is idle; always shut."""
+OPEN, GATED, SHUT, FREE = 0, 1, 2, 3
+"""MODE: always open; open while the high-priority job is idle; always shut; always open, and no
+other job waits for the card."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kfext.gpu.hook.pauses import PIECE, PRICE
 from kfext.gpu.rules.loss import LossMeter
 from kfext.gpu.rules.measures import WINDOW, Recent
 from kfext.gpu.rules.strikes import PATIENCE, Strikes
@@ -79,9 +80,11 @@ class Pair:
 
 
 LONGEST_MICRO_STEP = 0.005
-_SHORTEST_MICRO_STEP = 0.001
+_MICRO_STEPS_IN_A_STEP = 80
+"""The high-priority job comes back within a micro-step of low, and so waits for half of it and for
+the change between the two jobs: less than 1 % of its own step."""
 OUTSTANDING = 2
-"""Micro-steps that the gate of a low-priority job leaves on the card at a time."""
+"""Micro-steps that the gate of a low-priority job leaves on the card at a time, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +109,14 @@ class Ruling:
     """What a low-priority job may do until the next ruling. Times are in seconds.
 
     `shut`: its gate is shut. Otherwise it may pass while the high-priority job is idle, and intrude
-    for `allowance` from now on. `infeasible`: this does not give it its minimum. `strikes`: for
-    losses. `evict`: it must leave the card. `times_shut`: how often losses shut its gate, in total.
+    for `allowance` from now on. `price`: see `kfext.gpu.hook.pauses`. `infeasible`: this does not
+    give it its minimum. `strikes`: for losses. `evict`: it must leave the card. `times_shut`: how
+    often losses shut its gate, in total.
     """
 
     shut: bool
     micro_step: float
+    price: float = PRICE
     allowance: float = 0.0
     infeasible: bool = False
     strikes: int = 0
@@ -123,14 +128,10 @@ class Neighbours:
     """A high-priority job with a loss budget, and all low-priority jobs beside it.
 
     Call `note` with each reading of the high-priority job and then `rule`, several times a second.
-    `longest_micro_step`: in seconds; a high-priority job with short steps may need shorter ones.
     """
 
-    def __init__(
-        self, *, budget: float, now: float, longest_micro_step: float = LONGEST_MICRO_STEP
-    ) -> None:
+    def __init__(self, *, budget: float, now: float) -> None:
         self.meter = LossMeter(budget=budget)
-        self._longest = longest_micro_step
         self._strikes = Strikes(now)
         self._pairs: dict[str, Pair] = {}
         self._shut: set[str] = set()
@@ -190,6 +191,7 @@ class Neighbours:
         return Ruling(
             shut or self.meter.holding,
             self._micro_step(),
+            PRICE / 2 if self.meter.over else PRICE,
             pair.allowance,
             infeasible=pair.infeasible,
             strikes=record.strikes,
@@ -198,8 +200,9 @@ class Neighbours:
         )
 
     def _micro_step(self) -> float:
-        """Return how long a micro-step may be: each high-priority step may wait for two of them."""
+        """Return how long a micro-step may be, by the time of a high-priority step."""
         step = self.meter.step_seconds
         if step is None:
-            return self._longest
-        return min(self._longest, max(_SHORTEST_MICRO_STEP, self.meter.budget * step / OUTSTANDING))
+            return LONGEST_MICRO_STEP
+        allowed = min(step / _MICRO_STEPS_IN_A_STEP, self.meter.budget * step / OUTSTANDING)
+        return min(LONGEST_MICRO_STEP, max(PIECE, allowed))

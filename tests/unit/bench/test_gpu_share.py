@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,28 +12,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.bench.gpu_share.group import EXCLUSIVE, MEMBERS, WAYS, GroupOutcome
-from e2e.bench.gpu_share.processes import Agent
+from e2e.bench.gpu_share.processes import STEADY, Agent
 from e2e.bench.gpu_share.run import (
     DEFAULT,
     EVERY,
     LOW_ALONE,
-    Arm,
     Outcome,
     digests,
+    ends,
+    exclusive,
+    gated,
     latencies,
+    native,
     rates,
-    shared,
     work,
 )
-from e2e.bench.gpu_share.run import EXCLUSIVE as ALONE_ON_CARD
 from e2e.bench.gpu_share.tables import (
     agreed,
     bound,
+    cluster_table,
     group_table,
     losses_table,
     mapped,
     ratio,
     shares_table,
+    wakes_table,
 )
 from kfext.gpu.hook import words
 from tests.unit.gpu.agent.node import Job, until
@@ -39,18 +44,23 @@ from tests.unit.gpu.agent.node import Job, until
 MS = 10**6
 TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
     "the card is empty between two micro-steps": (
-        [f"done {10 * MS}", f"pass {20 * MS}", f"done {25 * MS}", f"pass {40 * MS}",
-         f"done {44 * MS}"],
+        [f"done {10 * MS} 0", f"pass {20 * MS}", f"done {25 * MS} {15 * MS}", f"pass {40 * MS}",
+         f"done {44 * MS} {19 * MS}"],
         [(0.020, 0.025), (0.040, 0.044)],
     ),
     "the next one is let through before the last is done": (
-        [f"done {1 * MS}", f"pass {2 * MS}", f"pass {3 * MS}", f"done {6 * MS}", f"done {9 * MS}"],
+        [f"done {1 * MS} 0", f"pass {2 * MS}", f"pass {3 * MS}", f"done {6 * MS} {5 * MS}",
+         f"done {9 * MS} {3 * MS}"],
         [(0.002, 0.009)],
     ),
-    "what has not ended yet is left out": ([f"done {1 * MS}", f"pass {2 * MS}"], []),
+    "the thread that waits wakes late for the last one": (
+        [f"done {1 * MS} 0", f"pass {2 * MS}", f"done {6 * MS} {3 * MS}"],
+        [(0.002, 0.004)],
+    ),
+    "what has not ended yet is left out": ([f"done {1 * MS} 0", f"pass {2 * MS}"], []),
     "nothing": ([], []),
 }  # fmt: skip
-NATIVE, GATED = shared(0.8)[0], shared(0.8)[2]
+NATIVE, GATED = native(0.8), gated(0.8)
 ABSENT = ("aiohttp", "google.protobuf", "grpc", "kopf", "kubernetes", "msgspec", "yaml")
 
 
@@ -78,6 +88,20 @@ def test_when_the_card_had_work_of_low(
     trace: list[str], expected: list[tuple[float, float]]
 ) -> None:
     assert work(trace) == [pytest.approx(span) for span in expected]
+
+
+def test_of_each_end_it_is_known_how_late_the_thread_that_blocks_has_seen_it() -> None:
+    true = [0.010 * number for number in range(1, 200)]
+    late = [0.002 if number % 3 else 0.0001 for number in range(1, 200)]
+    passed = [0.0, *(later - earlier for earlier, later in pairwise(true))]
+    drift = 1.0001  # the clock of the card is a bit faster
+    trace = [
+        f"done {int((end + delay) * 1e9)} {int(between * drift * 1e9)}"
+        for end, delay, between in zip(true, late, passed, strict=True)
+    ]
+    found, wakes = ends(trace)
+    assert found == pytest.approx([end + 0.0001 for end in true], abs=0.0002)
+    assert wakes == pytest.approx([delay - 0.0001 for delay in late], abs=0.0002)
 
 
 def test_high_waits_until_low_has_nothing_left_if_it_had_anything() -> None:
@@ -132,12 +156,14 @@ def outcome(
 ) -> Outcome:
     made = {name: [rate] * 4 for name, rate in (("high", high), ("low", low)) if rate is not None}
     preempted = [0.001, 0.004] if len(made) > 1 else []
-    return Outcome(made, busy, 0.1, preempted, {name: {str(EVERY): losses} for name in made}, None)
+    cpu = dict.fromkeys(made, 0.3)
+    same = {name: {str(EVERY): losses} for name in made}
+    return Outcome(made, busy, cpu, 0.1, preempted, [0.002] * len(preempted), same, None, 900.0)
 
 
 ALONE = {
     LOW_ALONE: [outcome(None, 10.0, busy=1.0)] * 2,
-    Arm(ALONE_ON_CARD, 0.8, low=False): [outcome(5.0, None, busy=0.8)] * 2,
+    exclusive(0.8): [outcome(5.0, None, busy=0.8)] * 2,
 }
 
 
@@ -147,18 +173,38 @@ def cells(table: str) -> list[list[str]]:
 
 
 def test_a_row_has_what_high_loses_and_what_low_gets_of_what_is_left() -> None:
-    runs = {**ALONE, NATIVE: [outcome(3.0, 4.0)] * 2, GATED: [outcome(4.95, 1.9)] * 2}
-    native, gated = cells(shares_table("card", runs, 0.8, 4.0))
-    assert native[1:4] == ["40.0 (40.0 to 40.0)", "40.0 (40.0 to 40.0)", "2.00 (2.00 to 2.00)"]
-    assert native[8] == "10 (10-10)"
-    assert native[9] == ""  # no target is for it
-    assert gated[1:6] == [
-        "1.0 (1.0 to 1.0)", "19.0 (19.0 to 19.0)", "0.95 (0.95 to 0.95)", "4.0", "4.0",
+    runs = {**ALONE, NATIVE: [outcome(3.0, 4.0)] * 2, GATED: [outcome(4.96, 1.9)] * 2}
+    without, gate = cells(shares_table("card", runs, 0.8, STEADY, 4.0))
+    assert without[1:4] == ["40.0 (40.0 to 40.0)", "40.0 (40.0 to 40.0)", "2.00 (2.00 to 2.00)"]
+    assert without[13:] == ["10 (10-10)", ""]  # no target is for it
+    assert gate[1:6] == [
+        "0.8 (0.8 to 0.8)", "19.0 (19.0 to 19.0)", "0.95 (0.95 to 0.95)", "4.0", "4.0",
     ]  # fmt: skip
-    assert gated[9] == "<= 2 %: PASS; >= 0.9: PASS"
+    assert gate[7:12] == ["900 (900-900)", "2.0", "2.0", "30 (30-30)", "30 (30-30)"]
+    assert gate[14] == "<= 1 %: PASS; >= 0.85: PASS"
     runs[GATED] = [outcome(4.5, 1.0)] * 2
-    (_, missed) = cells(shares_table("card", runs, 0.8, 4.0))
-    assert missed[9] == "<= 2 %: MISS; >= 0.9: MISS"
+    (_, missed) = cells(shares_table("card", runs, 0.8, STEADY, 4.0))
+    assert missed[14] == "<= 1 %: MISS; >= 0.85: MISS"
+
+
+def test_a_row_has_how_late_a_thread_wakes_that_blocks_and_one_that_polls() -> None:
+    lines: list[dict[str, Any]] = [
+        {"ms": 0.65, "blocks": [1750.2, 1800.0, 2000.0], "polls": [40.0, 60.0, 90.0]},
+        {"gate_us": 12.0},
+        {"optimizer_us": 500.0},
+    ]
+    shown = wakes_table("card", lines)
+    assert cells(shown) == [["0.65", "1750", "1800", "2000", "40", "60", "90"]]
+    assert "a gate takes 12" in shown
+
+
+def test_a_row_has_what_a_cluster_showed_of_its_card() -> None:
+    slot = {"status": {"card": "GPU-1"}}
+    alone = SimpleNamespace(step=0.1, other=0.0, slot=slot, shown="high priority")
+    gate = SimpleNamespace(step=0.101, other=None, slot=slot, shown="high priority, low priority")
+    shown = cells(cluster_table("a GPU", {"alone": alone, "with the gate": gate}))
+    assert shown[0][1:4] == ["100.0", "0.0", "0"]
+    assert shown[1][1:] == ["101.0", "1.0", "unknown", "GPU-1", "high priority, low priority"]
 
 
 def test_a_loss_that_differs_in_any_run_is_shown() -> None:
@@ -184,17 +230,19 @@ def test_a_group_is_compared_with_one_job_at_a_time() -> None:
 async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its_places(
     tmp_path: Path,
 ) -> None:
-    async with Agent(tmp_path, longest_micro_step=0.002).running() as agent:
+    async with Agent(tmp_path).running() as agent:
         for name in ("high", "low"):
             agent.admit(name, DEFAULT.terms(high=name == "high"))
         high, low = (Job(f"{agent.folder(name)}/agent", name) for name in ("high", "low"))
         await until(lambda: low.led() and high.bells == 1)
-        assert low.orders.micro_step() == pytest.approx(0.002)
+        assert low.orders.micro_step() == pytest.approx(0.005)
         assert not agent.is_calibrated("low")
         low.own.words[words.LONGEST_NS] = 3 * MS
         low.own.words[words.HOOKED] = words.COARSE
         assert agent.is_calibrated("low")
         assert agent.longest_micro_step("low") == pytest.approx(0.003)
+        low.own.words[words.MICRO_STEPS] = 7
+        assert agent.micro_steps("low") == 7
         came = [5.0, 6.0]
         for at in came:
             high.own.words[words.BUSY] = 0

@@ -17,13 +17,34 @@ def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: Shared
     assert low.read().passes(1.1)
 
 
-def test_micro_steps_are_ordered_to_be_no_longer_than_a_card_is_made_for() -> None:
-    card = SharedCard(0, longest_micro_step=0.002)
-    card.reserve("GPU-1")
-    joined(card, "high", HIGH)
+def mode(hooked: Hooked) -> int:
+    page = hooked.read().orders.page
+    assert page is not None
+    return int(page[words.MODE])
+
+
+def test_a_job_leaves_much_work_on_the_card_only_while_no_other_job_has_a_part(
+    card: SharedCard,
+) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)
-    assert low.read().orders.micro_step() == pytest.approx(0.002)
+    assert mode(low) == words.FREE
+    other = joined(card, "other", LOW)
+    card.look(1.1)
+    assert [mode(low), mode(other)] == [words.OPEN, words.OPEN]
+    card.withdraw("other")
+    card.look(1.2)
+    assert mode(low) == words.FREE
+    joined(card, "high", HIGH)
+    card.look(1.3)
+    assert mode(low) == words.GATED
+    card.withdraw("high")
+    card.join("unknown", Hooked().process)
+    card.look(1.4)
+    assert mode(low) == words.OPEN
+    card.reserve(None)
+    card.look(1.5)
+    assert mode(low) == words.SHUT
 
 
 def test_orders_that_are_not_renewed_run_out(card: SharedCard) -> None:

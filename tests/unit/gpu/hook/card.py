@@ -1,9 +1,26 @@
-"""A card; a test decides when its work ends."""
+"""A card and a clock; a test decides when work ends and how time passes."""
 
 import threading
 from dataclasses import dataclass, field
 
 from kfext.gpu.hook.device import TimedMarker
+from kfext.gpu.hook.waits import Clock
+from kfext.gpu.hook.words import NS
+
+
+class Still(Clock):
+    """A clock that stands still, but for sleeps."""
+
+    def __init__(self) -> None:
+        self.time = 10**15
+        self.slept: list[float] = []
+
+    def now(self) -> int:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 6))
+        self.time += int(seconds * NS)
 
 
 @dataclass(slots=True)
@@ -11,12 +28,16 @@ class FakeMarker:
     """A point in the work; `at` is the time on the card, in seconds."""
 
     at: float = 0.0
-    reached: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
     waits: int = 0
+    expected: int | None = None
 
-    def wait(self) -> None:
-        self.waits += 1
-        assert self.reached.wait(10)
+    def wait(self, expected: int | None = None) -> None:
+        self.waits, self.expected = self.waits + 1, expected
+        assert self.ended.wait(10)
+
+    def reached(self) -> bool:
+        return self.ended.is_set()
 
     def seconds_since(self, earlier: TimedMarker) -> float:
         assert isinstance(earlier, FakeMarker)
@@ -46,7 +67,7 @@ class FakeCard:
     def mark(self) -> FakeMarker:
         marker = FakeMarker(self.clock)
         if self.instant:
-            marker.reached.set()
+            marker.ended.set()
         self.given.append(marker)
         return marker
 

@@ -10,7 +10,10 @@ import pytest
 from kfext.gpu.hook import words
 from kfext.gpu.hook.beacon import Beacon
 from kfext.gpu.hook.page import HEARTBEAT_SECONDS, Page
-from tests.unit.gpu.hook.card import FakeCard
+from kfext.gpu.hook.pauses import KEPT
+from tests.unit.gpu.hook.card import FakeCard, Still
+
+MS = 10**6
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def beacon(page: memoryview, card: FakeCard, failed: list[Exception]) -> Iterato
     made = Beacon(page, memory=card.memory, fail=failed.append)
     yield made
     for marker in card.given:
-        marker.reached.set()
+        marker.ended.set()
     made.stop()
 
 
@@ -55,7 +58,7 @@ def test_the_card_is_busy_from_the_first_call_until_the_work_has_ended(
     beacon.begin()
     beacon.end(card.mark())
     assert page[words.BUSY]
-    card.given[0].reached.set()
+    card.given[0].ended.set()
     until_idle(page)
     assert page[words.BUSY_NS] > 0
 
@@ -66,12 +69,12 @@ def test_work_that_is_given_meanwhile_keeps_it_busy(
     beacon.begin()
     beacon.end(card.mark())
     beacon.begin()
-    card.given[0].reached.set()
+    card.given[0].ended.set()
     beacon.end(card.mark())
     second = card.given[1]
     until(lambda: second.waits)  # the first one has been dealt with
     assert page[words.BUSY]
-    second.reached.set()
+    second.ended.set()
     until_idle(page)
 
 
@@ -80,7 +83,7 @@ def test_when_it_becomes_idle_all_that_wait_are_woken(beacon: Beacon, card: Fake
     beacon.take({"bells": 3}, [rung.detach() for rung, _ in pairs])
     beacon.begin()
     beacon.end(card.mark())
-    card.given[0].reached.set()
+    card.given[0].ended.set()
     for _, heard in pairs:
         heard.settimeout(10)
         assert heard.recv(8) == b"i"
@@ -99,7 +102,7 @@ def test_a_peer_that_reads_nothing_stalls_neither_the_job_nor_the_others(
     beacon.take({"bells": 2}, [rung.detach(), other.detach()])
     beacon.begin()
     beacon.end(card.mark())
-    card.given[0].reached.set()
+    card.given[0].ended.set()
     until_idle(page)
     heard.settimeout(10)
     assert heard.recv(8) == b"i"
@@ -135,7 +138,7 @@ def test_the_card_becomes_idle_after_more_calls_than_can_wait(
         beacon.begin()
         beacon.end(card.mark())
     for marker in card.given:
-        marker.reached.set()
+        marker.ended.set()
     until_idle(page)
 
 
@@ -145,10 +148,10 @@ def test_an_end_that_comes_late_does_not_hide_the_work_begun_since(
     first, second = beacon.begin(), beacon.begin()
     beacon.end(card.mark(), first)
     beacon.end(card.mark(), second)
-    card.given[0].reached.set()
+    card.given[0].ended.set()
     until(lambda: card.given[1].waits)
     assert page[words.BUSY]
-    card.given[1].reached.set()
+    card.given[1].ended.set()
     until_idle(page)
 
 
@@ -166,7 +169,7 @@ def test_an_error_while_it_waits_shows_an_idle_card_and_is_reported(
     beacon: Beacon, page: memoryview, failed: list[Exception]
 ) -> None:
     class Broken:
-        def wait(self) -> None:
+        def wait(self, expected: int | None = None) -> None:
             raise RuntimeError("the card is lost")
 
     beacon.begin()
@@ -208,7 +211,7 @@ def test_work_after_which_more_is_expected_leaves_the_card_busy_until_none_comes
 ) -> None:
     beacon.begin()
     beacon.pause(card.mark())
-    card.given[0].reached.set()
+    card.given[0].ended.set()
     sleep(HEARTBEAT_SECONDS / 4)
     assert page[words.BUSY]
     until_idle(page)
@@ -220,9 +223,60 @@ def test_more_work_makes_a_pause_say_nothing(
     beacon.begin()
     beacon.pause(card.mark())
     beacon.begin()
-    card.given[0].reached.set()
+    card.given[0].ended.set()
     sleep(3 * HEARTBEAT_SECONDS)
     assert page[words.BUSY]
     beacon.end(card.mark())
-    card.given[1].reached.set()
+    card.given[1].ended.set()
     until_idle(page)
+
+
+class Timed:
+    """A job of high priority that keeps to a clock, beside a job that waits or beside none."""
+
+    def __init__(self, page: memoryview, card: FakeCard, failed: list[Exception]) -> None:
+        self.page, self.card, self.clock = page, card, Still()
+        self.beacon = Beacon(page, memory=card.memory, fail=failed.append, clock=self.clock)
+
+    def works(self, *, busy: float, pause: float) -> int | None:
+        """Have some milliseconds of work and a pause; return when its end was expected."""
+        self.beacon.begin()
+        began = self.clock.time
+        self.beacon.end(self.card.mark())
+        marker = self.card.given[-1]
+        until(lambda: marker.waits)
+        self.clock.time += int(busy * MS)
+        marker.ended.set()
+        until_idle(self.page)
+        self.clock.time += int(pause * MS)
+        return None if marker.expected is None else marker.expected - began
+
+
+@pytest.fixture
+def timed(page: memoryview, card: FakeCard, failed: list[Exception]) -> Iterator[Timed]:
+    made = Timed(page, card, failed)
+    yield made
+    made.beacon.stop()
+
+
+def test_its_pauses_are_on_the_page_and_the_oldest_is_replaced(timed: Timed) -> None:
+    for pause in range(1, KEPT + 4):
+        timed.works(busy=10, pause=pause)
+    page = timed.page
+    assert page[words.PAUSED] == KEPT + 2  # the last one has not ended
+    found = list(page[words.PAUSES : words.PAUSES + KEPT])
+    assert found == [pause * MS for pause in (KEPT + 1, KEPT + 2, *range(3, KEPT + 1))]
+
+
+def test_the_end_of_work_is_expected_after_the_median_of_the_last_times(timed: Timed) -> None:
+    ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    timed.beacon.take({"bells": 1}, [ours.detach()])
+    expected = [timed.works(busy=busy, pause=5) for busy in (10, 30, 20, 20)]
+    assert expected == [None, 10 * MS, 20 * MS, 20 * MS]
+    for _ in range(8):
+        timed.works(busy=50, pause=5)
+    assert timed.works(busy=50, pause=5) == 50 * MS
+
+
+def test_a_job_beside_no_other_job_does_not_poll(timed: Timed) -> None:
+    assert [timed.works(busy=10, pause=5) for _ in range(3)] == [None] * 3

@@ -14,12 +14,17 @@ class Event:
 
     def __init__(self, done: list[object]) -> None:
         self._done = done
+        self.came = True
 
     def record(self) -> None:
         self._done.append("record")
 
     def synchronize(self) -> None:
         self._done.append("synchronize")
+
+    def query(self) -> bool:
+        self._done.append("query")
+        return self.came
 
 
 class FakeCuda:
@@ -30,9 +35,11 @@ class FakeCuda:
         self.mode = GLOBAL
         self.cuda = self
         self.initialized = self.captures = True
+        self.events: list[Event] = []
 
     def Event(self, **_: bool) -> Event:
-        return Event(self.done)
+        self.events.append(Event(self.done))
+        return self.events[-1]
 
     def is_initialized(self) -> bool:
         return self.initialized
@@ -56,9 +63,33 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return made
 
 
-def test_a_wait_leaves_the_captures_of_other_threads_alone(cuda: FakeCuda) -> None:
-    Cuda(cuda).mark().wait()
-    assert cuda.done == ["record", THREAD_LOCAL, "synchronize", GLOBAL]
+@pytest.mark.parametrize(
+    ("expected", "asked"), [(None, "synchronize"), (0, "query")], ids=["blocks", "polls"]
+)
+def test_a_wait_leaves_the_captures_of_other_threads_alone(
+    cuda: FakeCuda, expected: int | None, asked: str
+) -> None:
+    Cuda(cuda).mark().wait(expected)
+    assert cuda.done == ["record", THREAD_LOCAL, asked, GLOBAL]
+
+
+def test_a_wait_that_polls_in_vain_blocks_at_last(cuda: FakeCuda) -> None:
+    marker = Cuda(cuda).mark()
+    cuda.events[0].came = False
+    marker.wait(0)
+    assert cuda.done[-2:] == ["synchronize", GLOBAL]
+    assert cuda.done.count("synchronize") == 1
+
+
+def test_events_are_used_again_once_their_markers_are_gone(cuda: FakeCuda) -> None:
+    card = Cuda(cuda)
+    kept = [card.mark() for _ in range(3)]
+    for _ in range(100):
+        card.mark().wait()
+    assert len(cuda.events) == 4
+    del kept
+    assert [card.mark() for _ in range(4)]
+    assert len(cuda.events) == 4
 
 
 def test_a_process_without_cuda_is_not_asked_whether_it_captures(cuda: FakeCuda) -> None:

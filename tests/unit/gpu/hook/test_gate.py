@@ -3,38 +3,55 @@ import os
 import resource
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kfext.gpu.hook import gate as module
-from kfext.gpu.hook import page, words
-from kfext.gpu.hook.gate import Gate, Orders
+from kfext.gpu.hook import words
+from kfext.gpu.hook.gate import FREE_OUTSTANDING, OUTSTANDING, Gate, Orders
 from kfext.gpu.hook.page import Page
-from tests.unit.gpu.hook.card import FakeCard
+from kfext.gpu.hook.pauses import KEPT, LONGEST, PIECE
+from kfext.gpu.hook.waits import CLOCK, Clock
+from tests.unit.gpu.hook.card import FakeCard, Still
 
+MS = 10**6
 HOUR = 3600 * 10**9
 
 
 class Trial:
     """A gate, the page it writes, and the agent's and the high job's pages as the test wants."""
 
-    def __init__(self, *, instant: bool = True, lease: int = HOUR) -> None:
+    def __init__(self, *, instant: bool = True, lease: int = HOUR, clock: Clock = CLOCK) -> None:
+        self.clock = clock
         self.card = FakeCard(instant=instant)
         self.own, self.orders = Page.make().words, Orders()
         self.orders.page, self._high = Page.make().words, Page.make().words
         self.orders.highs = (self._high,)
         self.orders.page[words.MODE] = words.GATED
-        self.orders.page[words.LEASE] = monotonic_ns() + lease
-        self.orders.page[words.TURN] = monotonic_ns() + HOUR
+        self.orders.page[words.LEASE] = clock.now() + lease
+        self.orders.page[words.TURN] = clock.now() + HOUR
         self.bell, self.orders.bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.gate = Gate(self.own, self.orders, self.card)
+        self.gate = Gate(self.own, self.orders, self.card, clock)
 
     def high(self, *, busy: bool) -> None:
-        self._high[words.HEARTBEAT] = monotonic_ns() + HOUR  # it stays alive on a slow machine
+        self._high[words.HEARTBEAT] = self.clock.now() + HOUR  # it stays alive on a slow machine
         self._high[words.BUSY] = int(busy)
+
+    def dies(self) -> None:
+        self._high[words.HEARTBEAT] = 0
+
+    def paused(self, *milliseconds: float, since: float = 0.0) -> None:
+        """Have the high job be idle since some milliseconds, after such pauses."""
+        self.high(busy=False)
+        self._high[words.CHANGED] = self.clock.now() - int(since * MS)
+        self._high[words.PAUSED] = len(milliseconds)
+        for place, pause in enumerate(milliseconds):
+            self._high[words.PAUSES + place] = int(pause * MS)
 
     def order(self, word: int, value: int) -> None:
         assert self.orders.page is not None
@@ -54,6 +71,13 @@ def ends(thread: threading.Thread) -> bool:
 def stays(thread: threading.Thread) -> bool:
     thread.join(0.2)
     return thread.is_alive()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = monotonic_ns() + 10**10
+    while not condition():
+        assert monotonic_ns() < deadline
+        sleep(0.001)
 
 
 def test_a_wait_that_the_handler_of_a_signal_ends_is_over_for_the_agent_too(
@@ -129,28 +153,60 @@ def test_the_allowance_is_spent_and_no_more() -> None:
     assert ends(entering)
 
 
-def test_two_micro_steps_are_on_the_card_at_most() -> None:
+LEFT = {
+    "no high job is there": (words.GATED, words.READY, False, OUTSTANDING),
+    "a high job is there": (words.GATED, words.READY, True, 1),
+    "others of low priority wait for the card": (words.OPEN, words.READY, False, OUTSTANDING),
+    "no other job waits for it": (words.FREE, words.READY, False, FREE_OUTSTANDING),
+    "a high job has come, and the agent does not know it yet": (words.FREE, words.READY, True, 1),
+    "its micro-steps are long": (words.FREE, words.COARSE, False, OUTSTANDING),
+    "they are not known": (words.FREE, words.WATCHING, False, OUTSTANDING),
+}
+
+
+@pytest.mark.parametrize(("mode", "gate", "high", "most"), LEFT.values(), ids=LEFT)
+def test_how_many_micro_steps_are_on_the_card_at_most(
+    mode: int, gate: int, high: bool, most: int
+) -> None:
     trial = Trial(instant=False)
-    trial.high(busy=False)
-    trial.gate.enter()
+    trial.order(words.MODE, mode)
+    trial.own[words.HOOKED] = gate
+    if high:
+        trial.high(busy=False)
+    for _ in range(most - 1):
+        trial.gate.enter()
     entering = trial.entering()
     assert stays(entering)  # until the work before the first call is done
-    assert len(trial.card.given) == 2
-    trial.card.given[0].reached.set()
+    assert len(trial.card.given) == most
+    trial.card.given[0].ended.set()
+    assert ends(entering)
+
+
+def test_a_high_job_that_comes_finds_the_card_free_after_the_next_gate() -> None:
+    trial = Trial(instant=False)
+    trial.order(words.MODE, words.FREE)
+    trial.gate.calibrated(0.004)
+    for _ in range(5):
+        trial.gate.enter()
+    trial.high(busy=False)
+    entering = trial.entering()
+    for marker in trial.card.given[:5]:
+        marker.ended.set()
+    assert stays(entering)
+    trial.card.given[5].ended.set()
     assert ends(entering)
 
 
 def test_while_a_process_stands_at_the_gate_it_has_nothing_on_the_card() -> None:
     trial = Trial(instant=False)
-    trial.high(busy=False)
     trial.gate.enter()
     trial.high(busy=True)
-    trial.card.given[0].reached.set()
+    trial.card.given[0].ended.set()
     entering = trial.entering()
     assert stays(entering)
     assert not trial.own[words.ASKING]
     worked = trial.own[words.WORKED_NS]
-    trial.card.given[1].reached.set()
+    trial.card.given[1].ended.set()
     assert stays(entering)
     assert trial.own[words.ASKING]
     assert trial.own[words.WORKED_NS] - worked > 10**8  # it was on the card until now
@@ -168,31 +224,15 @@ def test_without_an_agent_the_job_still_gives_way(*, busy: bool) -> None:
     assert ends(entering)
 
 
-class Clock:
-    """Stands still, but for sleeps."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = monotonic_ns()
-        self.slept: list[float] = []
-        for part in (module, page):
-            monkeypatch.setattr(part, "monotonic_ns", lambda: self.now)
-        monkeypatch.setattr(module, "sleep", self.sleep)
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(round(seconds, 3))
-        self.now += int(seconds * 1e9)
-
-
-def test_without_an_agent_each_rest_is_four_times_the_work_before_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trial, clock = Trial(lease=-1), Clock(monkeypatch)
+def test_without_an_agent_each_rest_is_four_times_the_work_before_it() -> None:
+    clock = Still()
+    trial = Trial(lease=-1, clock=clock)
     trial.gate.enter()
     for _ in range(5):
-        clock.now += 10**7  # the micro-step
+        clock.time += 10 * MS  # the micro-step
         trial.gate.enter()
     assert clock.slept == [0.04] * 5
-    assert trial.own[words.WORKED_NS] == 5 * 10**7
+    assert trial.own[words.WORKED_NS] == 5 * 10 * MS
 
 
 def test_the_card_rests_from_the_end_of_a_step_until_the_job_comes_back() -> None:
@@ -208,12 +248,11 @@ def test_the_card_rests_from_the_end_of_a_step_until_the_job_comes_back() -> Non
     assert trial.own[words.RESTED_NS] == pytest.approx(3 * 0.05 * 1e9)
 
 
-def test_the_memory_is_asked_for_five_times_a_second_at_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trial, clock = Trial(), Clock(monkeypatch)
+def test_the_memory_is_asked_for_five_times_a_second_at_most() -> None:
+    clock = Still()
+    trial = Trial(clock=clock)
     for _ in range(100):
-        clock.now += 10**7
+        clock.time += 10 * MS
         trial.gate.enter()
     assert trial.card.asked == 5
     assert trial.own[words.MEMORY] == 1 << 20
@@ -238,10 +277,156 @@ def test_a_bell_whose_descriptor_is_above_1023_is_heard() -> None:
 
 def test_a_gate_that_is_abandoned_shows_it() -> None:
     trial = Trial()
-    trial.gate.calibrated(longest=0.004, wanted=0.005)
+    trial.gate.calibrated(0.005)
     assert trial.own[words.HOOKED] == words.READY
     trial.gate.abandon()
     assert trial.own[words.HOOKED] == 0
+
+
+def test_a_micro_step_of_more_than_5_ms_is_coarse_however_short_it_should_be() -> None:
+    trial = Trial()
+    trial.order(words.MICRO_STEP_NS, MS)
+    for longest, shown in ((0.004, words.READY), (0.006, words.COARSE)):
+        trial.gate.calibrated(longest)
+        assert trial.own[words.HOOKED] == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param(0.0, 0.0, id="unknown"),
+        pytest.param(0.0016, 0.0016, id="known"),
+        pytest.param(float("nan"), 0.0, id="no number"),
+        pytest.param(float("inf"), LONGEST, id="without end"),
+    ],
+)
+def test_the_end_of_a_micro_step_is_expected_by_what_was_learned(
+    seconds: float, expected: float
+) -> None:
+    clock = Still()
+    trial = Trial(clock=clock)
+    trial.high(busy=False)
+    trial.gate.enter(seconds)
+    began, trial.card.instant = clock.time, False
+    entering = trial.entering()
+    until(lambda: trial.card.given[1].waits)
+    assert trial.card.given[1].expected == began + int(expected * 10**9)
+    trial.card.given[1].ended.set()
+    assert ends(entering)
+
+
+REGULAR = [15.0] * KEPT
+
+
+def predicting(*pauses: float, since: float) -> Trial:
+    """Return a trial where pauses repeat, so that the gate has learned to predict them."""
+    trial = Trial(clock=Still())
+    trial.paused(*pauses, since=since)
+    trial.gate.step()
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("pauses", "learned"),
+    [
+        pytest.param(REGULAR, True, id="they repeat"),
+        pytest.param([15.0, 5.0] * 16, False, id="they do not"),
+        pytest.param([15.0] * 7, False, id="too few are known"),
+    ],
+)
+def test_micro_steps_are_short_where_pauses_repeat(pauses: list[float], learned: bool) -> None:
+    trial = predicting(*pauses, since=0)
+    trial.order(words.MICRO_STEP_NS, MS)
+    assert trial.gate.micro_step() == (PIECE if learned else 0.001)
+    trial.gate.step()
+    trial.paused(since=0)
+    trial.gate.step()
+    assert trial.gate.micro_step() == 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a micro-step of 0.65 ms begins; `want`: after how long a pause it does at last."""
+
+    since: float
+    want: float
+    orders: dict[int, int] = field(default_factory=dict)
+    dies: bool = False
+    other: bool = False
+
+
+FITS: dict[str, Fit] = {
+    "it fits": Fit(13.9, 13.9),
+    "it does not, until the pause lasts": Fit(14.4, 16.4),
+    "it may intrude": Fit(14.4, 14.4, {words.ALLOWANCE_NS: 1}),
+    "the agent is dead": Fit(14.4, 14.4, {words.LEASE: 1}),
+    "the high job is dead": Fit(14.4, 14.4, dies=True),
+    "the high job has two processes": Fit(14.4, 14.4, other=True),
+    "it may cost more": Fit(14.4, 14.4, {words.PRICE: 500}),
+}
+
+
+@pytest.mark.parametrize("case", FITS.values(), ids=FITS)
+def test_where_pauses_repeat_a_micro_step_begins_if_it_fits(case: Fit) -> None:
+    trial = predicting(*REGULAR, since=case.since)
+    trial.orders.bell = None
+    for word, value in case.orders.items():
+        trial.order(word, value)
+    if case.dies:
+        trial.dies()
+    if case.other:
+        trial.orders.highs *= 2
+    began = trial.clock.now()
+    trial.gate.enter(0.00065)
+    assert (trial.clock.now() - began) / MS + case.since == pytest.approx(case.want)
+
+
+@pytest.mark.parametrize("word", [words.MODE, words.TURN])
+def test_a_gate_that_is_shut_stays_so_though_it_would_fit(word: int) -> None:
+    trial = predicting(*REGULAR, since=1.0)
+    trial.order(word, {words.MODE: words.SHUT, words.TURN: 0}[word])
+    entering = trial.entering()
+    assert stays(entering)
+    trial.order(word, {words.MODE: words.GATED, words.TURN: HOUR + trial.clock.now()}[word])
+    assert ends(entering)
+
+
+def test_what_does_not_fit_is_charged_as_an_intrusion_and_waits_as_the_agent_sees() -> None:
+    trial = predicting(*REGULAR, since=14.4)
+    trial.order(words.ALLOWANCE_NS, 1)
+    trial.gate.enter(0.00065)
+    assert trial.own[words.INTRUDED] == 1
+    trial.order(words.ALLOWANCE_NS, 0)
+    trial.paused(*[100.0] * KEPT, since=99.5)
+    entering = threading.Thread(target=trial.gate.enter, args=(10.0,), daemon=True)
+    entering.start()
+    until(lambda: trial.own[words.ASKING])  # so its minimum share is paid, see `Pair`
+    trial.orders.highs = ()
+    assert ends(entering)
+
+
+def test_where_pauses_repeat_the_next_micro_step_is_launched_shortly_before_the_end() -> None:
+    trial = predicting(*REGULAR, since=0)
+    clock, trial.card.instant = trial.clock, False
+    assert isinstance(clock, Still)
+    trial.gate.enter(0.00065)
+    trial.card.given[1].ended.set()  # the work before
+    clock.slept.clear()
+    trial.gate.enter(0.00065)
+    assert clock.slept == [0.00035]
+    assert not trial.card.given[2].ended.is_set()
+    trial.card.given[2].ended.set()
+    clock.slept.clear()
+    trial.gate.enter(0.00065)
+    assert clock.slept == [0.00035]
+
+
+def test_a_micro_step_that_has_ended_already_makes_it_sleep_no_longer() -> None:
+    trial = predicting(*REGULAR, since=0)
+    assert isinstance(trial.clock, Still)
+    for _ in range(5):
+        trial.gate.enter(0.00065)
+    assert trial.clock.slept == []
 
 
 SECOND = 10**9
@@ -264,6 +449,9 @@ GATED = {**LED, words.MODE: words.GATED}
 SHUT = {**LED, words.MODE: words.SHUT}
 WORDS: dict[str, Case] = {
     "no other job is on the card": Case(True),
+    "no other job has a part of the card": Case(
+        True, {**LED, words.MODE: words.FREE}, BUSY | {words.BUSY: 0}
+    ),
     "the job of high priority is idle": Case(True, GATED, {**BUSY, words.BUSY: 0}),
     "it is busy": Case(False, GATED, BUSY),
     "it has shown no life for over a second": Case(
@@ -303,6 +491,25 @@ def page_of(content: dict[int, int]) -> memoryview:
 def test_whether_a_micro_step_may_begin(case: Case) -> None:
     orders = orders_of(case)
     assert orders.allow(NOW, intruded=case.intruded) is case.want
+
+
+ANY_WORD = st.integers(0, 2**64 - 1)
+HIGH = Page.make().words
+
+
+@given(pauses=st.lists(ANY_WORD, min_size=1, max_size=KEPT), changed=ANY_WORD, paused=ANY_WORD)
+def test_whatever_the_high_job_writes_its_pauses_are_times(
+    pauses: list[int], changed: int, paused: int
+) -> None:
+    orders = Orders()
+    orders.highs = (HIGH,)
+    HIGH[words.HEARTBEAT], HIGH[words.CHANGED], HIGH[words.PAUSED] = NOW, changed, paused
+    for place, pause in enumerate(pauses):
+        HIGH[words.PAUSES + place] = pause
+    elapsed, known = orders.pause(NOW)
+    assert 0 <= elapsed <= NOW
+    assert len(known) == min(paused, KEPT)
+    assert all(0 <= pause <= LONGEST for pause in known)
 
 
 def test_pages_and_bell_are_taken_from_messages() -> None:

@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.gpu.hook.learning import Learning, choose, longest_between
+from kfext.gpu.hook.learning import Learning, choose, micro_steps
 from tests.unit.gpu.hook.training import Parameter
 
 
@@ -119,12 +120,18 @@ def test_one_slow_step_decides_nothing() -> None:
     assert choose([quick, slow, quick], 0.005) == {0}
 
 
+def test_the_length_of_a_micro_step_is_the_work_from_its_place_to_the_next_that_is_kept() -> None:
+    quick, slow = laps(0.001, 0.002, 0.004, 0.001), laps(0.001, 0.9, 0.004, 0.001)
+    found = micro_steps([quick, slow, quick], frozenset({0, 2, "never reached"}))
+    assert found == pytest.approx({0: 0.003, 2: 0.005})
+
+
 @given(steps=st.lists(LAPS, min_size=1, max_size=5))
 def test_no_stretch_is_longer_than_a_micro_step_or_one_lap(steps: list[Step]) -> None:
     longest = 0.005
     kept = choose(steps, longest)
     most = max(seconds for step in steps for _, seconds in step)
-    assert longest_between(steps, kept) <= max(longest, most) + 1e-9
+    assert max(micro_steps(steps, kept).values()) <= max(longest, most) + 1e-9
     assert all(step[0][0] in kept for step in steps)
 
 

@@ -3,7 +3,7 @@ import pytest
 from kfext.gpu.hook.gate import Gate
 from kfext.gpu.hook.low import LowPriorityHook
 from tests.unit.gpu.hook.card import FakeCard
-from tests.unit.gpu.hook.training import FakeCalls, Module
+from tests.unit.gpu.hook.training import FakeCalls, Module, Optimizer, Parameter
 
 _LAP = 2**-10
 """Seconds that the card works in the forward of a module: sums of it are exact."""
@@ -17,22 +17,27 @@ class Counted(Gate):
         self.passed = self.steps = 0
         self.ordered = 5 * _LAP
         self.longest: list[float] = []
+        self.lengths: list[float] = []
         self.abandoned = False
 
     def micro_step(self) -> float:
         return self.ordered
 
-    def calibrated(self, *, longest: float, wanted: float) -> None:
+    def calibrated(self, longest: float) -> None:
         self.longest.append(longest / _LAP)
 
     def step(self) -> None:
         self.steps += 1
 
-    def enter(self) -> None:
+    def enter(self, seconds: float = 0.0) -> None:
         self.passed += 1
+        self.lengths.append(seconds / _LAP)
 
     def abandon(self) -> None:
         self.abandoned = True
+
+    def watch(self) -> None:
+        pass
 
 
 class Trial:
@@ -74,6 +79,20 @@ def test_at_first_the_gate_stands_at_every_module_and_then_at_few(trial: Trial) 
     assert trial.passed() == 20 // 5 + 1
     assert trial.gates[0].longest == [5.0]
     assert trial.gates[0].steps == 8
+
+
+def test_the_gate_knows_how_long_each_micro_step_takes_once_it_was_learned(trial: Trial) -> None:
+    trained = model()
+    trial.calls.train(trained, 7)
+    gate = trial.gates[0]
+    assert {*gate.lengths} == {0.0}
+    gate.lengths.clear()
+    trial.calls.train(trained, 1)
+    assert gate.lengths == [5.0, 5.0, 5.0, 5.0, 0.0]  # the optimizer has no work here
+    gate.lengths.clear()
+    trial.calls.optimizer = Optimizer(Parameter())
+    trial.calls.train(trained, 2)
+    assert {*gate.lengths[5:]} == {0.0}  # of another model nothing is known
 
 
 def test_other_places_are_chosen_when_a_micro_step_is_to_be_shorter(trial: Trial) -> None:
@@ -127,6 +146,16 @@ def test_the_gate_stands_before_each_replay_of_a_graph(trial: Trial) -> None:
         trial.calls.after_replay()
         trial.calls.step()
     assert trial.passed() == 20 + 20
+
+
+def test_a_graph_is_a_micro_step_of_its_own_length(trial: Trial) -> None:
+    for _ in range(10):
+        trial.calls.before_replay()
+        trial.work(40)
+        trial.calls.after_replay()
+        trial.calls.step()
+    assert trial.gates[0].longest == [40.0]
+    assert trial.gates[0].lengths[-2:] == [40.0, 0.0]
 
 
 def test_the_gate_is_not_set_at_a_module_of_torchscript(trial: Trial) -> None:

@@ -18,8 +18,8 @@ _FREE = Ruling(shut=False, micro_step=LONGEST_MICRO_STEP)
 class Card:
     """A job of high priority with steps that need the card for `busy` of `period` s, and a low job.
 
-    A step's work comes in one piece, and the pauses differ; low has two micro-steps on the card at
-    a time. `looks`: whether low's gate looks at the beacon; it is shut at the agent's word in any
+    A step's work comes in one piece, and the pauses differ; low has one micro-step on the card at a
+    time. `looks`: whether low's gate looks at the beacon; it is shut at the agent's word in any
     case, unless there is none (`gated`). `wants`: whether low has work; `comes`: when the job of
     high priority does; `efficiency`: what is left of the card while both use it; `coarse`:
     seconds that each micro-step takes at least.
@@ -63,7 +63,7 @@ class Card:
             self._rule()
             if self.now >= self.comes:
                 self._high_goes_on()
-            if self._low <= self._micro_step and self.wants:
+            if self._low <= 0 and self.wants:
                 self._begin()
             self._serve()
             self.now += _TICK

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import pytest
 
 from kfext.gpu.hook import gate
+from kfext.gpu.hook.pauses import PRICE
 from kfext.gpu.rules.loss import LossMeter
 from kfext.gpu.rules.measures import WINDOW, Reading
 from kfext.gpu.rules.neighbours import (
@@ -54,7 +55,7 @@ def test_G6_high_waits_for_what_the_gate_leaves_on_the_card_at_most() -> None:
     shared = card(0.5)
     shared.run(60)
     assert shared.latencies
-    assert max(shared.latencies) <= OUTSTANDING * LONGEST_MICRO_STEP
+    assert max(shared.latencies) <= LONGEST_MICRO_STEP
     assert shared.begun_while_busy == 0
 
 
@@ -173,26 +174,34 @@ def test_G7_a_pair_is_split_if_it_would_end_sooner_one_after_the_other(
     assert (shared.ruling.times_shut > 0) is splits
 
 
-def test_micro_steps_are_shorter_where_high_s_steps_are() -> None:
-    shared = card(0.5)
-    shared.period = step = 0.06
-    shared.run(10)
-    assert shared.ruling.micro_step == pytest.approx(BUDGET * step / OUTSTANDING, rel=0.1)
+MICRO_STEPS = [
+    (0.05, None, 5.0), (0.05, 1000, 5.0), (0.05, 120, 1.5), (0.05, 75, 0.9375), (0.05, 20, 0.65),
+    (0.02, 120, 1.2), (0.005, 1000, 2.5),
+]  # fmt: skip
+"""The budget, milliseconds of a step of high, and of a micro-step of low."""
+
+
+@pytest.mark.parametrize(("budget", "step", "want"), MICRO_STEPS)
+def test_micro_steps_are_shorter_where_the_steps_of_high_are(
+    budget: float, step: float | None, want: float
+) -> None:
+    made = Neighbours(budget=budget, now=0.0)
+    made.meter.step_seconds = None if step is None else step / 1000
+    ruling = made.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=1.0)["low"]
+    assert ruling.micro_step * 1000 == pytest.approx(want)
+
+
+@pytest.mark.parametrize(("loss", "price"), [(None, PRICE), (0.04, PRICE), (0.06, PRICE / 2)])
+def test_a_micro_step_may_cost_half_as_much_while_high_loses_too_much(
+    loss: float | None, price: float
+) -> None:
+    made = Neighbours(budget=BUDGET, now=0.0)
+    made.meter.loss = loss
+    assert made.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=1.0)["low"].price == price
 
 
 def test_so_many_micro_steps_are_on_the_card_as_the_gate_leaves_there() -> None:
     assert OUTSTANDING == gate.OUTSTANDING
-
-
-def test_no_micro_step_is_longer_than_it_may_be() -> None:
-    made = Neighbours(budget=1.0, now=0.0, longest_micro_step=0.002)
-    shared = Card(made, 0.5, minimum=0.0)
-    shared.run(0.1)
-    assert made.meter.step_seconds is None
-    assert shared.ruling.micro_step == 0.002
-    shared.run(10)
-    assert made.meter.step_seconds is not None
-    assert shared.ruling.micro_step == 0.002
 
 
 def without_loss() -> LossMeter:

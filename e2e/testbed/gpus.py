@@ -1,0 +1,38 @@
+"""Real nodes with the GPUs of this machine.
+
+With KFEXT_TESTBED_GPUS a node's containerd runs containers by what stands in for NVIDIA's runtime,
+and the image of PyTorch jobs has no PyTorch: they use the PyTorch of this machine, which is
+for CUDA. No image of TensorFlow is made.
+"""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from e2e.testbed.paths import REPOSITORY
+
+VARIABLE = "KFEXT_TESTBED_GPUS"
+_RUNTIME = REPOSITORY / "e2e/gpu/nvidia_runtime.py"
+_CONFIG = """
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    BinaryName = "{command}"
+"""
+
+
+def used() -> bool:
+    """Return whether nodes have GPUs."""
+    return bool(os.environ.get(VARIABLE))
+
+
+def containerd_config(folder: Path) -> str:
+    """Return what containerd's configuration needs beside the rest; `folder`: of the node."""
+    if not used():
+        return ""
+    command = folder / "runc-with-gpus"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(_RUNTIME)])} "$@"\n')
+    command.chmod(0o755)
+    return _CONFIG.format(command=command)

@@ -1,0 +1,128 @@
+"""What a machine without a network needs for a testbed of one real node with GPUs, in files.
+
+`pack` makes them on a machine with a network: the programs of the cluster and the layers of its
+images from the cache, the Debian packages that real nodes need, and Python packages. They are one
+compressed archive, in parts as large as the way to the other machine takes at a time, and a script
+that unpacks them there and tells the testbed where to find them.
+"""
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from e2e.testbed import binaries, controlplane, gpus, paths, realnodes, training_operator
+from e2e.testbed.images import recipes
+from e2e.testbed.images.rootfs import MIRROR, mirror
+from e2e.testbed.preflight import Unavailable
+from e2e.testbed.progress import step
+from e2e.testbed.realnodes.containerd import PACKAGES
+
+_PART = "part-"
+_MIB = 2**20
+_CACHE, _DEBIAN, _WHEELS = "cache", "debian", "python"
+_PRESENT = {"libc6", "libcrypt1", "libgcc-s1", "perl-base", "debconf", "dpkg", "tar", "zlib1g"}
+"""Packages that every Debian has: another release has others, which programs must not mix."""
+_PYTHON = (
+    "cryptography", "google-re2", "msgspec", "orjson", "structlog", "kopf", "urllib3", "rich",
+)  # fmt: skip
+"""What the testbed and the bench import beside what comes with PyTorch for CUDA and its friends."""
+_SCRIPT = f"""\
+# Read this with `.` in the bash that runs the testbed. Needs root, xz and a folder for 1 GB.
+into="${{KFEXT_OFFLINE:-/var/tmp/kfext-offline}}"
+mkdir -p "$into"
+cat "$(dirname "${{BASH_SOURCE[0]}}")"/{_PART}* | tar --extract --xz --file=- --directory="$into"
+[ -e /opt/cni/bin ] || {{ mkdir -p /opt/cni && ln -s "$into/{_DEBIAN}/usr/lib/cni" /opt/cni/bin; }}
+for folder in usr/sbin usr/bin sbin bin; do PATH="$PATH:$into/{_DEBIAN}/$folder"; done
+export PATH KFEXT_CACHE="$into/{_CACHE}" PYTHONPATH="$PWD:$into/{_WHEELS}"
+libraries="$into/{_DEBIAN}/usr/lib/x86_64-linux-gnu"
+export LD_LIBRARY_PATH="$libraries${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+export XTABLES_LIBDIR="$libraries/xtables" {gpus.VARIABLE}=1
+"""
+"""What the machine has itself comes first."""
+
+
+def pack(folder: Path, *, most: int, python: str) -> list[Path]:
+    """Write the files into a folder, each of `most` MiB at most; return them. Raises Unavailable.
+
+    `python`: the version of Python on the other machine, such as 3.12.
+    """
+    os.environ[gpus.VARIABLE] = "1"
+    programs = (*controlplane.BINARIES, *training_operator.BINARIES, *realnodes.BINARIES)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"{_PART}*"):
+        old.unlink()
+    with TemporaryDirectory() as made:
+        debian, wheels = Path(made, _DEBIAN), Path(made, _WHEELS)
+        with step("fetching Debian and Python packages"):
+            _fetch_debian(debian)
+            _fetch_python(wheels, python)
+        with step("packing"):
+            contents = [*_cached(programs), (debian, _DEBIAN), (wheels, _WHEELS)]
+            _write(contents, folder / _PART, most)
+    # Layers are known by the archive that they were made from.
+    (folder / "unpack.sh").write_text(f"{_SCRIPT}export {MIRROR}={mirror()}\n")
+    return sorted(folder.glob(f"{_PART}*"))
+
+
+def _cached(programs: Iterable[str]) -> list[tuple[Path, str]]:
+    """Return the files of the cache, and what they are called in the archive."""
+    cache = paths.cache()
+    found = [binaries.resolve(program) for program in programs]
+    beside = [path.parent / "files" for path in found if (path.parent / "files").is_dir()]
+    layers = [layer.path for image in recipes.all_images() for layer in image.layers]
+    seals = [path.with_suffix(".sha256") for path in layers]
+    files = dict.fromkeys([*found, *beside, *layers, *seals])
+    outside = [path for path in files if not path.is_relative_to(cache)]
+    if outside:
+        named = ", ".join(map(str, outside))
+        raise Unavailable(f"not built by the testbed, so not packed: {named}")
+    return [(path, f"{_CACHE}/{path.relative_to(cache)}") for path in files]
+
+
+def _fetch_debian(target: Path) -> None:
+    """Unpack the packages of real nodes, and all that they depend on, into a folder."""
+    target.mkdir()
+    options = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks",
+                                           "replaces", "enhances")]  # fmt: skip
+    listed = _output(["apt-cache", "depends", "--recurse", *options, *PACKAGES])
+    names = {line for line in listed.splitlines() if line and not line.startswith((" ", "<"))}
+    with TemporaryDirectory() as folder:
+        # apt gives the work to another user, who must not be let into root's folder.
+        fetched = ["apt-get", "-o=APT::Sandbox::User=root", "download", *sorted(names - _PRESENT)]
+        _output(fetched, folder=Path(folder))
+        for package in Path(folder).glob("*.deb"):
+            _output(["dpkg-deb", "--extract", str(package), str(target)])
+
+
+def _fetch_python(target: Path, version: str) -> None:
+    platforms = [f"--platform=manylinux{libc}_x86_64" for libc in ("2014", "_2_17", "_2_28")]
+    only = ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", *only, *platforms]
+    _output([*pip, "--target", str(target), *_PYTHON])
+
+
+def _output(command: Sequence[str], *, folder: Path | None = None) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    if ended.returncode:
+        said = "\n".join(ended.stderr.splitlines()[-5:])
+        raise Unavailable(f"`{' '.join(command[:4])}` failed:\n{said}")
+    return ended.stdout
+
+
+def _write(contents: Iterable[tuple[Path, str]], stem: Path, most: int) -> None:
+    split = ["split", f"--bytes={most * _MIB}", "-", str(stem)]
+    with (
+        subprocess.Popen(
+            ["xz", "--threads=0", "-6"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as packed,
+        subprocess.Popen(split, stdin=packed.stdout),
+    ):
+        assert packed.stdin is not None
+        with tarfile.open(fileobj=packed.stdin, mode="w|") as archive:
+            for path, name in contents:
+                archive.add(path, name)
+        packed.stdin.close()

@@ -1,0 +1,62 @@
+"""What the past pauses of the high-priority job say of its present pause. Times are in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import words
+from .words import NS
+
+KEPT = 32
+"""How many pauses are known."""
+LONGEST = 60.0
+"""A longer pause counts as this long."""
+PRICE = 0.1
+"""The delay of the high-priority job that a second of low-priority work may cost."""
+PIECE = 0.00065
+"""The length of micro-steps that begin only where they fit."""
+_ENOUGH = 8
+_ALIKE = 0.15
+_LAUNCH = 0.00003
+_MARGIN = 0.0001
+"""Taken off each pause: the job gives work to the card a little later than it says so."""
+
+
+def record(page: memoryview, nanoseconds: int) -> None:
+    """Write a pause that has ended to the page of the high-priority job."""
+    page[words.PAUSES + page[words.PAUSED] % KEPT] = nanoseconds
+    page[words.PAUSED] += 1
+
+
+def recorded(page: memoryview) -> list[float]:
+    """Return the last pauses of the job with a page, which may have any numbers."""
+    known = page[words.PAUSES : words.PAUSES + min(page[words.PAUSED], KEPT)]
+    return [min(nanoseconds / NS, LONGEST) for nanoseconds in known]
+
+
+def repeat(pauses: Sequence[float]) -> bool:
+    """Return whether pauses repeat: the middle half lies within 15 % of their median."""
+    ordered, count = sorted(pauses), len(pauses)
+    if count < _ENOUGH:
+        return False
+    spread = ordered[3 * count // 4] - ordered[count // 4]
+    return spread <= _ALIKE * ordered[count // 2]
+
+
+def fits(
+    elapsed: float, seconds: float, *, queued: float, pauses: Sequence[float], price: float
+) -> bool:
+    """Return whether a micro-step costs the high-priority job little enough, by its past pauses.
+
+    `elapsed`: how long the present pause has lasted. `seconds`: of the micro-step. `queued`: of the
+    work on the card before it. `price`: see `PRICE`.
+    A pause that has lasted longer than all others goes on for as long again, in the median.
+    """
+    if not pauses:
+        return True
+    left = [pause - _MARGIN for pause in pauses if pause - _MARGIN > elapsed]
+    if not left:
+        return queued + seconds <= 2 * price * elapsed
+    ends = elapsed + queued + seconds + _LAUNCH
+    delays = (min(max(ends - pause, 0.0), seconds) for pause in left)
+    return sum(delays) / len(left) <= price * seconds

@@ -1,0 +1,100 @@
+"""The hooks of two jobs on one card, in virtual time: what high loses, and what low gets."""
+
+import random
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from kfext.gpu.hook.words import NS
+from kfext.gpu.rules.measures import Reading
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Seen
+from tests.unit.gpu.hook.virtual import BUSY, LATE, trained
+
+Pauses = Callable[[random.Random], float]
+Kind = Callable[[float], Pauses]
+
+
+def _regular(mean: float) -> Pauses:
+    return lambda chance: mean + chance.gauss(0.0, 0.0001)
+
+
+def _spread(mean: float) -> Pauses:
+    return lambda chance: max(mean * chance.gauss(1.0, 0.2), 0.0)
+
+
+def _bursts(mean: float) -> Pauses:
+    return lambda chance: chance.expovariate(1 / mean)
+
+
+def _evaluates(mean: float) -> Pauses:
+    return lambda chance: mean * (0.9 if chance.random() > 0.02 else 5.9) * chance.gauss(1.0, 0.03)
+
+
+def ordered(step: float) -> float:
+    """Return the micro-step that the agent orders beside a job with such steps, in seconds."""
+    neighbours = Neighbours(budget=0.05, now=0.0)
+    for number in range(1, 60):
+        neighbours.meter.note(Reading(number * step, number, number * step))
+        ruling = neighbours.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=number * step)["low"]
+    return ruling.micro_step
+
+
+@cache
+def alone(micro_step: float = LONGEST_MICRO_STEP) -> float:
+    """Return the steps a second of the low job that has the card to itself."""
+    return trained(None, micro_step=micro_step, seconds=4.0).low
+
+
+def shared(u: float, pauses: Kind) -> tuple[float, float]:
+    """Return what high loses of its speed, and what low gets of the time that high leaves."""
+    busy = BUSY / NS
+    pause = pauses(busy / u - busy)
+    before = trained(pause, low=False).high
+    found = trained(pause, micro_step=ordered(1 / before))
+    return 1 - found.high / before, found.low / alone() / (1 - before * busy)
+
+
+@pytest.mark.parametrize(("u", "use"), [(0.5, 0.9), (0.8, 0.8), (0.9, 0.8)])
+def test_high_loses_less_than_1_percent_and_low_uses_most_of_pauses_that_repeat(
+    u: float, use: float
+) -> None:
+    loss, used = shared(u, _regular)
+    assert loss <= 0.01
+    assert used >= use
+
+
+@pytest.mark.parametrize("u", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize("pauses", [_spread, _bursts, _evaluates])
+def test_high_loses_less_than_1_percent_whatever_its_pauses_are(u: float, pauses: Kind) -> None:
+    loss, used = shared(u, pauses)
+    assert loss <= 0.01
+    assert used >= 0.75
+
+
+@pytest.mark.parametrize("micro_step", [0.0042, LONGEST_MICRO_STEP])
+def test_a_low_job_alone_loses_half_a_percent_at_most_to_the_hook(micro_step: float) -> None:
+    # With the first length, little work is left for the last micro-step before the optimizer.
+    assert alone(micro_step) >= 0.995 * NS / BUSY
+
+
+@pytest.mark.parametrize("pauses", [_regular, _spread])
+def test_high_loses_no_more_where_its_beacon_is_late_as_with_keras(pauses: Kind) -> None:
+    busy = BUSY / NS
+    pause = pauses(busy)
+    before, found = (
+        trained(pause, low=low, micro_step=ordered(2 * busy), late=LATE) for low in (False, True)
+    )
+    assert found.high >= 0.99 * before.high
+    assert found.low / alone() >= 0.8 * (1 - before.high * busy)
+
+
+@pytest.mark.parametrize(("u", "works"), [(0.4, True), (0.8, False)])
+def test_a_low_job_that_is_one_graph_trains_only_in_pauses_that_are_longer(
+    u: float, works: bool
+) -> None:
+    busy = BUSY / NS
+    pause = _regular(busy / u - busy)
+    before, found = (trained(pause, low=low, graph=True, warm=4.0) for low in (False, True))
+    assert found.high >= 0.99 * before.high
+    assert (found.low > 0) is works

@@ -1,0 +1,57 @@
+import pytest
+
+from kfext.gpu.hook.waits import EARLY_SECONDS, polled
+from kfext.gpu.hook.words import NS
+from tests.unit.gpu.hook.card import Still
+
+MS = NS // 1000
+
+
+class Work:
+    """Work that ends after some milliseconds on a clock that sleeps as exactly as it is told."""
+
+    def __init__(self, *, lasts: float) -> None:
+        self.clock = Still()
+        self.polls = 0
+        self.ends = self.clock.time + int(lasts * MS)
+
+    def reached(self) -> bool:
+        self.polls += 1
+        return self.clock.time >= self.ends
+
+    def wait(self, expected: float) -> bool:
+        return polled(self.reached, self.clock.time + int(expected * MS), self.clock)
+
+    @property
+    def late(self) -> float:
+        """By how many milliseconds the wait was too long."""
+        return (self.clock.time - self.ends) / MS
+
+
+def test_it_sleeps_until_shortly_before_the_expected_end_and_then_polls() -> None:
+    work = Work(lasts=4.0)
+    assert work.wait(expected=4.0)
+    assert work.clock.slept[0] == pytest.approx(0.004 - EARLY_SECONDS)
+    assert work.late < 0.02
+    assert work.polls <= 20
+
+
+def test_what_has_ended_before_is_not_waited_for() -> None:
+    work = Work(lasts=0.0)
+    assert work.wait(expected=5.0)
+    assert work.clock.slept == []
+
+
+def test_after_2_ms_of_polls_it_is_left_to_a_wait_that_blocks() -> None:
+    work = Work(lasts=60.0)
+    assert not work.wait(expected=1.0)
+    assert sum(work.clock.slept) == pytest.approx(0.001 - EARLY_SECONDS + 0.002, abs=0.0001)
+
+
+@pytest.mark.parametrize("expected", [0.0, 40.0, 4000.0], ids=["at once", "tenfold", "for ages"])
+def test_a_wrong_estimate_costs_5_ms_at_most(expected: float) -> None:
+    work = Work(lasts=4.0)
+    if not work.wait(expected):
+        return  # the wait that blocks follows
+    assert work.late <= 5.0
+    assert work.polls < 300
