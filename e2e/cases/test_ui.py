@@ -32,6 +32,7 @@ def test_the_page_shows_the_same_jobs_and_their_past_after_a_restart_of_the_cont
     space.kfext.restart_killed_controller()
     space.kube.delete(space.path("pytorchjobs", "runs"))
     space.phase("waits", "Placed")
+    space.until(lambda: len(asyncio.run(_shown(space))) == 1, "one job is shown")
     (after,) = asyncio.run(_shown(space))
     waited = before["waits"].history
     assert [entry["what"] for entry in before["runs"].history][-1] == "Placed"

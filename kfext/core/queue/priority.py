@@ -50,16 +50,12 @@ def default_class(classes: Classes) -> PriorityClass:
     return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
 
 
-def why_there(priority: int, length: float | None, *, usual: float) -> str:
+def why_there(priority: int, length: float | None) -> str:
     """Return what decides the place of a waiting job, in a clause.
 
-    `length`: the seconds that it should take; None: it counts as long as the `usual` job.
+    `length`: the seconds that it should take; None: it counts as long as the usual job.
     """
-    takes = (
-        f"{age(usual)} that jobs usually take"
-        if length is None
-        else f"{age(length)} it should take"
-    )
+    takes = "usual length of jobs" if length is None else f"{age(length)} it should take"
     return f"its place follows from priority {priority}, its age and the {takes}"
 
 

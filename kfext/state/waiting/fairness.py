@@ -205,11 +205,14 @@ class UsageOrder:
             return ""
         first = ((name, usage) for (of, name), usage in self._first.items() if of == priority)
         ahead = (self._mean(name) for name, usage in first if _FIRST < usage < own)
-        means = min(ahead, default=1), self._mean(tracked.job.namespace)
-        least, mine = (round(100 * mean) for mean in means)
+        least, mine = min(ahead, default=math.inf), self._mean(tracked.job.namespace)
+        if least >= mine:
+            return ""
         hours = self.record.half_life / 3600
-        parts = f"{least} % against {mine} % of the last {'day' if hours == 24 else f'{hours:g} h'}"
-        return f"it is behind a namespace that used less ({parts})" if least < mine else ""
+        past = "day" if hours == 24 else f"{hours:g} h"
+        less, more = (f"{100 * mean:.0f} %" for mean in (least, mine))
+        parts = "" if less == more else f" ({less} against {more} of the last {past})"
+        return f"it is behind a namespace that used less{parts}"
 
     def _mean(self, namespace: str) -> float:
         """Return the part that a waiting namespace held in the mean, divided by its weight."""

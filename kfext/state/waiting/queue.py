@@ -396,8 +396,7 @@ class Queue:
         if ahead and not behind:
             counts = self._counts_length(tracked)
             length = self.durations.known(tracked.job) if counts else None
-            usual = self.durations.usual()
-            behind = why_there(self.priority(tracked), length, usual=usual)
+            behind = why_there(self.priority(tracked), length)
         return in_line(
             verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
         )

@@ -62,7 +62,7 @@ async def test_a_job_that_is_not_first_is_told_what_decides_its_place(bench: Ben
     await bench.tick()
     assert "its place" not in told(bench, "first")[1]
     assert told(bench, "second")[1].endswith(
-        "; its place follows from priority 0, its age and the 5m that jobs usually take"
+        "; its place follows from priority 0, its age and the usual length of jobs"
     )
 
 

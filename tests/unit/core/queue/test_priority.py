@@ -117,7 +117,7 @@ def test_room_that_waits_for_nobody_is_kept_without_an_end() -> None:
 
 
 GROUNDS: dict[str, tuple[int, float | None, str]] = {
-    "its length does not count": (7, None, "priority 7, its age and the 5m that jobs usually take"),
+    "its length does not count": (7, None, "priority 7, its age and the usual length of jobs"),
     "its length counts": (0, 720.0, "priority 0, its age and the 12m it should take"),
 }
 
@@ -126,6 +126,6 @@ GROUNDS: dict[str, tuple[int, float | None, str]] = {
 def test_what_decides_its_place_is_told_with_the_place(
     priority: int, length: float | None, want: str
 ) -> None:
-    behind = why_there(priority, length, usual=300.0)
+    behind = why_there(priority, length)
     message = in_line(NO_ROOM, ahead=2, exact=10, kept_nodes="", awaited="", behind=behind).message
     assert message.endswith(f"2 jobs are ahead in the queue; its place follows from {want}")

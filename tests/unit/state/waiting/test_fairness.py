@@ -664,6 +664,23 @@ async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() ->
     assert "used less" not in told(bench, "other")[1]
 
 
+async def test_a_job_is_told_of_small_usage_without_figures() -> None:
+    bench = Bench()
+    bench.planner.settings.observe_policy(policy())
+    weigh(bench.planner, secret="", team="")
+    fill(bench)
+    await bench.tick()
+    bench.submit(gang("mine", created=10))
+    other = gang("other", created=20)
+    other.raw["metadata"]["namespace"] = "secret"
+    bench.submit(other)
+    for _ in range(2):
+        bench.now += 5
+        await bench.tick()
+    assert "is behind a namespace that used less" in told(bench, "mine")[1]
+    assert "%" not in told(bench, "mine")[1]
+
+
 async def test_a_job_of_weight_0_is_told_so() -> None:
     bench = Bench()
     bench.planner.settings.observe_policy(policy())
