@@ -383,7 +383,6 @@ def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Ans
     verdict = expected.step.verdict if isinstance(expected.step, Wait | SaveState) else None
     if verdict is None:
         verdict = Verdict(REASON_BACKING_OFF, "a step of the job is being written")
-    verdict = in_line(
-        verdict, ahead=expected.ahead, exact=expected.ahead, kept_nodes="", awaited=""
-    )
+    ahead, behind = expected.ahead, expected.behind
+    verdict = in_line(verdict, ahead=ahead, exact=ahead, kept_nodes="", awaited="", behind=behind)
     return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)

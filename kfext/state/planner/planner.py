@@ -427,11 +427,12 @@ class Outlook:
     """The forecast for a job.
 
     `step`: its next step, or a Wait while a step of the job is being written.
-    `ahead`: how many jobs are before it in the queue.
+    `ahead`: how many jobs are before it in the queue. `behind`: why, or empty.
     """
 
     step: Step
     ahead: int
+    behind: str
 
 
 def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
@@ -447,8 +448,10 @@ def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
         if not tick.remainder:
             break
     queued = (tracked.job.uid for tracked in planner.queue.queued() if not tracked.busy)
+    found = {}
     ahead = {uid: number for number, uid in enumerate(queued)}
-    return {
-        uid: Outlook(steps.get(uid) or Wait(tracked.phase, tracked.verdict), ahead.get(uid, 0))
-        for uid, tracked in planner.cluster.jobs.items()
-    }
+    for uid, tracked in planner.cluster.jobs.items():
+        step = steps.get(uid) or Wait(tracked.phase, tracked.verdict)
+        before = ahead.get(uid, 0)
+        found[uid] = Outlook(step, before, planner.queue.why_behind(tracked) if before else "")
+    return found

@@ -392,14 +392,18 @@ class Queue:
             verdict = Verdict(REASON_PREEMPTING, message)
         if kept is not None and self.reservations.holds(tracked):
             nodes, awaited = listed(kept.nodes, of="nodes"), self._awaited(kept, to=tracked.job)
-        behind = self.usage.why_behind(tracked) if self.usage.on and ahead else ""
-        if ahead and not behind:
-            counts = self._counts_length(tracked)
-            length = self.durations.known(tracked.job) if counts else None
-            behind = why_there(self.priority(tracked), length)
+        behind = self.why_behind(tracked) if ahead else ""
         return in_line(
             verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited, behind=behind
         )
+
+    def why_behind(self, tracked: TrackedJob) -> str:
+        """Return why jobs are ahead of a waiting job, in a clause."""
+        if self.usage.on and (behind := self.usage.why_behind(tracked)):
+            return behind
+        counts = self._counts_length(tracked)
+        length = self.durations.known(tracked.job) if counts else None
+        return why_there(self.priority(tracked), length)
 
     def _awaited(self, kept: Hold, *, to: TrainingJob) -> str:
         """Return the jobs that a hold waits for, as the users of `to` may see them."""
