@@ -37,9 +37,9 @@ def test_it_goes_through_its_stages() -> None:
     assert (operation(stage=1).sizes, operation(stage=1).last) == (SECOND, True)
 
 
-def test_one_that_only_makes_a_policy_rest_has_no_sizes() -> None:
+def test_one_that_only_makes_a_policy_rest_has_no_sizes_and_no_last_write() -> None:
     empty = ResizeOperation(proposal(stages=()))
-    assert (empty.sizes, empty.last) == ((), True)
+    assert (empty.sizes, empty.last) == ((), False)
 
 
 @pytest.mark.parametrize("rank", Rank)
