@@ -96,4 +96,4 @@ async def test_hovering_shows_what_a_block_is_and_marks_its_job_on_all_nodes(
     blocks = page.locator(f"#map [data-job='{uid}']")
     await blocks.first.hover()
     await expect(page.get_by_role("tooltip")).to_contain_text(name)
-    assert await page.locator("#map .lit").count() == len(raw["status"]["places"])
+    await expect(page.locator("#map .lit")).to_have_count(len(raw["status"]["places"]))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINES = {"kfext": 55_400, "tests": 81_700, "e2e": 46_950}
+LINES = {"kfext": 56_850, "tests": 85_000, "e2e": 47_450}
 """Of Python, by folder."""
 TERMS = 64
 """Rows of the glossary."""

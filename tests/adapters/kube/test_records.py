@@ -41,9 +41,10 @@ def account(testbed: Testbed, home: str, tmp_path: Path) -> As:
             }
         )
         config = testbed.pki.kubeconfig(tmp_path / user, server=testbed.server, user=user)
-        async with await Client.connect(config) as client, asyncio.timeout(60):
-            while await refused(read_record(client, CAPACITY)):  # noqa: ASYNC110 - it has no event
-                await asyncio.sleep(0.05)  # until the API server knows the binding
+        async with await Client.connect(config) as client:
+            async with asyncio.timeout(60):
+                while await refused(read_record(client, CAPACITY)):  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.05)  # until the API server knows the binding
             yield client
 
     return with_role
