@@ -12,7 +12,7 @@ from tests.browser.shown import recorded, served
 from tests.browser.test_access import VIEWS, place
 
 ROOT = Path(__file__).parents[2]
-DOCS = {"width": 1200, "height": 720}
+DOCS = {"width": 1330, "height": 500}
 
 
 async def take(folder: Path, *, docs: bool) -> None:

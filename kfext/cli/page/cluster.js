@@ -136,7 +136,7 @@ const next = (waits) => el("section", { class: "card" },
   table({ Job: "", Needs: "", Waits: "num", Starts: "" }, waits.slice(0, NEXT).map((job) =>
     el("tr", { "data-job": job.id, "data-key": job.id, tip: [...job.why, ...job.place].join("\n") },
       el("td", { class: "name" }, title(job)), el("td", { class: "name" }, needs(job)[0]),
-      el("td", { class: "num" }, age(page.state.at - job.created)), el("td", {}, job.startsShort || "unknown")))));
+      el("td", { class: "num" }, age(page.state.at - job.created)), el("td", { class: "name" }, job.startsShort || "unknown")))));
 
 // What a waiting job needs at least and asks for: its workers, and what they have together.
 export function needs({ least, workers, requests, asks }) {
