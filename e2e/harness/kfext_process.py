@@ -364,11 +364,12 @@ class Kfext:
         """Return a gauge of the controller."""
         return self.controller.metric(name)
 
-    def tail(self, lines: int = 25) -> str:
-        """Return the last log lines of all processes."""
+    def tail(self, lines: int = 25, *, about: str = "") -> str:
+        """Return the last log lines of all processes; `about`: a word that each of them has."""
         told = []
         for process in (self.controller, self.standby, self.webhook, self.second_webhook):
             log = self.testbed.log(process.name)
-            last = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
-            told += [f"--- last lines of {process.name}", *last]
+            text = log.read_text(errors="replace") if log.exists() else ""
+            found = [line for line in text.splitlines() if about in line]
+            told += [f"--- last lines of {process.name}", *found[-lines:]]
         return "\n".join(told)

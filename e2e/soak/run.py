@@ -195,7 +195,8 @@ class Soak:
         before = len(self._trouble.leadership.unasked)
         at = self._trouble.tick()
         for change in self._trouble.leadership.unasked[before:]:
-            say("\n".join([f"VIOLATED: {change}", *self._trail, self.kfext.tail()]))
+            of_lease = self.kfext.tail(about="lease")
+            say("\n".join([f"VIOLATED: {change}", *self._trail, of_lease, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
             if self.programs.saves > self._saves:
