@@ -640,23 +640,28 @@ def fill(bench: Bench) -> None:
         bench.cluster.observe_pod(None, pod)
 
 
-async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() -> None:
+async def behind(*, after: int) -> Bench:
+    """Return a cluster that is full for `after` times 600 s before jobs of two teams wait."""
     bench = Bench()
     bench.planner.settings.observe_policy(policy())
     weigh(bench.planner, secret="", team="")
     fill(bench)
     await bench.tick()
-    for _ in range(3):
+    for _ in range(after):
         bench.now += 600
         await bench.tick()
     bench.submit(gang("mine", created=10))
     other = gang("other", created=20)
     other.raw["metadata"]["namespace"] = "secret"
     bench.submit(other)
-    bench.now += 5
-    await bench.tick()
-    bench.now += 5
-    await bench.tick()
+    for _ in range(2):
+        bench.now += 5
+        await bench.tick()
+    return bench
+
+
+async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() -> None:
+    bench = await behind(after=3)
     _, sentence = told(bench, "mine")
     want = "1 job is ahead in the queue; it is behind a namespace that used less (0 % against 29 %"
     assert want in sentence
@@ -665,18 +670,7 @@ async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() ->
 
 
 async def test_a_job_is_told_of_small_usage_without_figures() -> None:
-    bench = Bench()
-    bench.planner.settings.observe_policy(policy())
-    weigh(bench.planner, secret="", team="")
-    fill(bench)
-    await bench.tick()
-    bench.submit(gang("mine", created=10))
-    other = gang("other", created=20)
-    other.raw["metadata"]["namespace"] = "secret"
-    bench.submit(other)
-    for _ in range(2):
-        bench.now += 5
-        await bench.tick()
+    bench = await behind(after=0)
     assert "is behind a namespace that used less" in told(bench, "mine")[1]
     assert "%" not in told(bench, "mine")[1]
 
