@@ -96,4 +96,8 @@ async def test_hovering_shows_what_a_block_is_and_marks_its_job_on_all_nodes(
     blocks = page.locator(f"#map [data-job='{uid}']")
     await blocks.first.hover()
     await expect(page.get_by_role("tooltip")).to_contain_text(name)
-    await expect(page.locator("#map .lit")).to_have_count(len(raw["status"]["places"]))
+    marked, places = page.locator("#map .lit"), len(raw["status"]["places"])
+    await expect(marked).to_have_count(places)
+    shown.nodes["new-1"] = {"metadata": {"name": "new-1"}, "status": {"allocatable": {"cpu": "8"}}}
+    await expect(page.locator("#map")).to_contain_text("new-1")
+    assert await marked.count() == places  # drawing what has changed keeps the marks

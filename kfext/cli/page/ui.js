@@ -30,6 +30,7 @@ function draw() {
     el("div", { "data-key": [view, ...rest].join("/") }, view === "job" ? job(...rest) : (VIEWS[view] ?? cluster)()),
   ]);
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+  light();
   document.title = view === "job" ? `${rest[1]} · kfext` : `${counts.cluster} run, ${counts.queue} wait · kfext`;
   document.body.dataset.drawn ??= performance.now(); // for the bench
 }
@@ -125,9 +126,13 @@ addEventListener("keydown", (event) => {
   if (view) location.hash = view;
   if (event.key === "/") { event.preventDefault(); $("find").focus(); }
 });
+let pointed; // the id of the job that is hovered or focused
+const light = () => {
+  for (const cell of document.querySelectorAll("#map [data-job]")) cell.classList.toggle("lit", cell.dataset.job === pointed);
+};
 function point({ target }) {
-  const at = target.closest?.("[data-tip]"), id = target.closest?.("[data-job]")?.dataset.job;
-  const tip = $("tip");
+  const at = target.closest?.("[data-tip]"), tip = $("tip");
+  pointed = target.closest?.("[data-job]")?.dataset.job;
   tip.hidden = !at;
   if (at) {
     tip.textContent = at.dataset.tip;
@@ -135,7 +140,7 @@ function point({ target }) {
     tip.style.left = `${Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 8))}px`;
     tip.style.top = `${below ? box.bottom + 6 : box.top - tip.offsetHeight - 6}px`;
   }
-  for (const cell of document.querySelectorAll("#map [data-job]")) cell.classList.toggle("lit", cell.dataset.job === id);
+  light();
 }
 addEventListener("resize", draw);
 addEventListener("mouseover", point);
