@@ -81,14 +81,18 @@ class Bench(Kfext):
         """Where the webhook takes reviews."""
         return f"https://127.0.0.1:{self.webhook.port}"
 
-    def requests(self) -> dict[tuple[str, str], int]:
+    def requests(self) -> dict[tuple[str, ...], int]:
         """Return how many requests the controller has made so far, by verb and resource."""
+        return self.counted("kfext_api_requests_total", "verb", "resource")
+
+    def counted(self, name: str, *labels: str) -> dict[tuple[str, ...], int]:
+        """Return the samples of a counter of the controller, by the values of some labels."""
         page = urllib3.request("GET", self.controller.metrics_url, timeout=5).data.decode()
-        counts: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, ...], int] = {}
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
-                if sample.name == "kfext_api_requests_total":
-                    key = (sample.labels["verb"], sample.labels["resource"])
+                if sample.name == name:
+                    key = tuple(sample.labels[label] for label in labels)
                     counts[key] = counts.get(key, 0) + int(sample.value)
         return counts
 

@@ -239,7 +239,8 @@ def measure(
     if missing:
         with lifecycle.running(NAME, real_nodes=NODES) as bed:
             # Beside the nodes, like the scheduler and the operator: they are for training alone.
-            Bench(bed).install()
+            kfext = Bench(bed)
+            kfext.install()
             members = nodes(bed)
             with step("warm up: what training reads from disk"):
                 warm = [Arrival(0.0, job) for job in FEW_WAITING[2:]]
@@ -252,6 +253,8 @@ def measure(
                 with step(f"{len(jobs)} jobs, {name}, repeat {repeat + 1}"):
                     chosen = network if arm.managed else ""
                     outcome = run(bed, arm, coming[load], members, minutes=minutes, network=chosen)
+                    scores = kfext.counted("kfext_expected_starts_total", "was")
+                    say(f"    scores of the expected starts so far: {scores}")
                     return outcome.stored()
 
             bench.measure(one)
