@@ -19,17 +19,19 @@ from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import nodes
 from kfext import names
 from kfext.core.progress.stall import REPORT, SETTLED_SECONDS
+from kfext.state.reports.progress import USUAL
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api", "scaled")]
 
 FACTOR = 1 / 30
-LATE_SECONDS = 60.0
-"""A log is read every 30 s, so the last movement and the report are each so late."""
+LATE_SECONDS = 3 * USUAL
+"""The last movement, a silence just short of its limit, and the report are each found by a read."""
 MEASURED_SECONDS = 180.0
 """Three measurements, each of a window of a minute."""
 PATIENCE = 600.0
 FIRST_SECONDS = 40.0
-"""The first step of these trainings comes sooner. It is not scaled, and a silence may be longer."""
+"""The first step of these trainings comes sooner. Like USUAL, the shortest silence between two
+reads, it is not scaled."""
 _CONTROLLER = "kfext-controller"
 _COMMAND = "/spec/template/spec/containers/0/command"
 _SCALED = f"""
@@ -119,7 +121,7 @@ def test_a_training_with_a_stopped_rank_is_stalled_and_its_pod_is_named(
     await_steps(bed, managed, "train-2")
     pids = stop_process(bed, managed, "train-2-worker-1")
     least = FACTOR * (REPORT.least if history else REPORT.early)
-    limit = max(least, REPORT.times * FIRST_SECONDS / 2)
+    limit = max(least, REPORT.times * max(FIRST_SECONDS / 2, USUAL))
     until(
         lambda: progressing(bed, managed, "train-2")[:2] == ("False", names.REASON_STALLED),
         what="it is stalled",
