@@ -86,7 +86,7 @@ async def test_the_timeline_shows_what_jobs_did_and_the_use_of_the_cluster(
 ) -> None:
     page = await opened("timeline")
     group = page.get_by_role("group", name=re.compile("jobs in the last"))
-    await expect(group).to_contain_text("GPUs in use, of 66")
+    await expect(group).to_contain_text("GPUs of these jobs, of 66")
     for name in names_of(phases(shown, "Placed")):
         await expect(group.get_by_role("link", name=name, exact=True)).to_have_count(1)
     starts = page.locator("#main [data-tip*='should start between']")
@@ -177,7 +177,16 @@ async def test_namespace_and_name_filter_all_views(shown: Shown, opened: Open) -
         page.get_by_role("link", name=re.compile(f"^queue ?{len(waits)}$"))
     ).to_be_visible()
     await page.keyboard.press("1")
-    await page.get_by_label("Find a job or node").fill("node-3")
+    await page.get_by_label("Filter by job or node").fill("node-3")
+    await expect(page.get_by_role("heading", name="1 node", exact=True)).to_be_visible()
+
+
+async def test_typing_a_filter_on_the_page_of_a_job_leads_to_the_cluster(
+    shown: Shown, opened: Open
+) -> None:
+    job = next(iter(shown.plans.values()))["spec"]["job"]
+    page = await opened(f"job/ads/{job['name']}")
+    await page.get_by_label("Filter by job or node").press_sequentially("node-3")
     await expect(page.get_by_role("heading", name="1 node", exact=True)).to_be_visible()
 
 
@@ -186,7 +195,7 @@ async def test_a_cluster_of_many_nodes_has_a_tile_for_each(shown: Shown, opened:
     shown.nodes |= {f"more-{n}": {**node, "metadata": {"name": f"more-{n}"}} for n in range(1000)}
     page = await opened("cluster")
     await expect(page.get_by_role("img", name=re.compile("^more-999: "))).to_be_visible()
-    await page.get_by_label("Find a job or node").fill("more-99")
+    await page.get_by_label("Filter by job or node").fill("more-99")
     await expect(page.get_by_text("more-990", exact=True)).to_be_visible()
 
 

@@ -26,10 +26,10 @@ export function age(seconds) {
     if (seconds >= 2 * size) return `${Math.floor(seconds / size)}${unit}`;
   return `${Math.max(0, Math.floor(seconds))}s`;
 }
-// A time of day in UTC, with its day if it is far away.
-export function clock(at) {
+// A time of day in UTC, with its day if it is far away. `digits`: 5 or, with seconds, 8.
+export function clock(at, digits = 5) {
   const [, day, month, , time] = new Date(at * 1000).toUTCString().split(" ");
-  return `${Math.abs(at - page.state.at) > 12 * 3600 ? `${month} ${day} ` : ""}${time.slice(0, 5)}`;
+  return `${Math.abs(at - page.state.at) > 12 * 3600 ? `${month} ${day} ` : ""}${time.slice(0, digits)}`;
 }
 export const short = (number) => String(+number.toPrecision(4));
 export const many = (number, noun) => `${short(number)} ${noun}${number === 1 ? "" : "s"}`;

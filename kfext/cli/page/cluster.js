@@ -31,8 +31,9 @@ function sums(all, jobs, waits) {
   return el("section", { class: "sums", "aria-label": "Summary" },
     free !== null ? sum(`${short(has - free)} of ${short(has)}`, `${what}s in use, ${short(free)} free`)
       : sum(short(taken), `${what}s in use by these jobs`),
-    sum(jobs.length, "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
-    sum(waits.length, waits.length ? `jobs wait, the oldest for ${age(page.state.at - longest)}` : "jobs wait"),
+    sum(jobs.length, jobs.length === 1 ? "job runs with " : "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
+    sum(waits.length, waits.length === 1 ? "job waits" : "jobs wait",
+      waits.length > 0 && `, the oldest for ${age(page.state.at - longest)}`),
     first ? sum(`${clock(first.ends)} UTC`, "next end: ", el("a", { href: link(first) }, first.name), `, ${many(held(first), what)}`)
       : sum("–", "no end is known"),
     stuck.length ? sum(stuck.length, stuck.length === 1 ? "job" : "jobs", " stalled: ", stuck.slice(0, 2).map(title))
@@ -78,7 +79,7 @@ function row(node, most) {
   if (node.has === null) cells.push(el("span", { style: `flex:${most - used} 0 0` }));
   const whole = Number.isInteger(free) && free <= 16, size = whole ? 1 : free;
   for (let number = 0; number < (whole ? free : free > 1e-6); number += 1)
-    cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : "free" }));
+    cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : `${many(size, of)} free` }));
   return el("div", { class: `node ${kept ? "reserved" : ""}`, "data-key": node.name },
     el("span", { class: "clip", tip: kept ? `${node.name}: ${RESERVED}` : node.name }, node.name),
     el("div", { class: "cells" }, cells), el("span", { class: "soft" }, node.has === null ? many(used, of) : says(node)));

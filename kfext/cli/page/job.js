@@ -6,6 +6,10 @@ import { rank } from "/queue.js";
 import { course, drawn, ticks } from "/timeline.js";
 
 const WIDTH = 860, HEIGHT = 380, LEFT = 56, RIGHT = WIDTH - 58, TOP = 10, BOTTOM = HEIGHT - 22, BASE = BOTTOM - 60;
+const STATES = {
+  Watching: "its metric has grown by less than 3 % of its best growth",
+  Completing: "its metric has hardly grown for several minutes; it may train for long yet",
+};
 const TEXT = { up: "▲", down: "▼", move: "◆", other: "●" };
 
 export function job(namespace, name, kind) {
@@ -20,7 +24,7 @@ export function job(namespace, name, kind) {
   return el("div", {},
     el("h2", { class: "title" }, el("span", { class: "chip", c: colour(job) }), job.name,
       el("span", { class: "soft" }, `${job.kind} in ${job.namespace}`), el("span", { class: "pill" }, does(job)),
-      cells.STATE && cells.STATE !== "New" && el("span", { class: `pill ${cells.STATE === "Stalled" ? "bad" : "soft"}` }, cells.STATE),
+      cells.STATE && cells.STATE !== "New" && el("span", { class: `pill ${cells.STATE === "Stalled" ? "bad" : "soft"}`, tip: STATES[cells.STATE] }, cells.STATE),
       el("span", { class: "soft" }, `submitted ${clock(job.created)} UTC, ${age(at - job.created)} ago`)),
     el("section", { class: "sums", "aria-label": "Summary" }, waits ? [
       sum(age(waited), "waited"), sum(rank(job), "its place in the queue"), sum(number, all && `need ${all}`),
@@ -41,10 +45,10 @@ export function job(namespace, name, kind) {
 function place(job) {
   const amount = (pods) => many(pods * (job.requests[page.state.unit] ?? 0), unit(page.state.unit));
   return el("section", { class: "card" },
-    el("h2", {}, runs(job) ? "Where, and why there" : does(job) === "waits" ? "Why it waits" : "Why", el("span", { class: "pill soft" }, job.reason || job.phase)),
+    el("h2", {}, runs(job) ? "Where, and why there" : does(job) === "waits" ? "Why it waits" : job.places.length ? "Where it was" : "Why", el("span", { class: "pill soft" }, job.reason || job.phase)),
     el("dl", {}, job.places.slice(0, 12).map(([node, pods]) => [
       el("dt", {}, node), el("dd", {}, pods === null ? "" : `${many(pods, "pod")}, ${amount(pods)}`)])),
-    el("ul", {}, [...job.why, ...job.place, job.starts].filter(Boolean).map((clause) => el("li", {}, clause))));
+    el("ul", {}, [...job.why, ...job.place, job.starts && `expected start: ${job.starts}`].filter(Boolean).map((clause) => el("li", {}, clause))));
 }
 
 const says = (details) => details?.conditions.length > 0 && el("section", { class: "card" },
@@ -53,7 +57,7 @@ const says = (details) => details?.conditions.length > 0 && el("section", { clas
 
 const happened = ({ marks }) => el("section", { class: "card" }, el("h2", {}, "What happened"),
   marks.length ? el("ol", { class: "log", tabindex: 0, "aria-label": "What happened, the newest first" }, [...marks].reverse().map(({ t, sign, what, words }) => el("li", {},
-    el("time", {}, clock(t)), el("span", { "aria-hidden": "true" }, TEXT[sign] ?? ""), el("span", {}, `${what}: ${words}`))))
+    el("time", {}, clock(t, 8)), el("span", { "aria-hidden": "true" }, TEXT[sign] ?? ""), el("span", {}, `${what}: ${words}`))))
     : el("p", { class: "soft" }, "No history: the TrainingPlan was written by kfext 0.3, or deleted since."));
 
 function text(job) {
@@ -68,7 +72,7 @@ function curve(job, details, { bands, marks }) {
   if (points.length < 2) return el("p", { class: "soft" }, !details ? "Reading …"
     : runs(job) ? "No progress is known yet: figures come within a minute of the first step."
       : "It has not trained yet, or its TrainingPlan has no curve: it was written by kfext 0.3, or deleted since.");
-  const { at } = page.state, from = job.created, last = points.at(-1), ends = runs(job) && job.ends > last.t;
+  const lives = bands.filter(({ does }) => does !== "ended"), at = lives.at(-1).to, from = job.created, last = points.at(-1), ends = runs(job) && job.ends > last.t;
   const to = Math.max(last.t, at, ends ? Math.min(job.ends, at + 0.4 * (at - from)) : 0) + 1;
   const x = (t) => LEFT + ((RIGHT - LEFT) * (t - from)) / (to - from), up = (part) => BASE - (BASE - TOP) * part;
   const path = (list) => list.map(([t, y], i) => `${i ? "L" : "M"}${x(t).toFixed(1)} ${y.toFixed(1)}`).join("");
@@ -102,9 +106,9 @@ function curve(job, details, { bands, marks }) {
       svg("path", { class: "steps", d: path(points.map(({ t, step }) => [t, done(step)])) }),
       ends && [svg("path", { class: "steps coming", d: path([[last.t, done(last.step)], [to,
         done(last.step + ((total - last.step) * (to - last.t)) / (job.ends - last.t))]]) }),
-      svg("text", { x: RIGHT - 6, y: TOP + 12, "text-anchor": "end" }, `should end at ${clock(job.ends)}`)],
+      svg("text", { x: RIGHT - 6, y: TOP + 12, "text-anchor": "end" }, `should end at ${clock(job.ends)}${job.ends > to ? " →" : ""}`)],
       svg("path", { class: "metric", d: path(values.map(({ t, value }) => [t, up(scale(value))])) }),
-      svg("path", { class: "sizes", c: colour(job), d: bands.map((band, i) =>
+      svg("path", { class: "sizes", c: colour(job), d: lives.map((band, i) =>
         `${i ? "V" : `M${x(band.from)} `}${size(band)}H${x(band.to)}`).join("") }),
       left(size_(most), most), left(size_(0), 0),
       marks.filter(({ sign }) => sign).map((mark) => drawn(mark, x(mark.t), BASE + 12)),

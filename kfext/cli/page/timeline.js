@@ -96,7 +96,7 @@ function row({ job, bands, marks }, y, x, from) {
       `${job.name} ${did.does} ${clock(did.from)}–${clock(did.to)} UTC\n${did.words}`)),
     runs(job) && job.ends > at && [
       band("soon", at, job.ends, 1, `${job.name} should end at ${clock(job.ends)} UTC`),
-      x(job.ends) - x(at) > 50 && svg("text", { x: x(at) + 6, y: bottom - 4 }, `${job.cells.LEFT} left`)],
+      x(job.ends) - x(at) > 50 && svg("text", { x: x(at) + 6, y: bottom - 4 }, `${job.cells.LEFT} left${x(job.ends) < x(Infinity) ? "" : " →"}`)],
     job.startsIn?.[1] > at && x(job.startsIn[0]) < x(Infinity)
       && band("soon", Math.max(at, job.startsIn[0]), job.startsIn[1], 1, `${job.name}: ${job.starts}`),
     last.does === "ended" && svg("text", { x: x(last.from) + 3, y: bottom - 3 }, "✓"),
@@ -106,7 +106,7 @@ function row({ job, bands, marks }, y, x, from) {
 // What the jobs had of the cluster, and how many waited: the sum of what each did.
 function use(all, x, from, now) {
   const steps = all.flatMap(({ job, bands }) => bands.flatMap((band) => {
-    const takes = band.does === "trains" ? band.workers * (job.requests[page.state.unit] ?? 0) : 0;
+    const takes = ["trains", "starts"].includes(band.does) ? band.workers * (job.requests[page.state.unit] ?? 0) : 0;
     const waits = Number(band.does === "waits");
     return [[band.from, takes, waits], [band.to, -takes, -waits]];
   })).filter(([t]) => t < now).sort((a, b) => a[0] - b[0]);
@@ -118,9 +118,9 @@ function use(all, x, from, now) {
     return `M${x(from)} ${y(before)}${later.join("")}H${x(now)}`;
   };
   const peak = (at, least) => sums.reduce((most, now) => Math.max(most, now[at]), least);
-  const top = has || peak(1, 1), most = peak(2, 5);
+  const top = has || peak(1, 1), waited = peak(2, 0), most = Math.max(5, waited);
   const label = (y, name, words) => svg("text", { x: LEFT - 8, y, "text-anchor": "end", class: name }, words);
   return svg("g", {}, svg("path", { class: "area", d: `${path(1, top)}V84H${x(from)}Z` }), svg("path", { class: "use", d: path(1, top) }),
     svg("path", { class: "waiting", d: path(2, most) }),
-    label(36, "use", `${unit(page.state.unit)}s in use, of ${top}`), label(54, "waiting", `jobs that wait, of ${most}`));
+    label(36, "use", `${unit(page.state.unit)}s of these jobs, of ${top}`), label(54, "waiting", `jobs that wait, at most ${waited}`));
 }

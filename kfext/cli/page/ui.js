@@ -103,11 +103,15 @@ setInterval(tell, 1000);
 
 addEventListener("hashchange", () => {
   draw();
-  $("main").focus({ preventScroll: true });
+  if (document.activeElement !== $("find")) $("main").focus({ preventScroll: true });
   scrollTo(0, 0);
 });
 $("namespace").addEventListener("change", ({ target }) => { page.namespace = target.value; draw(); });
-$("find").addEventListener("input", ({ target }) => { page.word = target.value.trim(); draw(); });
+$("find").addEventListener("input", ({ target }) => {
+  page.word = target.value.trim();
+  if (location.hash.startsWith("#job/")) location.hash = "cluster"; // the page of a job has no list
+  else draw();
+});
 $("theme").addEventListener("click", () => {
   const root = document.documentElement.dataset;
   const dark = root.theme ? root.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
