@@ -29,6 +29,7 @@ _WHY = {
 _FOR_CAPACITY = (WAITS_FOR_CAPACITY | NEVER_FITS) - _WHY.keys()
 _NEW_NODES = "it waits for new nodes, which an autoscaler may add"
 _NEVER = f"no capacity for it comes free within {HORIZON / 3600:g} hours"
+_TOO_LARGE = "it would not fit even after all running jobs have ended"
 _BEHIND = f"it is behind the first {MOST_JOBS} jobs of the queue"
 OTHER = "it does not wait for capacity"
 _ERROR = "an error of kfext, which is in the controller's log"
@@ -140,7 +141,8 @@ class Forecaster:
                 lacks = usual.planner.cluster.jobs[uid].lacks
                 why = _WHY.get(lacks, OTHER)
                 if lacks in _FOR_CAPACITY:
-                    why = _NEW_NODES if self._planner.queue.autoscaler else _NEVER
+                    never = _NEVER if usual.was_cut else _TOO_LARGE
+                    why = _NEW_NODES if self._planner.queue.autoscaler else never
                 self._show(uid, ExpectedStart(unknown=why), now=now.wall)
             elif len(outset.waiting) == MOST_JOBS:  # else it came meanwhile
                 self._show(uid, ExpectedStart(unknown=_BEHIND), now=now.wall)

@@ -137,6 +137,11 @@ class Ahead:
         return self
 
     @property
+    def was_cut(self) -> bool:
+        """Whether the horizon ended the run while a job ran."""
+        return self._outset.now + HORIZON < self._now < math.inf
+
+    @property
     def _moment(self) -> Moment:
         return Moment(wall=self._now, monotonic=self._now)
 
