@@ -1,7 +1,7 @@
 """`kubectl kfext plan --with/--without/--policy`: when waiting jobs would start after a change."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,5 +115,10 @@ def what_if_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rows:
         yield "no job waits"
         return
-    now, then = (lambda row: row["now"]["summary"]), (lambda row: row["then"]["summary"])
-    yield from columns({"JOB": lambda row: row["job"], "NOW": now, "THEN": then}, rows)
+    columns_of: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "JOB": lambda row: row["job"],
+        "NOW": lambda row: row["now"]["summary"],
+        "THEN": lambda row: row["then"]["summary"],
+        "WHY": lambda row: row["then"].get("unknown") or "",
+    }
+    yield from columns(columns_of, rows)

@@ -34,6 +34,7 @@ _STALE_SECONDS = 150.0
 _TICK_LIMIT_SECONDS = 15.0
 _RECHECK_SECONDS = 300.0
 _SETTLE_SECONDS = 10.0
+_REFRESH_SECONDS = 30.0
 
 
 class Controller:
@@ -124,6 +125,7 @@ class Controller:
             await self._usage.keep()
             tasks.create_task(self.plan_writer.run())
             tasks.create_task(self._recheck())
+            tasks.create_task(self._refresh())
             if self._certificates:
                 tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
@@ -171,6 +173,13 @@ class Controller:
             await asyncio.sleep(_RECHECK_SECONDS)
             with guard("keep usage"):
                 await self._usage.keep()
+
+    async def _refresh(self) -> None:
+        """Keep the free capacity in the messages of the first waiting jobs true."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            with guard("refresh messages"):
+                self.planner.refresh_messages()
 
     async def _look_for_autoscaler(self) -> None:
         present = await has_autoscaler(self._client)

@@ -59,6 +59,10 @@ class NoFitCache:
             return None
         return refusal
 
+    def clear(self) -> None:
+        """Forget all refusals."""
+        self._known.clear()
+
     def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
         """Remember a refusal; call `known` for the same shape first."""
         if len(self._known) >= MOST_SHAPES:

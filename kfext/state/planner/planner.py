@@ -52,6 +52,8 @@ _LOOK_AGAIN_SECONDS = 30.0
 """The pause before a job is decided on again after an error of kfext."""
 _REPEAT_SECONDS = 1.0
 """The pause after a step that could be written only in part."""
+_REFRESHED = 10
+"""The first jobs of the queue; their messages are refreshed."""
 _START_SECONDS = 10.0
 """A refused start keeps its capacity for this long: it is tried again within seconds."""
 
@@ -117,6 +119,20 @@ class Planner:
         self._adopted = False
         self._last = Moment(0.0, 0.0)
         self._undecided: set[str] = set()
+        self._refreshed = 0
+
+    def refresh_messages(self) -> None:
+        """Decide again on the first waiting jobs if any claim has changed since the last call.
+
+        A refusal holds until capacity comes free, but its message says how much is free now.
+        """
+        version = self.cluster.ledger.version
+        if version == self._refreshed:
+            return
+        self._refreshed = version
+        self.queue.no_fits.clear()
+        for tracked in self.queue.queued()[:_REFRESHED]:
+            self.cluster.mark(tracked.job.uid)
 
     def tick(self, now: Moment) -> Tick:
         """Decide on the jobs that changed, and on the jobs with an alarm that is due.

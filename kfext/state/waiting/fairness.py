@@ -12,6 +12,7 @@ from kfext.core.elastic import requested_workers, workers_of
 from kfext.core.ledger.claims import pod_key
 from kfext.core.queue.order import QueueKey
 from kfext.core.queue.usage import NamespaceUsage, UsageRecord, part_of, requests_of, usage_after
+from kfext.core.words import age
 from kfext.model.moment import Moment
 from kfext.model.parameters import Fairness
 from kfext.model.timestamps import past
@@ -208,10 +209,9 @@ class UsageOrder:
         least, mine = min(ahead, default=math.inf), self._mean(tracked.job.namespace)
         if least >= mine:
             return ""
-        hours = self.record.half_life / 3600
-        past = "day" if hours == 24 else f"{hours:g} h"
         less, more = (f"{100 * mean:.0f} %" for mean in (least, mine))
-        parts = "" if less == more else f" ({less} against {more} of the last {past})"
+        window = age(self.record.half_life)
+        parts = "" if less == more else f" ({less} against {more} of the last {window})"
         return f"it is behind a namespace that used less{parts}"
 
     def _mean(self, namespace: str) -> float:

@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said(change: Change, said: str) -> None:
 def test_what_a_person_reads() -> None:
     rows = what_if(busy(), Change(new=["1xa"]), progress=HOURS, now=NOW)
     head, *lines = what_if_lines(rows)
-    assert head.split() == ["JOB", "NOW", "THEN"]
+    assert head.split() == ["JOB", "NOW", "THEN", "WHY"]
     assert [line.split()[1] for line in lines] == ["team/head", "team/next"]
     assert lines[0].split()[-2:] == ["02:46-02:47", "UTC"]
     assert [*what_if_lines([])] == ["no job waits"]
@@ -118,4 +118,4 @@ def test_jobs_and_a_change_do_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("kind: PyTorchJob")
     result = run(tmp_path, "--with", "1xa", "-f", str(tmp_path / "job.yaml"))
     assert result.exit_code == 2
-    assert "not both" in result.stderr
+    assert "-f, or a change with --with" in result.stderr

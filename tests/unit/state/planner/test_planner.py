@@ -173,3 +173,21 @@ def test_a_job_that_is_gone_leaves_nothing_to_decide() -> None:
     assert planner.tick(NOW).decided == 0
     assert planner.next_alarm() == float("inf")
     assert planner.queue.queued() == []
+
+
+def test_the_message_of_a_waiting_job_names_the_present_free_capacity() -> None:
+    planner = planner_of(MOST_DECISIONS, a="4")
+    submit(planner, "large", created=1, **{**SMALL, "cpu": "5"})
+
+    def message() -> str:
+        decided(planner)
+        verdict = planner.cluster.jobs["large"].verdict
+        return verdict.message if verdict else ""
+
+    assert "4 cpu" in message()
+    submit(planner, "small", created=2, **SMALL)
+    assert "4 cpu" in message()
+    planner.refresh_messages()
+    assert "3 cpu" in message()
+    planner.refresh_messages()
+    assert planner.tick(NOW).decided == 0

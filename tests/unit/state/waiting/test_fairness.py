@@ -595,7 +595,7 @@ def test_a_job_behind_others_of_equal_usage_is_told_nothing_of_usage() -> None:
     teams.runs("job", "a")
     teams.sample(1)
     teams.sample(600)
-    assert "less (0 % against 5 % of the last 1 h)" in teams.usage.why_behind(jobs["second"])
+    assert "less (0 % against 5 % of the last 60m)" in teams.usage.why_behind(jobs["second"])
     assert teams.usage.why_behind(jobs["other"]) == ""
 
 
