@@ -1,4 +1,4 @@
-"""The parts of a namespace that settings need."""
+"""The parts of a namespace that decide on settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from kfext.names import MANAGED
 class Namespace:
     """A namespace: its labels opt it in and select policies, its annotations are settings.
 
-    `annotations`: kfext's; no settings if there are more than model.bounds allows.
+    `annotations`: kfext's annotations, without settings if they exceed the bound of model.bounds.
     """
 
     name: str

@@ -369,4 +369,5 @@ def test_an_overwritten_port_is_none() -> None:
 def test_only_pods_that_torch_starts_can_use_the_network_of_their_nodes() -> None:
     assert why_no_host_network(read(), {}) == ""
     other = read(made=jobset(replicated_job(torch=False)))
-    assert why_no_host_network(other, {}) == "its runtime does not say at which port its pods meet"
+    want = "its runtime does not set the port at which its pods meet"
+    assert why_no_host_network(other, {}) == want
