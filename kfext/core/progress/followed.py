@@ -120,7 +120,7 @@ class Followed:
             self.silent = now.monotonic - self._silent_from
         return measured
 
-    def take_posts(
+    def add_posts(
         self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
     ) -> None:
         """Add the posts of a pod that are newer than the last line or post; see `read_lines`.

@@ -185,7 +185,7 @@ class JobsProgress:
             return None
         beside = {found.uid for found in pods if found.uid != pod and not found.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
-        followed.take_posts(posts, now=now, source=pod, beside=beside)
+        followed.add_posts(posts, now=now, source=pod, beside=beside)
         self.silences.observe(tracked, followed, now)
         return tracked
 
