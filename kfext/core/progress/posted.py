@@ -101,7 +101,7 @@ class PodPosts:
             self._likely = min(round(total), MOST) if agrees else None
         return self._likely
 
-    def take_status(self, status: Mapping[str, Any]) -> None:
+    def read_status(self, status: Mapping[str, Any]) -> None:
         """Read a status of Kubeflow Trainer as a post, unless it has the time of the last status.
 
         Its clock may be set back, so an earlier time is new too.

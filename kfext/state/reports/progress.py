@@ -160,7 +160,7 @@ class JobsProgress:
         if uid not in self._cluster.jobs:
             return None
         posts = self._statuses.setdefault(uid, PodPosts())
-        posts.take_status(status)
+        posts.read_status(status)
         new = tuple(posts.posts)
         posts.posts.clear()
         return self._post(uid, new, now, sources={AUTO, PUSH}) if new else None
