@@ -32,7 +32,7 @@ class PolicyChoice:
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
-def usual_choice(policy: str) -> PolicyChoice:
+def default_choice(policy: str) -> PolicyChoice:
     """Return the mode of a policy of the companion that no TrainingPolicy sets."""
     return PolicyChoice(Mode.OBSERVE if policy in _OBSERVING else Mode.ACT)
 
@@ -68,7 +68,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
         placement=parse_section(Placement, spec.get("placement")),
         network=parse_section(HostNetwork, spec.get("network")),
         companion={
-            name: _choice(mapping(choice), usual_choice(name).mode)
+            name: _choice(mapping(choice), default_choice(name).mode)
             for name, choice in mapping(spec.get("companion")).items()
         },
     )
