@@ -25,7 +25,7 @@ from kfext.model.scale_state import (
     decode_scale,
     decode_stop,
 )
-from kfext.model.timestamps import left
+from kfext.model.timestamps import seconds_until
 from kfext.model.tolerant import json_object, mapping, sequence, strings, text
 from kfext.names import STATE
 
@@ -138,8 +138,10 @@ class JobState:
 
     def exclusion_seconds(self, now: float) -> Mapping[str, float]:
         """Return the remaining seconds of each exclusion, by the name of the node."""
-        ends = self.excluded.items()
-        remaining = {node: left(end, now=now, longest=EXCLUDED_SECONDS) for node, end in ends}
+        remaining = {
+            node: seconds_until(end, now=now, longest=EXCLUDED_SECONDS)
+            for node, end in self.excluded.items()
+        }
         return {node: seconds for node, seconds in remaining.items() if seconds}
 
     def with_excluded(self, nodes: Iterable[str], *, now: float) -> Self:

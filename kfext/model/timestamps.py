@@ -1,7 +1,7 @@
 """Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch; durations.
 
-A time on an object may come from a clock that was ahead. `past` and `left` compare a stored time
-with the present, and neither waits longer because of such a clock.
+A time on an object may come from a clock that was ahead. `past` and `seconds_until` compare a stored
+time with the present, and neither waits longer because of such a clock.
 """
 
 import re
@@ -37,7 +37,7 @@ def past(at: float, *, now: float) -> float:
     return min(at, now) if at <= now + _AHEAD_SECONDS else 0.0
 
 
-def left(until: float, *, now: float, longest: float) -> float:
+def seconds_until(until: float, *, now: float, longest: float) -> float:
     """Return the seconds until a stored end, 0.0 after the end.
 
     `longest`: the most seconds from the write of the end to the end. An end that is further away
