@@ -93,7 +93,7 @@ def pods_excess(number: int) -> str:
     return beyond("pods", MOST_PODS, number) if number > MOST_PODS else ""
 
 
-def own(annotations: object) -> dict[str, str]:
+def kfext_annotations(annotations: object) -> dict[str, str]:
     """Return the annotations of kfext on an object.
 
     A value is cut one character after LONGEST_SETTING, so that it still counts as too long; values

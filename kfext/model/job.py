@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_excess
+from kfext.model.bounds import bytes_of, job_excess, kept, kfext_annotations, name, pods_excess
 from kfext.model.kinds.job_kind import JobKind, Rendezvous, Scaling
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import ReplicaKey
@@ -220,7 +220,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         return None
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status, policy = mapping(raw.get("status")), mapping(member(spec, kind.suspend_path[:-1]))
-    annotations = own(metadata.get("annotations"))
+    annotations = kfext_annotations(metadata.get("annotations"))
     job = TrainingJob(
         kind=kind,
         namespace=text(metadata.get("namespace")),

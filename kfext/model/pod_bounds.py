@@ -13,7 +13,7 @@ from kfext.model.bounds import (
     MOST_TOLERATIONS,
     MOST_VALUES,
     beyond,
-    own,
+    kfext_annotations,
     parts,
 )
 from kfext.model.podspec import containers_of, node_affinity
@@ -43,7 +43,7 @@ def pod_excess(spec: Mapping[str, Any]) -> str:
 def template_excess(template: Mapping[str, Any]) -> str:
     """Return the bound that a pod template exceeds, in words; empty within the bounds."""
     metadata = mapping(template.get("metadata"))
-    if len(own(metadata.get("annotations"))) > MOST_ANNOTATIONS:
+    if len(kfext_annotations(metadata.get("annotations"))) > MOST_ANNOTATIONS:
         return beyond("annotations of kfext", MOST_ANNOTATIONS)
     labels = parts(mapping(metadata.get("labels")), most=MOST_VALUES)
     if labels > MOST_VALUES:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, kept, name, own
+from kfext.model.bounds import MOST_REPLICA_TYPES, kept, kfext_annotations, name
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.gpu import GpuShare, why_no_part
@@ -163,5 +163,5 @@ def template_settings(annotations: Sequence[Mapping[str, Any]]) -> Mapping[str, 
     """Return the kept annotations of kfext in the templates of a job."""
     settings: dict[str, str] = {}
     for written in annotations if len(annotations) <= MOST_REPLICA_TYPES else ():
-        settings |= kept(own(written))
+        settings |= kept(kfext_annotations(written))
     return settings
