@@ -146,7 +146,7 @@ class TrainingJob:
         return self.started + self.deadline if self.deadline and self.started else None
 
     @property
-    def took(self) -> float | None:
+    def run_seconds(self) -> float | None:
         """The seconds from the last start of a job that has succeeded to its end, or None."""
         ended = self.conditions.get("Succeeded")
         known = ended is not None and ended.status and 0.0 < self.started < ended.since

@@ -185,7 +185,7 @@ def test_the_one_service_of_its_jobset_is_there_before_a_quota_is_asked() -> Non
 def test_the_status_of_a_job_is_read_as_that_of_other_kinds() -> None:
     raw = {**train_job(activeDeadlineSeconds=7200), "status": STATUS}
     found = read(raw)
-    assert (found.took, found.deadline) == (3600.0, 7200.0)
+    assert (found.run_seconds, found.deadline) == (3600.0, 7200.0)
     assert found.finished
     assert found.has("Running")
     assert found.run_by_operator
