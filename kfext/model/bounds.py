@@ -77,10 +77,7 @@ def parts(value: object, *, most: int) -> int:
 
 
 def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
-    """Return the bound that a job itself exceeds, in words; templates are not checked.
-
-    `specs`: its replica specs. `annotations`: its own annotations.
-    """
+    """Return the bound that the replica specs or own annotations of a job exceed, in words."""
     if len(specs) > MOST_REPLICA_TYPES:
         return beyond("replica types", MOST_REPLICA_TYPES)
     if len(annotations) > MOST_ANNOTATIONS:
@@ -97,8 +94,7 @@ def kfext_annotations(annotations: object) -> dict[str, str]:
     """Return the annotations of kfext on an object.
 
     A value is cut one character after LONGEST_SETTING, so that it still counts as too long; values
-    that kfext writes itself stay whole. If there are too many annotations, only the first ones and
-    the marks are read.
+    that kfext writes itself stay whole. Of too many annotations, the first and the marks are read.
     """
     written = mapping(annotations)
     keys = (key for key in written if isinstance(key, str) and key.startswith(_PREFIX))

@@ -31,7 +31,7 @@ class PodCharge:
     `best_effort`: whether nothing requests CPU or memory.
     `terminating`: whether activeDeadlineSeconds is set.
     `cross_namespace_affinity`: whether an affinity term names other namespaces.
-    `priority_class`: the pod's priorityClassName, empty if unset.
+
     `parts`: the hundredths of a GPU that it shares, which only kfext counts.
     `served`: whether the operator creates a headless Service for it. JobSet creates a single
         Service for the whole job, before the job is started.

@@ -80,15 +80,14 @@ class Constraints:
 
     `node_selector`: labels that the node must have, as sorted pairs of key and value.
     `terms`: required node affinity, or None; at least one term must match.
-    `tolerations`: the taints that the pod tolerates.
+
     `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
         used on all addresses.
     `devices`: the extended resources with taints of the same name that admission is expected to
         tolerate. Set for a template only, since a pod has its tolerations. Source: kubernetes
         plugin/pkg/admission/extendedresourcetoleration.
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
-    `excess`: the bound of model.bounds that the pod exceeds, in words; if it does, only its host
-        ports are read.
+    `excess`: the bound of model.bounds that the pod exceeds, in words; then only ports are read.
     `apart`: the anti-affinity between the pods of its job; `together`: the affinity between them.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
     `claims`: the names of its volume claims; `volumes`: their constraints on the node.

@@ -45,10 +45,7 @@ Exclusive = tuple[str, int] | GangTerm
 
 
 def affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
-    """Return the required pod affinity of a pod spec, each term once. Never raises.
-
-    Return None for a spec with a term that kfext does not model.
-    """
+    """Return the required pod affinity of a pod spec, or None with an unmodelled term."""
     return _required(mapping(spec.get("affinity")).get("podAffinity"))
 
 

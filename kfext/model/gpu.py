@@ -4,8 +4,7 @@ Each shareable card of a node is a slot, with a resource of a hundred units. The
 reservation pod follows from the node and the slot, so two controllers create the same pod.
 
 The solver counts resources, and a share is a resource too: its amount on a node is the number of
-cards that can accept the share. This number depends on the terms of the share, so they are in the
-name of the resource.
+cards that can accept the share. It depends on the share's terms, so the resource is named by them.
 """
 
 import hashlib

@@ -46,18 +46,13 @@ class TrainingJob:
     """A training job in the cluster. Times are seconds since the epoch.
 
     `groups`: the replica types in rank order; none before the operator has rendered them.
-    `suspend`: whether its spec suspends it.
     `managed_by`: managedBy, empty if unset.
-    `deleting`: whether the job has a deletionTimestamp.
-    `created`: creationTimestamp.
-    `deadline`: activeDeadlineSeconds, the seconds from `started` until the operator ends the job,
-        or None.
+    `deadline`: activeDeadlineSeconds, from `started` until the operator ends the job, or None.
     `started`: the time of its last start, 0.0 if it never started.
     `scaling`: its possible sizes.
     `rendezvous`: how its pods find each other.
     `conditions`: the conditions of the status by type.
-    `series`: a key of jobs that repeat the same work: the namespace, the name without numbers, and
-        the programs.
+    `series`: a key of jobs that repeat the same work: namespace, name without numbers, programs.
     `template_settings`: kfext's annotations in the templates after admission.
     `annotations`, `labels`: the annotations and labels that kfext reads.
     `annotation_bytes`: the size of all annotations but plan and state, as the API server counts it.
@@ -181,8 +176,7 @@ class TrainingJob:
     def priority_classes(self) -> tuple[str, ...]:
         """The names of the PriorityClasses that its pods will have.
 
-        The operator sets runPolicy.schedulingPolicy.priorityClass on no pod: it is for the PodGroup
-        of another scheduler.
+        runPolicy.schedulingPolicy.priorityClass is only for the PodGroup of another scheduler.
         """
         named = (group.priority_class for group in self.groups if group.replicas)
         return tuple(name for name in named if name)

@@ -42,8 +42,7 @@ _FEWEST_APART = 4
 """The uids in `JobState.apart` that are never dropped for space."""
 _MESSAGE_LIMIT = 1024
 _MIN_TEXT_LIMIT = 48
-"""Messages are cut to _MESSAGE_LIMIT bytes of JSON, then shorter, down to this limit, with which a
-state always fits."""
+"""Messages are cut to _MESSAGE_LIMIT bytes of JSON, or less; with this limit a state fits."""
 _MAX_NUMBER = 2.0**63
 _PERMILLE = 1000
 _TYPES = sorted({type_.lower() for kind in KINDS.values() for type_ in kind.types})
@@ -59,8 +58,7 @@ class ObservedPods:
     `node_selector`: the pods' node selector, as pairs of label and value.
     `host_ports`: the protocol and number of each port that all pods have, without the ports of the
         template and the plan.
-    `untolerated`: whether a pod lacks the toleration of a taint that is named after an extended
-        resource of the pod.
+    `untolerated`: whether a pod lacks a toleration of the taint of one of its extended resources.
     `tolerations`: the tolerations of pools that all pods have and the template lacks.
     """
 
@@ -90,8 +88,7 @@ class JobState:
     `strikes`: the placements in a row that kube-scheduler or the operator did not carry out.
     `excluded`: the end of the exclusion by node.
     `suspended_at`: the last time at which kfext suspended the job while it had pods.
-    `retry_at`: the time before which a suspended job is not started, and a started job gets no
-        strike.
+    `retry_at`: the earliest time of the next start or, for a started job, of the next strike.
     `reason`, `message`: why the job was last suspended or got a strike.
     `generation`: the number of the last plan that was removed from the job.
     `requested`: the requested size of the job while kfext runs it with another size, else 0.

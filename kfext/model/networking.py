@@ -31,8 +31,7 @@ class Networking:
     `own_host`: whether the user already requests the node's network or a port of the node.
     `own_meeting`: whether a command line or a variable sets the address at which the replicas meet,
         so that the pods would ignore any other port.
-    `ports`: the declared ports without the operator's own; on the host network they would be ports
-        of the node.
+    `ports`: the declared ports without the operator's own, which `network: host` opens on the node.
     `mesh`: the service mesh that the template requests, empty for none.
     `labels`: the labels of the pods, by which NetworkPolicies select.
     """

@@ -228,10 +228,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
-    """The ports and interfaces of a node for jobs on the host network.
-
-    `port_range`: the first and the last port.
-    """
+    """The first and last port, and the interfaces, of a node for jobs on the host network."""
 
     port_range: tuple[int, int] = _row(
         "20000-29999",

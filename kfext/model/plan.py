@@ -40,8 +40,7 @@ _LONGEST_WHY = 512
 class Plan:
     """The placement of a whole job.
 
-    `job_uid`: the uid of the job; a plan with another uid was copied with a manifest and is
-        ignored.
+    `job_uid`: the uid of the job; a plan with another uid was copied with its manifest.
     `generation`: the number of the plan, counted from 1 for each job.
     `assignment`: the node of each replica.
     `port`: the first port of the job on the host network, else 0.
@@ -96,10 +95,7 @@ def places_of_type(plan: Plan, type_: str) -> str:
 
 
 def place_in(written: str, replica: ReplicaKey, *, job_uid: str) -> str | None:
-    """Return the node of a replica in the annotation PLACES of the job, or None.
-
-    Never raises: users may write the annotation too.
-    """
+    """Return the node of a replica in the annotation PLACES of a job, or None. Never raises."""
     if len(written) > LONGEST_SETTING:
         return None
     raw = json_object(written)
@@ -144,19 +140,13 @@ def plan_of(job: TrainingJob) -> Plan | None:
 
 
 def shares_gpus(job: TrainingJob, plan: Plan | None) -> bool:
-    """Return whether a job shares GPUs: it asks for a share, or started with a share.
-
-    No code for GPU sharing is executed for any other job.
-    """
+    """Return whether a job asks for a GPU share, or started with a share."""
     requested = GPU_SHARE in job.annotations or GPU_SHARE in job.template_settings
     return requested or (plan is not None and bool(plan.shares))
 
 
 def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
-    """Return the plan in an annotation, or None for an absent, damaged, too large or foreign plan.
-
-    The length is checked first.
-    """
+    """Return the plan in an annotation, or None for an absent, damaged, large or foreign plan."""
     if not written or len(written) > MOST_ANNOTATION_BYTES:
         return None
     raw = json_object(written)

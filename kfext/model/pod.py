@@ -85,7 +85,6 @@ class Pod:
     `replica`: the replica that its labels name, or None.
     `node_name`: the node to which it is bound, empty if it is not bound.
     `pinned_to`: the node to which its affinity pins it; None if it is gated, too.
-    `deleting`: whether it has a deletionTimestamp.
     `gates`: the number of its scheduling gates.
     `gate`: the position of kfext's gate among them, or None.
     `cpu_limit`: the millicores that it can use, or None without a limit.
@@ -95,8 +94,7 @@ class Pod:
     `host_ports`: the ports of its node that it uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
     `unschedulable`: the message of kube-scheduler, empty without a message.
-    `resize_problem`: why the kubelet has not carried out a resize (Deferred, Infeasible or Error),
-        or None.
+    `resize_problem`: why the kubelet has not carried out a resize, by `resize_problem`, or None.
     `annotated`: whether it has any annotation.
     `checkpoint_request`: the number of the last checkpoint request to its job, 0 without a request.
     `reserves`: the slot for which it reserves a GPU; None for all other pods.
@@ -104,7 +102,6 @@ class Pod:
     `share`: the terms of its GPU share, or None.
     `created`: seconds since the epoch.
     `on_host`: whether it uses the host network.
-    `scheduler`: its schedulerName.
     `collected`: whether Katib's collector prints the output of its training.
     """
 
@@ -239,10 +236,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
 
 
 def controller_of(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
-    """Return the kind of the training job that controls a pod, and the uid that the pod states.
-
-    The kind is None for all other pods.
-    """
+    """Return the kind and uid of the training job that controls a pod; the kind may be None."""
     owner, labels = controller_in(metadata), mapping(metadata.get("labels"))
     for kind in KINDS.values():
         if owner and (uid := kind.owner_of(owner, labels)):
@@ -251,10 +245,7 @@ def controller_of(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
 
 
 def replica_of(labels: Mapping[str, str], kind: JobKind | None) -> ReplicaKey | None:
-    """Return the replica that the labels of a pod name, or None.
-
-    `kind`: the kind of the job that controls the pod.
-    """
+    """Return the replica that the labels of a pod name, by the kind of its job, or None."""
     named = kind.replica_of(labels) if kind else None
     return None if named is None else _replica_key(*named)
 

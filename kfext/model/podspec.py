@@ -61,8 +61,7 @@ def pod_limits(spec: Mapping[str, Any]) -> Resources:
 def cpu_limit(spec: Mapping[str, Any]) -> int | None:
     """Return the most CPU that a pod can use, in millicores, or None for an unlimited pod.
 
-    A single container without a limit makes the pod unlimited. Source: kubernetes pkg/kubelet/cm
-    ResourceConfigForPod.
+    A container without a limit makes the pod unlimited. Source: kubernetes ResourceConfigForPod.
     """
     if limit := limits_of(spec).get(CPU):
         return limit + parse_resources(spec.get("overhead")).get(CPU, 0)
@@ -159,10 +158,7 @@ def with_port(
 
 
 def requests_of(holder: Mapping[str, Any]) -> dict[str, int]:
-    """Return the requests of a container or pod; a limit without a request is also a request.
-
-    A request of 0 counts as a request.
-    """
+    """Return the requests of a container or pod, 0 included; a limit is the default request."""
     resources = mapping(holder.get("resources"))
     stated = mapping(resources.get("requests"))
     limits = parse_resources(resources.get("limits")).items()

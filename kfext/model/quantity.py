@@ -39,8 +39,7 @@ _EXPONENT_LIMIT = 30  # larger exponents count as this one; computing 10**100000
 def parse_quantity(value: object) -> Fraction:
     """Return the exact value of a quantity such as `500m`, `1.5`, `2Gi`, `1e3` or a number.
 
-    Raises QuantityError, with the allowed form, for any other value, such as `1e3m`, `1 Gi` or
-    None.
+    Raises QuantityError for any other value, such as `1e3m`, `1 Gi` or None.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise QuantityError(
@@ -63,10 +62,7 @@ def parse_quantity(value: object) -> Fraction:
 
 
 def amount(resource: str, value: object) -> int:
-    """Return a quantity of `resource` in its unit, rounded up.
-
-    Values beyond 64 bits are clamped. Raises QuantityError.
-    """
+    """Return a quantity in the resource's unit, rounded up, in 64 bits. Raises QuantityError."""
     scale = 1000 if resource == CPU else 1
     return _text_amount(value, scale) if isinstance(value, str) else _amount(value, scale)
 

@@ -30,7 +30,6 @@ class ReplicaGroup:
 
     `type`: the type in the operator's spelling.
     `key`: the type in the user's spelling.
-    `replicas`: the number of replicas.
     `requests`: the requests of one pod.
     `guaranteed`: whether the template has QoS class Guaranteed, so its requests equal its limits.
     `charge`: the charge of one pod to quotas.
@@ -41,8 +40,7 @@ class ReplicaGroup:
     `exact`: whether its pods will equal the template: no RuntimeClass adds to them, and they have
         no gate of another system.
     `restarts`: whether the operator may replace a failed pod: unless restartPolicy is Never.
-    `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
-        ExitCode.
+    `fails`: whether a failed pod may fail the job: with restartPolicy Never or ExitCode.
     `cpu_limit`: the millicores that one pod can use, or None without a limit.
     `share`: the terms of its GPU share, or None.
     `grace`: the seconds from the deletion of a pod to its forced end.
@@ -50,7 +48,6 @@ class ReplicaGroup:
         empty if it may write to other volumes, or to none.
     `after`: the replica types that must be ready or complete before the operator creates its pods.
     `no_part`: why a pod of a job that shares GPUs cannot share a GPU, by `why_no_part`.
-    `scheduler`: its schedulerName.
     """
 
     type: str
@@ -83,7 +80,6 @@ def parse_groups(
     """Return the replica types of a job in rank order, or none if there are too many. Never raises.
 
     A kind without types of its own has the types in the order of `specs`.
-    `shares_gpus`: whether the job asks for GPU shares.
     """
     if len(specs) > MOST_REPLICA_TYPES:
         return ()

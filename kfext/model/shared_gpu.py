@@ -38,10 +38,9 @@ class CardSharer:
     """A pod with a share of a card, by its uid. A number is None while it is unknown.
 
     `busy`: the thousandths of the time in which it would use the card if it were alone there.
-    `loss`: the thousandths of its speed that it loses. `gets`: the thousandths of the time in which
-        it worked.
-    `strikes`: the number of times that it was shut out for losses of the high-priority sharer and
-        that are not forgiven yet.
+    `loss`: the thousandths of its speed that it loses.
+    `gets`: the thousandths of the time in which it worked.
+    `strikes`: its GPU strikes, for losses of the high-priority sharer.
     `evict`: whether it must be evicted.
     `infeasible`: whether it cannot have its minimum within the loss budget of that sharer.
     `unhooked`: why its activity is unknown, a key of `UNHOOKED`; empty if it is known.
@@ -68,7 +67,6 @@ class SharedGpu:
     `memory`: its memory in MiB; without a GPU, the memory of the smallest GPU that it may get.
     `healthy`: whether it may get sharers; `trouble`: why it may not, if the agent reports it.
     `moved`: whether its sharers use another GPU than the reserved GPU.
-    `sharers`: the pods with shares of it.
     """
 
     node: str

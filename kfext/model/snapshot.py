@@ -20,10 +20,7 @@ from kfext.model.volume import StorageClass, Volume, VolumeClaim
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
-    """A step that the API server refused `count` times in a row, with the last answer.
-
-    `left`: the seconds until it is tried again.
-    """
+    """A step refused `count` times in a row, its last answer, and the seconds `left` to a retry."""
 
     step: str
     count: int
@@ -44,15 +41,15 @@ class UnreservedRecord:
 class JobClocks:
     """The facts about a job that only a controller knows and no object in the cluster states.
 
-    The first seven are durations in seconds, up to the moment of the snapshot:
+    Times are in seconds from the moment of the snapshot.
 
-    `waited`: since the job last made progress.
-    `unbound`: by uid, since a pod without a node came to kfext's gate, or passed it.
-    `unreserved`: since a slot of the job has had no reserved GPU.
-    `settled`: since its set of pods last changed.
-    `hopeless`: since the job has not fitted even the empty cluster, or None.
-    `resting`: until a refused step is tried again.
-    `enlarged`: since it was edited to need more, or None.
+    `waited`: the time since the job last made progress.
+    `unbound`: the time since a pod without a node came to kfext's gate, or passed it, by uid.
+    `unreserved`: the slots of the job without a reserved GPU.
+    `settled`: the time since its set of pods last changed.
+    `hopeless`: the time for which it has not fitted even the empty cluster, or None.
+    `resting`: the time until a refused step is tried again.
+    `enlarged`: the time since it was edited to need more, or None.
     `turns`: its round among the jobs that take turns at the reservation; None outside of the queue.
     `lapsed`: whether its plan no longer claims capacity for pods that kfext does not hold back.
     `writing`: whether a step is being written. `assumed`: the plan of that step, as on the job,
@@ -131,8 +128,7 @@ class CreationRecord:
 class FailedStart:
     """A start of a job, by its uid, that failed on a node, under the plan with this generation.
 
-    `at`: the time of the failure or, if it is `cured`, of the job's run on other nodes, in epoch
-        seconds.
+    `at`: the epoch seconds of the failure or, if it is `cured`, of the job's run on other nodes.
     `replica`: its first pod that failed. `twice`: whether the next pod of the replica failed too.
     `alone`: whether no pod on another node failed too, so that the node may be the cause.
     `ran`: whether it is no failure: the job ran for long where starts of other jobs had failed.
@@ -156,14 +152,12 @@ class Snapshot:
     """The objects of all namespaces that placement depends on.
 
     `autoscaler`: whether there is an autoscaler. `can_ask`: whether kfext can ask it for nodes.
-    `usage`: the usage of the namespaces in its stored form; empty if it does not count or is
-        unknown.
+    `usage`: the usage of the namespaces in its stored form; empty if unknown, or if not counted.
     `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
 
     The facts that only a controller knows have by default the values at its start: `clocks` by job
     uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that the
-    operator is `creating`, in its order, whether it is `crowded` with pods to create, and the
-    `failed_starts`.
+    operator is `creating`, in order, whether it is `crowded` with pods, and the `failed_starts`.
     """
 
     nodes: tuple[Node, ...] = ()

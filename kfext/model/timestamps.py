@@ -1,7 +1,7 @@
 """Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch; durations.
 
-A time on an object may come from a clock that was ahead. `past` and `seconds_until` compare a stored
-time with the present, and neither waits longer because of such a clock.
+A time on an object may come from a clock that was ahead. `past` and `seconds_until` compare a
+stored time with the present, and neither waits longer because of such a clock.
 """
 
 import re
@@ -30,18 +30,14 @@ def timestamp(value: object) -> float:
 
 
 def past(at: float, *, now: float) -> float:
-    """Return a stored time, at most `now`; 0.0, for unknown, if it is too far in the future.
-
-    Both are in seconds since the epoch.
-    """
+    """Return a stored time in epoch seconds, at most `now`, or 0.0 if it is far in the future."""
     return min(at, now) if at <= now + _AHEAD_SECONDS else 0.0
 
 
 def seconds_until(until: float, *, now: float, longest: float) -> float:
     """Return the seconds until a stored end, 0.0 after the end.
 
-    `longest`: the most seconds from the write of the end to the end. An end that is further away
-        counts as past.
+    `longest`: the most seconds from the write of the end to the end; a later end counts as past.
     """
     seconds = until - now
     return seconds if 0 < seconds <= longest + SKEW_SECONDS else 0.0

@@ -23,7 +23,6 @@ class VolumeClaim:
 
     `volume`: the volume that it names, empty if it names none.
     `bound`: whether it is permanently bound to that volume.
-    `storage_class`: its storage class, empty if it has none.
     `one_pod`: whether only one pod may use it at a time.
     """
 

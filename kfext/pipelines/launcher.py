@@ -45,10 +45,7 @@ def pytorchjob_of(
 def trainjob_of(
     container: dict[str, Any], *, replicas: int, processes: int, runtime: str, task: Any
 ) -> dict[str, Any]:
-    """Return a TrainJob without a name.
-
-    It trains in the replicated job `node`, as the runtimes of Trainer do.
-    """
+    """Return a TrainJob without a name, trained in the replicated job `node` of its runtime."""
     spec, parts = pod_parts(task)
     trainer = {**container, "numNodes": replicas, "numProcPerNode": processes}
     trainer |= {"env": parts.get("env"), "resourcesPerNode": parts.get("resources")}
@@ -225,10 +222,7 @@ def adopted(
 def clean_up(
     ask: Callable[..., dict[str, Any]], title: str, owners: list[dict[str, Any]], *, silent: bool
 ) -> None:
-    """Delete the job when its step is terminated or gets no answer, or leave it to a retry.
-
-    `silent`: whether the API server did not answer.
-    """
+    """Delete the job of a terminated or `silent` (unanswered) step, or leave it to a retry."""
     try:
         # A drained or preempted pod has this condition; the pod of a terminated run does not.
         retried = len(owners) > 1

@@ -279,8 +279,7 @@ class Checkpoints:
     `saved`: the epoch seconds at which the last complete checkpoint was written. If the training
         continued meanwhile, the begin of its save, as later work is not in the checkpoint.
     `step`: the step of the training at that time.
-    `answered`: the largest number in an answer to a request, 0 if the job has only printed that it
-        listens.
+    `answered`: the largest number in an answer to a request, 0 if the job only listens so far.
     """
 
     saved: float | None = None
@@ -305,8 +304,7 @@ class CheckpointLog:
     def read_line(self, line: LogLine, *, step: int | None, now: float) -> None:
         """Read a line; `step` is the present step, `now` the reader's epoch seconds.
 
-        Clocks jump, so no checkpoint is older than the previous checkpoint or newer than the
-        reader.
+        Clocks jump, so no checkpoint is older than the previous, or newer than the reader.
         """
         at = min(max(line.at, self.seen.saved or line.at), now)
         answer = answer_of(line.text)

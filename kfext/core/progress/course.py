@@ -22,7 +22,7 @@ from kfext.core.progress.lines import Line
 from kfext.core.progress.position import MOST, Position
 from kfext.core.progress.reported import GrowthState, Progress
 from kfext.core.progress.step_count import Step, Steps
-from kfext.core.progress.vocabulary import WHOLE, Better, better, is_evaluation, order
+from kfext.core.progress.vocabulary import WHOLE, Better, better, is_eval, order
 
 SLOTS = 10
 """The slots of a window."""
@@ -268,11 +268,11 @@ class Course:
         if self.metric not in values:
             # An evaluation counts its own steps.
             self._steps.add_position(
-                line.position, evaluation=is_evaluation(name) or self._steps.evaluating
+                line.position, evaluation=is_eval(name) or self._steps.evaluating
             )
             self._steps.end_epoch(line.position)
             return
-        self._go_to(line.position, at, evaluation=is_evaluation(self.metric), timely=at == stated)
+        self._go_to(line.position, at, evaluation=is_eval(self.metric), timely=at == stated)
         self._steps.end_epoch(line.position)
         if self._steps.unrelated:
             return
@@ -331,7 +331,7 @@ class Course:
 
     def _order(self, name: str) -> tuple[bool, tuple[int, int]]:
         """Return the order of a measure; a rare measure is last, except a reward."""
-        lines = Counter(name for name, _ in self._recent if not is_evaluation(name))
+        lines = Counter(name for name, _ in self._recent if not is_eval(name))
         rank = order(name)
         often = _OFTEN[rank[0] > WHOLE] * lines[name] >= max(lines.values(), default=0)
         return rank[0] > 0 and not often, rank
@@ -373,10 +373,7 @@ class Course:
             self.windows.add(at, value)
 
     def _record_pace(self, at: float, step: int) -> None:
-        """Add a pair; only the newest pair may be less than a tenth of an interval after another.
-
-        Of several steps with the same time, the last counts.
-        """
+        """Add a pair; the last pair is dropped if it has the same time or a near predecessor."""
         pace, apart = self._pace, self.windows.seconds / 10
         same = bool(pace) and pace[-1][0] == at
         if same or (len(pace) > 1 and pace[-1][0] - pace[-2][0] < apart):

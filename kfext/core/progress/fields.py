@@ -1,8 +1,7 @@
 """The text of a line: its visible state on a terminal, its numbers as fields, and its phases.
 
 `Epoch [3/10], loss: 0.5` has two fields. A field is read from the text between two numbers, and at
-most _MOST numbers are read, whatever a job prints. The names for a row of a table are in a line
-above it.
+most _MOST numbers are read. The names for the row of a table are in a line above it.
 """
 
 import re

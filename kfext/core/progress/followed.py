@@ -86,8 +86,7 @@ class Followed:
     ) -> list[Line]:
         """Read new lines, in the order printed; return the lines with measures.
 
-        `source`: the uid of the pod that printed them. Another pod means that the training began
-            anew.
+        `source`: the uid of the pod that printed them. Another pod begins the training anew.
         `beside`: the uids of the pods that run beside it. If all ranks print, lines of another rank
             that are older than the last line are ignored.
         """

@@ -45,10 +45,7 @@ may print, and a short epoch soon repeats the counters of the last epoch."""
 
 
 class Life:
-    """Follows the counters of a log.
-
-    `saving`: whether a save was announced, and no counter has moved since.
-    """
+    """Follows the counters of a log; `saving` is true from an announced save to the next move."""
 
     def __init__(self) -> None:
         self.saving = False

@@ -14,14 +14,7 @@ from itertools import islice, pairwise
 from kfext.core.progress import fields as texts
 from kfext.core.progress.fields import Field, name_of, states
 from kfext.core.progress.position import MOST, Position
-from kfext.core.progress.vocabulary import (
-    Meaning,
-    Role,
-    better,
-    is_evaluation,
-    may_measure,
-    meaning,
-)
+from kfext.core.progress.vocabulary import Meaning, Role, better, is_eval, may_measure, meaning
 from kfext.core.settings.values import compiled
 
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
@@ -161,7 +154,7 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
         trains = not _TRAINING.isdisjoint(field.name.lower().split())
         if known.evaluation or trains:
             words = field.name.split() if known.evaluation and " " in field.name else []
-            evaluated = next(filter(is_evaluation, words), "")
+            evaluated = next(filter(is_eval, words), "")
         prefix = phase or evaluated
         name = f"{prefix} {field.name}" if prefix and not known.evaluation else field.name
         if name not in seen:

@@ -16,7 +16,7 @@ from typing import Any
 
 from kfext.core.progress.lines import Line
 from kfext.core.progress.position import MOST, Position
-from kfext.core.progress.vocabulary import Role, is_evaluation, meaning, order
+from kfext.core.progress.vocabulary import Role, is_eval, meaning, order
 from kfext.model.timestamps import timestamp, written_time
 from kfext.model.tolerant import mapping, sequence, text
 
@@ -118,14 +118,14 @@ class PodPosts:
     def _measured(self, metrics: Mapping[str, str]) -> Iterator[tuple[str, float]]:
         """Yield the measures of the groups, training and evaluation, in which a value changed."""
         changed = {
-            is_evaluation(name)
+            is_eval(name)
             for name, value in metrics.items()
             if _role(name) in {None, Role.MEASURE} and self._metrics.get(name) != value
         }
         measures = [name for name in metrics if _role(name) is Role.MEASURE]
         for name in sorted(measures, key=order)[:_MOST_MEASURES]:
             value = _number(metrics[name])
-            if value is not None and is_evaluation(name) in changed:
+            if value is not None and is_eval(name) in changed:
                 yield name, value
 
 

@@ -1,7 +1,4 @@
-"""The displayed progress of a job, the changes that are worth a write, and its JSON.
-
-This is the field `status.progress` of a TrainingPlan.
-"""
+"""The displayed progress of a job: the field `status.progress` of a TrainingPlan."""
 
 import math
 import sys
@@ -110,10 +107,7 @@ class Reported:
 
 
 def looks_the_same(reported: Reported, other: Reported) -> bool:
-    """Return whether states and reasons are equal, and all numbers in their first two digits.
-
-    The time of the last report is ignored: it changes with every line.
-    """
+    """Return whether states, reasons and the first two digits of all numbers are equal."""
     return _shown(reported) == _shown(other)
 
 
@@ -171,10 +165,7 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
 
 
 def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) -> Reported | None:
-    """Return the progress from its JSON and the conditions by type, or None without both.
-
-    Never raises: a malformed part counts as absent.
-    """
+    """Return the progress from its JSON and the conditions by type, or None. Never raises."""
     written = mapping(raw)
     known = _verdict(conditions.get(names.PROGRESS_KNOWN))
     unmeasured = _verdict(conditions.get(names.CPU_USE_KNOWN))

@@ -2,8 +2,7 @@
 
 Harmless silences are long: a first step compiles for an hour, a checkpoint is written to a slow
 disk. So a silence is compared with the longest silence of the same start, and of earlier starts of
-the series. All times are in seconds. Source of the constants: trials on random courses,
-docs/performance.md.
+the series. All times are in seconds. Source of the constants: trials in docs/performance.md.
 """
 
 import math
@@ -69,7 +68,7 @@ class Suspect(NamedTuple):
 
 @dataclass(slots=True)
 class Start:
-    """The silences of a job since all its pods run, by the times of the reads of its log.
+    """The silences of a job since all its pods run, at the times of reads of its log.
 
     `began`: the time when all pods ran, or this controller first read the log. `read`: the last
         read. `moved`: the last read with a moved counter. `alive`: whether there was such a read.
@@ -97,11 +96,8 @@ class Start:
     suspect: Suspect | None = None
 
     def observe(self, now: float, *, moved: bool, steps: bool) -> None:
-        """Record a read: whether a counter moved, and whether a step was shown.
-
-        The time in which the log could not be read does not count.
-        """
-        if self.unread:
+        """Record a read: whether a counter moved, and whether a step was shown."""
+        if self.unread:  # the time in which the log could not be read does not count
             self.moved += now - self.read
         if moved and steps and self.stepped is None:
             self.stepped, self.longest = now, 0.0
@@ -112,7 +108,7 @@ class Start:
 
     @property
     def silent(self) -> float:
-        """The time without a moved counter, at the last read."""
+        """The seconds from the last move of a counter to the last read."""
         return self.read - self.moved
 
     @property
@@ -155,10 +151,7 @@ def stalled(moves: Verdict | None) -> Verdict | None:
 
 
 def odd_pod(uses: Mapping[str, float]) -> str | None:
-    """Return the pod with the CPU use that differs most from the median, or None.
-
-    `uses`: of pods that do the same work, in cores by uid.
-    """
+    """Return the uid of the pod with the most unusual use, in cores, for the same work, or None."""
     middle = median(uses.values()) if len(uses) >= _FEWEST else math.inf
     far = [uid for uid, use in uses.items() if abs(use - middle) > _FAR * middle]
     ratios = {uid: abs(math.log((uses[uid] + _TINY) / (middle + _TINY))) for uid in far}

@@ -291,8 +291,7 @@ class Steps:
         """Return whether a step counts over the run, or None while that is unknown.
 
         A step within an epoch begins again with the next epoch, or its fraction of its end differs
-        from the fraction of the epochs. Beside a number of epochs only a bar may count over all of
-        them.
+        from the fraction of the epochs. Beside a number of epochs only a bar may count over all.
         """
         if at.step is None or at.whole is not None:
             return at.whole
@@ -313,8 +312,7 @@ class Steps:
     def _go_to(self, at: Position, whole: bool | None) -> None:
         """Compare a line with the line before it: steps that go back are a restart.
 
-        A count that goes from its end to its beginning is not a restart: it begins again with an
-        epoch.
+        A count that goes from its end to its beginning is no restart: it begins a new epoch.
         """
         before, step = self._place, at.step
         epoch = -1 if at.epoch is None else at.epoch

@@ -44,8 +44,7 @@ class Role(StrEnum):
 class Meaning:
     """The meaning of a name.
 
-    `better`: the direction in which a measure improves. `evaluation`: whether the measure is of an
-        evaluation.
+    `better`: the direction of improvement. `evaluation`: whether the measure is of an evaluation.
     `order`: a sort key, the smallest for the measure that best shows the progress of a training:
         training before validation, rewards before losses, because a program that prints both
         optimizes the reward; the whole loss before its parts, losses before accuracies, and among
@@ -207,7 +206,7 @@ def may_measure(name: str) -> bool:
 
 
 @lru_cache(maxsize=_KNOWN)
-def is_evaluation(name: str) -> bool:
+def is_eval(name: str) -> bool:
     """Return whether a measure is of an evaluation, even if its name is unknown."""
     return bool(_OF_EVALUATIONS.intersection(_words(name)))
 

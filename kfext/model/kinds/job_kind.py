@@ -128,8 +128,7 @@ class HostedPod:
     """A new pod on the host network.
 
     `name`, `job`: the names of the pod and of its job.
-    `type`, `index`: its replica type in lower case, and its index; empty and -1 if its labels name
-        no replica.
+    `type`, `index`: its replica type in lower case, and its index; empty and -1 without labels.
     `base`: the first port of its job.
     """
 
@@ -147,8 +146,7 @@ class JobKind(Protocol):
     `name`: the kind, as in an object's `kind`.
     `group`, `version`, `plural`: its API group and version, and the name of the resource in URLs.
     `provider`: the software that installs the kind, with its versions, in words.
-    `operator`: the value of managedBy with which the operator of the kind runs a job, as it does
-        without a value.
+    `operator`: the value of managedBy that, like no value, lets the operator of the kind run a job.
     `rendered`: the resource that the operator renders from a job to hold the templates, or None for
         a kind with the templates in the job itself.
     `replica_specs`: the field of the spec through which templates are changed: the replica types,
@@ -161,8 +159,7 @@ class JobKind(Protocol):
     `container`: the name of the training container in each pod.
     `restart`: the default restartPolicy of a replica type.
     `none_by_default`: the replica types with no pods by default; others have one pod.
-    `unnumbered`: the replica types with a single pod that has an index neither in a label nor in
-        its name.
+    `unnumbered`: the replica types with a single pod that has no index in its labels and name.
     `port`: the name of the port of that container at which replicas find each other; empty if the
         operator declares none.
     `port_number`: the number that the operator declares for that port if a template does not.
@@ -170,8 +167,7 @@ class JobKind(Protocol):
         replica type, and their index.
     `suspend_path`: the field of the spec that suspends a job, beside managedBy and
         activeDeadlineSeconds.
-    `recreates`: whether the operator soon recreates a pod that kfext has deleted. Otherwise kfext
-        suspends the job.
+    `recreates`: whether the operator soon recreates deleted pods. Otherwise kfext suspends the job.
     `written_env`: the variables that the operator itself writes into templates.
     `port_in_templates`: whether the operator derives the addresses of all pods from the port that
         the templates declare.
@@ -305,10 +301,7 @@ class JobKind(Protocol):
     def pod_labels(
         self, job: str, type_: str, index: int, *, types: Sequence[str]
     ) -> Mapping[str, str]:
-        """Return the labels that the operator puts on the pod of a replica.
-
-        `types`: the replica types of the job. All types are in lower case.
-        """
+        """Return the labels that the operator puts on a replica's pod; all types in lower case."""
         leads = self.is_leader(type_, index, types=types)
         numbered = type_ not in map(str.lower, self.unnumbered)
         return {
@@ -349,10 +342,7 @@ class JobKind(Protocol):
         return port.get("name") == self.port
 
     def is_leader(self, type_: str, index: int, *, types: Sequence[str]) -> bool:
-        """Return whether the operator marks a replica as the master.
-
-        `types`: the replica types of the job. All types are in lower case.
-        """
+        """Return whether the operator marks a replica as the master; all types in lower case."""
         leading = {leader.lower() for leader in self.rank_zero if leader != WORKER}.intersection(
             types
         )
@@ -382,8 +372,7 @@ class JobKind(Protocol):
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
         """Return the offset of a replica's port on the host network from the job's base, or None.
 
-        `type_` is in lower case. The offset does not depend on the number of workers, so a job may
-        scale up.
+        `type_` is in lower case. The offset is the same for any number of workers.
         """
         return None
 
@@ -401,8 +390,7 @@ class JobKind(Protocol):
     def edited_env(self, pod: HostedPod, env: Env) -> Env:
         """Return the variables of a container, edited so that the pods meet on the host network.
 
-        The edits depend only on the pod and the base of the job's ports, so all pods of a job
-        compute the same addresses.
+        The edits depend only on the pod and the base port, so a job's pods agree on addresses.
         """
         return env
 

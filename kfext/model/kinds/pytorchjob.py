@@ -61,8 +61,8 @@ _ALIKE = (
     "which are the same in two pods on one node"
 )
 """torchrun's rendezvous identifies an agent by host name, process number and a counter (torch's
-_NodeDesc). On the host network, two pods on one node have the same host name, and the agent is
-process 1 in each."""
+_NodeDesc). On the host network, pods on one node have the same host name, and agents are process 1.
+"""
 
 
 class PyTorchJob(JobKind):
@@ -168,8 +168,7 @@ class PyTorchJob(JobKind):
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
         """Return 0 where the ranks meet, else None: PyTorch's connections need no other port.
 
-        Only the first of torchrun's agents listens. All declare its port, so that kube-scheduler
-        puts them on different nodes.
+        Only the first of torchrun's agents listens, but all declare its port and so share no node.
         """
         if job.rendezvous.dynamic:
             return 0 if type_ == WORKER.lower() else None

@@ -63,11 +63,9 @@ class TFJob(JobKind):
         return Rendezvous()
 
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
-        """Return the offset of a replica's own port, or None without replicas that connect to it.
-
-        The operator writes no cluster for a single replica.
-        """
+        """Return the offset of a replica's port, or None without replicas that connect to it."""
         servers = sum(group.replicas for group in job.groups if group.type == "PS")
+        # The operator writes no cluster for a single replica.
         return offset_of(type_, index, servers=servers) if job.pods > 1 else None
 
     def edits_on_host(self, job: "TrainingJob") -> Sequence[tuple[str, str]]:

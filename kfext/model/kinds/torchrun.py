@@ -317,8 +317,7 @@ def _arguments(command: _Command) -> Sequence[str] | None:
 def _options(arguments: Sequence[str]) -> Mapping[str, str] | str:
     """Return the options before the script with their values, or why they are not all known.
 
-    The arguments after the script are its own. An abbreviation of several options counts as each of
-    them.
+    Arguments after the script are the script's. An abbreviation of several options counts as all.
     """
     options: dict[str, str] = {}
     remaining = iter(arguments)
