@@ -201,15 +201,15 @@ def protocol_of(port: Mapping[str, Any]) -> str:
 
 def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """Return (protocol, port) of every host port; on the host network, of every declared port."""
-    found = set()
+    ports = set()
     for container in lasting_containers_of(spec):
         for port in map(mapping, sequence(container.get("ports"))):
             number = port.get("hostPort")
             if not number and spec.get("hostNetwork") is True:
                 number = port.get("containerPort")
             if isinstance(number, int) and number > 0:
-                found.add((protocol_of(port), number))
-    return tuple(sorted(found))
+                ports.add((protocol_of(port), number))
+    return tuple(sorted(ports))
 
 
 def _claims(spec: Mapping[str, Any]) -> tuple[str, ...]:

@@ -196,17 +196,17 @@ class Steps:
         self.last = step
         return step
 
-    def _coarse(self, at: Position) -> Step | None:
+    def _coarse(self, position: Position) -> Step | None:
         """Return the fold or epoch as the step, or the step at this fraction of the epochs."""
         if self._outer and self._outer.epoch and self._outer.epochs:
             return _step(int(self._outer.epoch), self._outer.epochs, coarse=True)
-        if at.epoch is None:
+        if position.epoch is None:
             return None
         if self._parts:
-            share = at.epoch / self._totals.epochs if self._totals.epochs else math.inf
+            share = position.epoch / self._totals.epochs if self._totals.epochs else math.inf
             steps = self._totals.steps
             return _step(round(share * steps), steps) if steps and share <= 1 else None
-        return _step(int(at.epoch) + (self._first == 0), self._epochs(at), coarse=True)
+        return _step(int(position.epoch) + (self._first == 0), self._epochs(position), coarse=True)
 
     def _anew(self, outer: Position | None = None) -> None:
         """Follow steps that count within another count, and so not over the run."""
@@ -223,100 +223,106 @@ class Steps:
                 self._stepped, self._context = True, _without_step(self._context)
         return _within(position, self._context)
 
-    def _learn(self, at: Position) -> None:
+    def _learn(self, position: Position) -> None:
         """Learn the first number of the epochs, and whether a doubtful count is an end."""
-        if at.doubt:
-            count = at.step if at.steps is None else at.steps
+        if position.doubt:
+            count = position.step if position.steps is None else position.steps
             self._varies |= self._doubtful is not None and count != self._doubtful
             self._doubtful = count
-        if at.epoch is None:
+        if position.epoch is None:
             return
-        self._parts |= at.parts
-        if at.epoch == 0:
+        self._parts |= position.parts
+        if position.epoch == 0:
             self._first = 0
-        elif at.first == 0 and at.epoch == at.epochs:
+        elif position.first == 0 and position.epoch == position.epochs:
             self._first = 1
         elif self._first is None:
-            begins = at.step is None or (at.steps or 0) >= 10 * at.step
-            if at.first == 0 or (at.epochs or 0) % 10 == _LAST_DIGIT:
+            begins = position.step is None or (position.steps or 0) >= 10 * position.step
+            if position.first == 0 or (position.epochs or 0) % 10 == _LAST_DIGIT:
                 self._first = 0
-            elif (at.epoch == 1 and (at.first == 1 or begins)) or (at.first == 1 and at.epochs):
+            elif (position.epoch == 1 and begins) or (
+                position.first == 1 and (position.epoch == 1 or position.epochs)
+            ):
                 self._first = 1
-        if self._first == 0 and at.first != 0 and at.epoch == at.epochs:
-            self._epochs_end = at.epochs + 1
+        if self._first == 0 and position.first != 0 and position.epoch == position.epochs:
+            self._epochs_end = position.epochs + 1
 
-    def _began_anew(self, at: Position) -> bool:
+    def _began_anew(self, position: Position) -> bool:
         """Return whether an unfinished epoch is at its beginning again, even with another end.
 
         A job that restarts with more workers has fewer steps in an epoch.
         """
-        place, end, stride = self._place, at.steps, max(self._stride, 1)
-        if self.evaluating or at.bar or place is None or at.step is None or not (end and place.end):
+        place, end, stride = self._place, position.steps, max(self._stride, 1)
+        if self.evaluating or position.bar or place is None or position.step is None:
             return False
-        epoch = -1 if at.epoch is None else at.epoch
-        if at.step > stride or epoch > place.epoch:
+        if not (end and place.end):
             return False
-        alike = at.whole is False or place.end <= _ALIKE * end <= _ALIKE**2 * place.end
+        epoch = -1 if position.epoch is None else position.epoch
+        if position.step > stride or epoch > place.epoch:
+            return False
+        alike = position.whole is False or place.end <= _ALIKE * end <= _ALIKE**2 * place.end
         return epoch < place.epoch or (alike and 1 < place.step < place.end - self._stride)
 
-    def _is_unrelated(self, at: Position) -> bool:
+    def _is_unrelated(self, position: Position) -> bool:
         """Return whether a line is not about the training but about something with similar lines.
 
         Such a line goes back after an evaluation was announced, or has another end of its steps.
         """
         place = self._place
-        if place is None or at.step is None:
+        if place is None or position.step is None:
             return False
-        other = bool(at.steps and place.end and at.steps != place.end)
-        ahead = at.step > place.step and not (other and at.bar)
-        if at.whole is not True and at.epoch is not None and at.epoch != place.epoch:
-            ahead = at.epoch > place.epoch
+        other = bool(position.steps and place.end and position.steps != place.end)
+        ahead = position.step > place.step and not (other and position.bar)
+        epoch = position.epoch
+        if position.whole is not True and epoch is not None and epoch != place.epoch:
+            ahead = epoch > place.epoch
         if ahead:
             self.evaluating, self._apart = False, 0
             return False
-        again = place.end == at.steps and at.step < place.step < (place.end or 0)
+        again = place.end == position.steps and position.step < place.step < (place.end or 0)
         if self.evaluating and not again:
-            self.evaluating = at.step != at.steps
+            self.evaluating = position.step != position.steps
             return True
         if not other:
             self._apart = 0
             return False
-        if at.step == place.step and at.epoch is None:
+        if position.step == place.step and position.epoch is None:
             self._begins_anew = True  # an end that moves is not an end
             return False
-        self._apart = 0 if at.step == at.steps else self._apart + 1
+        self._apart = 0 if position.step == position.steps else self._apart + 1
         return self._apart < _PERSISTS
 
-    def _scope(self, at: Position) -> bool | None:
+    def _scope(self, position: Position) -> bool | None:
         """Return whether a step counts over the run, or None while that is unknown.
 
         A step within an epoch begins again with the next epoch, or its fraction of its end differs
         from the fraction of the epochs. Beside a number of epochs only a bar may count over all.
         """
-        if at.step is None or at.whole is not None:
-            return at.whole
-        if at.epoch is None or self._parts:
-            return None if at.epoch is None else True
+        if position.step is None or position.whole is not None:
+            return position.whole
+        if position.epoch is None or self._parts:
+            return None if position.epoch is None else True
         place = self._place
-        if place and min(place.order) >= 0 and at.epoch > place.epoch:
+        if place and min(place.order) >= 0 and position.epoch > place.epoch:
             # The step may be larger by chance, if lines in between were not read.
-            self._whole = self._whole is not False and at.step > place.step
-        if self._whole is None and at.steps and at.epochs and self._first is not None:
-            passed, share = at.epoch - self._first, at.step * at.epochs / at.steps
+            self._whole = self._whole is not False and position.step > place.step
+        if self._whole is None and position.steps and position.epochs and self._first is not None:
+            passed = position.epoch - self._first
+            share = position.step * position.epochs / position.steps
             if not passed - 0.5 <= share <= passed + 1.5:
                 self._whole = False
-            elif passed == 0 and not at.bar:
+            elif passed == 0 and not position.bar:
                 return False
         return self._whole
 
-    def _go_to(self, at: Position, whole: bool | None) -> None:
+    def _go_to(self, position: Position, whole: bool | None) -> None:
         """Compare a line with the line before it: steps that go back are a restart.
 
         A count that goes from its end to its beginning is no restart: it begins a new epoch.
         """
-        before, step = self._place, at.step
-        epoch = -1 if at.epoch is None else at.epoch
-        place = Place(epoch, -1 if step is None else step, at.steps, whole)
+        before, step = self._place, position.step
+        epoch = -1 if position.epoch is None else position.epoch
+        place = Place(epoch, -1 if step is None else step, position.steps, whole)
         self._place = place
         if before is None:
             return
@@ -329,32 +335,33 @@ class Steps:
         ended = before.step == end and 2 * place.step <= end
         ended |= before.step + stride >= end and place.step <= stride
         ended &= end > 0 and end == place.end
-        again = before.epoch == at.epochs if step is None else ended and before.epoch == at.epoch
-        if at.bar and again:
+        of_epoch = ended and before.epoch == position.epoch
+        again = before.epoch == position.epochs if step is None else of_epoch
+        if position.bar and again:
             self._anew()  # a bar that begins again within the same epoch counts parts of a step
-        elif ended and at.epoch is None:
+        elif ended and position.epoch is None:
             self._begins_anew = True
         else:
             self.restarts, self._abandoned = self.restarts + 1, before
 
-    def _count(self, at: Position, whole: bool | None) -> Step | None:
+    def _count(self, position: Position, whole: bool | None) -> Step | None:
         """Return the step of the training in a line, or None."""
-        if at.step is None or self._within_other:
-            return None if self._within_other else self._in_epochs(at)
+        if position.step is None or self._within_other:
+            return None if self._within_other else self._in_epochs(position)
         self._stepped = True
-        step, steps, epoch = at.step, at.steps, at.epoch
-        if at.doubt and (steps is None or steps <= step or self._varies):
+        step, steps, epoch = position.step, position.steps, position.epoch
+        if position.doubt and (steps is None or steps <= step or self._varies):
             if steps is None and not self._varies:
                 return None
             steps = None
         if whole is True:
             return _step(step, steps)
         if epoch is None:
-            known = not self._begins_anew and (at.named or whole is None)
+            known = not self._begins_anew and (position.named or whole is None)
             alone = whole is None and not self._several
             return _step(step, steps if alone else None) if known else None
         passed = -1 if self._first is None else int(epoch) - self._first
-        epochs = self._epochs(at)
+        epochs = self._epochs(position)
         total = epochs * steps if steps and epochs and whole is False else None
         if passed > 0 and steps and whole is False:
             step += passed * steps
@@ -362,15 +369,15 @@ class Steps:
             return None
         return _step(step, total)
 
-    def _in_epochs(self, at: Position) -> Step | None:
+    def _in_epochs(self, position: Position) -> Step | None:
         """Return the epoch as the step if only epochs are counted."""
-        if at.epoch is None or self._first is None or self._stepped or self._parts:
+        if position.epoch is None or self._first is None or self._stepped or self._parts:
             return None
-        return _step(int(at.epoch) + 1 - self._first, self._epochs(at))
+        return _step(int(position.epoch) + 1 - self._first, self._epochs(position))
 
-    def _epochs(self, at: Position) -> int | None:
+    def _epochs(self, position: Position) -> int | None:
         """Return the number of epochs. Epoch 0 of 9 may be the first of 9, or of 10."""
-        return at.epochs if self._first == 1 or at.first == 0 else self._epochs_end
+        return position.epochs if self._first == 1 or position.first == 0 else self._epochs_end
 
 
 def _within(position: Position, around: Position) -> Position:
