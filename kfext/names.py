@@ -327,7 +327,7 @@ REASON_LOG_FORBIDDEN = "LogForbidden"
 REASON_LOG_UNAVAILABLE = "LogUnavailable"
 """Several reads of the job's log failed in a row; kfext tries again."""
 KNOWN = frozenset({REASON_RECOGNISED, REASON_DIVERGED})
-"""The reasons with which the condition PROGRESS_KNOWN is true."""
+"""The reasons of the condition PROGRESS_KNOWN while it is true."""
 
 PROGRESSING = "Progressing"
 """Condition, shown only while it is not true: false while the job runs without progress; unknown

@@ -49,7 +49,7 @@ class CpuState:
     disabled: Mapping[str, str] = field(default_factory=dict)
 
     def requested_of(self, type_: str, index: int) -> PodCpu | None:
-        """Return the CPU that the user wrote for a replica, or None if its type is not resized."""
+        """Return the CPU that the user wrote for a replica, or None for a type without a resize."""
         return self.requested.get(f"{type_}-{index}") or self.requested.get(type_)
 
     def written_of(self, type_: str, index: int) -> tuple[PodCpu, ...]:
@@ -58,7 +58,7 @@ class CpuState:
 
     @property
     def unlike(self) -> tuple[str, ...]:
-        """The replicas for which the user wrote other CPU than for their type."""
+        """The replicas with other CPU, written by the user, than their type."""
         return tuple(name for name in self.requested if "-" in name)
 
     def without_pods(self) -> Self:

@@ -36,7 +36,7 @@ MOST_APART = 32
 """The most uids in `JobState.apart`."""
 
 EXCLUDED_SECONDS = 300.0
-"""The time for which a node stays excluded for a job after a pod of the job was not bound there."""
+"""The length of the exclusion of a node for a job after a pod of the job was not bound there."""
 
 _FEWEST_APART = 4
 """The uids in `JobState.apart` that are never dropped for space."""
@@ -101,7 +101,7 @@ class JobState:
         annotation on the job is malformed (core.settings.resolve).
     `busy`: the thousandths of the time in which a replica keeps a GPU of its own busy, by type in
         lower case, as last measured. A forged value harms only the job itself.
-    `apart`: the uids of the last jobs with which the job could not share a GPU.
+    `apart`: the uids of the last jobs that could not share a GPU with the job.
     `cpu`: the changes of kfext to the CPU of the job's pods.
     `scale`: the changes of kfext to the job's number of workers. `move`: its last move.
     `ask`: the job's asks to the autoscaler since its gang was last complete, or None.

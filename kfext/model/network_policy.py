@@ -1,4 +1,4 @@
-"""The parts of a NetworkPolicy with which kfext reports the pods that it cannot protect."""
+"""The parts of a NetworkPolicy that decide which pods it protects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

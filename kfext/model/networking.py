@@ -33,7 +33,7 @@ class Networking:
         so that the pods would ignore any other port.
     `ports`: the declared ports without the operator's own, which `network: host` opens on the node.
     `mesh`: the service mesh that the template requests, empty for none.
-    `labels`: the labels of the pods, by which NetworkPolicies select.
+    `labels`: the labels of the pods; NetworkPolicies select by them.
     """
 
     own_host: bool = False

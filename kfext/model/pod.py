@@ -83,8 +83,8 @@ class Pod:
 
     `owner_uid`: the uid of the training job that controls the pod, empty without a job.
     `replica`: the replica that its labels name, or None.
-    `node_name`: the node to which it is bound, empty if it is not bound.
-    `pinned_to`: the node to which its affinity pins it; None if it is gated, too.
+    `node_name`: the node of its binding, empty if it is not bound.
+    `pinned_to`: the node of its pin, or None; a gated pod has no pin.
     `gates`: the number of its scheduling gates.
     `gate`: the position of kfext's gate among them, or None.
     `cpu_limit`: the millicores that it can use, or None without a limit.
@@ -97,7 +97,7 @@ class Pod:
     `resize_problem`: why the kubelet has not carried out a resize, by `resize_problem`, or None.
     `annotated`: whether it has any annotation.
     `checkpoint_request`: the number of the last checkpoint request to its job, 0 without a request.
-    `reserves`: the slot for which it reserves a GPU; None for all other pods.
+    `reserves`: the slot of its reservation of a GPU; None for all other pods.
     `placeholder_of`: the uid of the job that asks for nodes with it; empty for all other pods.
     `share`: the terms of its GPU share, or None.
     `created`: seconds since the epoch.

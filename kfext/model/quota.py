@@ -1,4 +1,4 @@
-"""The parts of a ResourceQuota to which the pods and services of a job are charged."""
+"""The parts of a ResourceQuota that limit the pods and services of a job."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -26,8 +26,8 @@ class ScaleState:
     `changed_at`: the time of that change.
     `cause`: its cause, a value of state.running.proposal.Cause; empty after the change is over.
     `largest`: the largest size that was seen running.
-    `failed`: the smallest size to which it did not pay to scale up, 0 if none is known.
-    `pause`: the seconds for which the last change stopped the training; before the first change an
+    `failed`: the smallest size that was not worth scaling up to, 0 if none is known.
+    `pause`: the seconds that the last change stopped the training; before the first change an
         estimate (see state.scale_search); 0.0 while unknown.
     `speeds`: steps per second by size.
     `disabled`: why the policy is disabled for the job; empty if it is not.

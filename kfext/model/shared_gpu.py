@@ -35,7 +35,7 @@ _PERMILLE = 1000
 
 @dataclass(frozen=True, slots=True)
 class CardSharer:
-    """A pod with a share of a card, by its uid. A number is None while it is unknown.
+    """A pod with a share of a card, by its uid. None means that a number is unknown.
 
     `busy`: the thousandths of the time in which it would use the card if it were alone there.
     `loss`: the thousandths of its speed that it loses.
@@ -44,7 +44,7 @@ class CardSharer:
     `evict`: whether it must be evicted.
     `infeasible`: whether it cannot have its minimum within the loss budget of that sharer.
     `unhooked`: why its activity is unknown, a key of `UNHOOKED`; empty if it is known.
-    `coarse`: the milliseconds of its longest micro-step, or None if that is short enough.
+    `coarse`: the milliseconds of its longest micro-step, or None for short micro-steps.
     """
 
     pod: str

@@ -47,7 +47,7 @@ class JobClocks:
     `unbound`: the time since a pod without a node came to kfext's gate, or passed it, by uid.
     `unreserved`: the slots of the job without a reserved GPU.
     `settled`: the time since its set of pods last changed.
-    `hopeless`: the time for which it has not fitted even the empty cluster, or None.
+    `hopeless`: the time since it stopped fitting even the empty cluster, or None.
     `resting`: the time until a refused step is tried again.
     `enlarged`: the time since it was edited to need more, or None.
     `turns`: its round among the jobs that take turns at the reservation; None outside of the queue.
@@ -82,7 +82,7 @@ class ReservationRecord:
 
     `kept`: the capacity held on each node. `until`: its expected end in epoch seconds, or None.
     `outdated`: whether it must be computed again because of a change.
-    `held_for`: the seconds for which capacity has been reserved without a break.
+    `held_for`: the seconds since capacity was first reserved without a break.
     """
 
     job_uid: str

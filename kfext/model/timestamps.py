@@ -12,7 +12,7 @@ from kfext.model.tolerant import text
 LAST = 253402300799
 """The last second of the year 9999: the API has no later time."""
 SKEW_SECONDS = 1.0
-"""Seconds by which rounding may delay a stored time: some are written in whole seconds."""
+"""The largest delay of a stored time by rounding: some are written in whole seconds."""
 _AHEAD_SECONDS = 60.0
 """A stored time that is later by at most this was just written, by a clock that is ahead."""
 

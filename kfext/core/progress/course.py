@@ -178,16 +178,16 @@ class GrowthList:
 
 
 _PACES = 64
-"""The pairs of time and step from which the rate of a job is computed."""
+"""The most pairs of time and step for the rate of a job."""
 _RECENT, _VALUES = 40, 3
 """The lines that show the frequency of a measure, and the different values that prove a guess."""
 _OFTEN = {False: 10, True: 4}
 """A measure on so many times fewer lines than another does not show the training. The key is
 whether it is an accuracy."""
 _MANY = 50
-"""The fewest steps of a training, more than those of an installation."""
+"""The fewest steps of a training; an installation has fewer."""
 _DISORDER = 0.1
-"""The seconds by which two threads may print out of order although no clock went back."""
+"""Two threads may print out of order by so many seconds, although no clock went back."""
 
 
 class Course:
@@ -225,7 +225,7 @@ class Course:
 
     @property
     def counted(self) -> int | None:
-        """The last step, or None if only its epoch or fold is known."""
+        """The last step, or None for a known epoch or fold alone."""
         return None if self._last and self._last.coarse else self.step
 
     @property

@@ -157,7 +157,7 @@ def fields(line: str) -> list[Field]:
 
 
 def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field | None:
-    """Return a number with the text around it, or None if it may be two numbers: `[1,200]`."""
+    """Return a number with the text around it, or None for possibly two numbers: `[1,200]`."""
     text, of, end = match["text"], match["of"] or "", match.end()
     quoted = gap[-1:] in _QUOTES
     bare = (gap[:-1] if quoted else gap).rstrip(_BEFORE)

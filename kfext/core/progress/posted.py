@@ -31,8 +31,8 @@ _TOTAL = {Role.END, Role.LAST}
 _WHOLE = 100
 """The total of a program that has posted no step: a percentage counts as a step of 100."""
 _LEAST, _ROUNDED = 5, 1.5
-"""The least percentage from which a total is computed, and the largest difference of percentages
-with the same total."""
+"""The least percentage that shows a total, and the largest difference of percentages with the same
+total."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class Progress:
         return left is not None and silent > LATE * left + _SILENT_SECONDS
 
     def _silent(self, now: float, since: float) -> float:
-        """Return the seconds for which a job has run and printed nothing."""
+        """Return the seconds since a running job last printed."""
         return 0.0 if self.at is None else max(0.0, now - max(self.at, since))
 
 
@@ -79,9 +79,9 @@ class Reported:
     `growth`: its growth efficiency G in the last interval.
     `state`: its list; None without a metric that is known to improve up or down.
     `cpu`: the cores that its pods use together.
-    `known`: whether the progress is known, and why not; None while it is too early to say.
+    `known`: whether the progress is known, and why not, or None before that is decided.
     `unmeasured`: why the CPU use is unknown although it could be known, or None.
-    `moves`: MOVES, why the job is stalled, or why that is unknown; None while it is too early.
+    `moves`: MOVES, why the job is stalled, or why that is unknown, or None before a decision.
     """
 
     progress: Progress = field(default_factory=Progress)

@@ -293,7 +293,7 @@ class Steps:
         return self._apart < _PERSISTS
 
     def _scope(self, position: Position) -> bool | None:
-        """Return whether a step counts over the run, or None while that is unknown.
+        """Return whether a step counts over the run, or None before that is known.
 
         A step within an epoch begins again with the next epoch, or its fraction of its end differs
         from the fraction of the epochs. Beside a number of epochs only a bar may count over all.

@@ -46,7 +46,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class TemplateSource:
-    """The object from which an operator renders the templates of a job.
+    """The object that an operator renders into the templates of a job.
 
     `kind`, `name`: of the object. `namespaced`: whether it is in the namespace of the job.
     """

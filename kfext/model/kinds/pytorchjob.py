@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 MAX_RESTARTS = 100
 """Each worker that leaves costs torchrun a restart; by default it has none."""
 LAST_CALL_SECONDS = 5
-"""The seconds for which torchrun waits for more agents after the fewest have joined. The default of
-30 s would lengthen the pause at each change of size."""
+"""The seconds that torchrun waits for more agents after the fewest have joined. The default of 30 s
+would lengthen the pause at each change of size."""
 DYNAMIC = frozenset({"c10d", "etcd-v2"})
-"""The backends with which torchrun's agents use torch's dynamic rendezvous."""
+"""The backends that use torch's dynamic rendezvous."""
 _MASTER = "Master"
 _POLICY = "elasticPolicy"
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}

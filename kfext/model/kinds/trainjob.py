@@ -48,7 +48,7 @@ _MARK = {COLOCATION: "preferred"}
 _OF_PLACES = ("nodeSelector", "affinity", "tolerations")
 """The fields of runtimePatches that decide on the placement of pods."""
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""The label of the replicated job of a runtime to which Trainer applies `spec.trainer`."""
+"""The label of the replicated job of a runtime that Trainer changes by `spec.trainer`."""
 _MEETING_PORT = 29500
 """The port of torchrun's store, which Trainer declares without a name."""
 _PORT_VARIABLE = "PET_MASTER_PORT"
@@ -123,7 +123,7 @@ class TrainJob(JobKind):
         return {**jobset, "replicatedJobs": [_as_patched(job, spec) for job in rendered]}
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
-        """Return the annotations of each template: those of kfext's entry, or of a JobSet."""
+        """Return the annotations of each template, from kfext's entry or a JobSet."""
         added = sequence(member(_entry(spec), (*_TO_JOBSET, "spec", "replicatedJobs")))
         written = [_annotations(mapping(member(item, _OF_PODS))) for item in added]
         return written or super().template_annotations(spec)
@@ -220,7 +220,7 @@ class TrainJob(JobKind):
             yield {"type": "Running", "status": "True"}
 
     def started(self, status: Raw) -> object:
-        """Return the time of the last resume, from which the deadline counts."""
+        """Return the time of the last resume; the deadline counts from then."""
         for condition in super().conditions(status):
             if condition.get("type") == "Suspended" and condition.get("status") == "False":
                 return condition.get("lastTransitionTime")
