@@ -1,35 +1,35 @@
 """The errors of kfext.
 
 KfextError
-├── UserError              something a person wrote is wrong; the message says what is allowed
+├── UserError              invalid input of a person; the message says what is allowed
 │   ├── QuantityError      not a Kubernetes quantity
 │   └── SettingError       a malformed setting: field, value, allowed values, an example
 ├── LeaseLost              another controller leads, or the Lease was not renewed: end the process
 └── ApiError               the API server refused, or could not be reached
-    ├── BadRequest         400: the API server could not read what we sent
+    ├── BadRequest         400: the API server could not read the request
     ├── Unauthorized       401
     ├── Forbidden          403
     ├── NotFound           404
-    │   └── NotServed      404 of a path and not of an object: the API server does not know it
+    │   └── NotServed      404 of a path, not of an object: the API server does not serve it
     ├── Conflict           409: another client wrote first, or the object exists already
     ├── Gone               410: the resource version is too old; list again
     ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
     ├── TooManyRequests    429, with the seconds to wait
     ├── Unavailable        no connection, no answer in time, or 5xx
     ├── AnswerTooLarge     an answer longer than the caller allows; the rest was not read
-    └── NotLeading         a write that was not sent, as this process may no longer lead
+    └── NotLeading         a write that was not sent, because this process may no longer lead
 """
 
 _PASSING = frozenset({401, 404, 408, 409, 410, 429})
-"""HTTP statuses of refusals that another version of the object, or time, ends."""
+"""HTTP statuses of refusals that a newer version of the object, or time, may end."""
 
 
 class KfextError(Exception):
-    """Base of everything kfext raises on purpose."""
+    """Base of all errors that kfext raises on purpose."""
 
 
 class UserError(KfextError):
-    """Something a person wrote is wrong; the message is for that person."""
+    """Invalid input of a person; the message is for that person."""
 
 
 class QuantityError(UserError):
@@ -41,8 +41,8 @@ class SettingError(UserError):
 
     `field`: where the value was set.
     `value`: the value that is not allowed.
-    `allowed`: the values that are, in words.
-    `example`: a value that is allowed.
+    `allowed`: the allowed values, in words.
+    `example`: an allowed value.
     """
 
     def __init__(self, *, field: str, value: object, allowed: str, example: str) -> None:
@@ -78,7 +78,7 @@ class ApiError(KfextError):
         return refused or "request is too large" in self.message  # of etcd, with status 500
 
 
-class BadRequest(ApiError):  # noqa: N818 - named as the API names it, like all below
+class BadRequest(ApiError):  # noqa: N818 - the API's own name, as for all errors below
     """HTTP status 400."""
 
 
@@ -95,11 +95,11 @@ class NotFound(ApiError):  # noqa: N818
 
 
 class NotServed(NotFound):
-    """HTTP status 404 of a path and not of an object: the API server has no such (sub)resource."""
+    """HTTP status 404 of a path, not of an object: the API server has no such (sub)resource."""
 
     @property
     def final(self) -> bool:
-        """It is, as long as the API server is the same."""
+        """Always true: only another version of the API server may serve the path."""
         return True
 
 

@@ -1,7 +1,7 @@
 """Every name that kfext writes or reads in the cluster, each with its contract.
 
 Users see these names in annotations, labels, events and conditions, so they are an interface. No
-other module spells one out.
+other module spells a name out.
 """
 
 DOMAIN = "kfext.dev"
@@ -13,10 +13,10 @@ API_VERSION = "v1alpha1"
 NAMESPACE = "kfext-system"
 """The namespace of the webhook, the controller, its Lease and the CA."""
 GPU_NAMESPACE = "kfext-gpu"
-"""The namespace of the agents, and of the pods that hold the cards that jobs share."""
+"""The namespace of the agents, and of the reservation pods for shared cards."""
 
 RESERVATION_TEMPLATE = "kfext-reservation"
-"""PodTemplate in GPU_NAMESPACE of the pods that reserve GPUs for slots."""
+"""PodTemplate in GPU_NAMESPACE of the reservation pods, which reserve GPUs for slots."""
 
 NEW_NODES_NAMESPACE = "kfext-nodes"
 """The namespace of the placeholders, which make an autoscaler add nodes; nothing else is in it."""
@@ -24,16 +24,16 @@ NEW_NODES_NAMESPACE = "kfext-nodes"
 PLACEHOLDER_TEMPLATE = "kfext-placeholder"
 """PodTemplate in NEW_NODES_NAMESPACE of the placeholders, and their PriorityClass."""
 PLACEHOLDER_PRIORITY = -10
-"""The priority of that class: cluster-autoscaler adds no nodes for a lower one."""
+"""The priority of that class: cluster-autoscaler adds no nodes for a lower priority."""
 
 RESERVATION_PRIORITY = "kfext-gpu-reservation"
-"""PriorityClass of these pods; a ValidatingAdmissionPolicy of that name keeps it to them."""
+"""PriorityClass of the reservation pods; a ValidatingAdmissionPolicy of its name enforces that."""
 
 PARTS_POLICY = "kfext-gpu-parts"
-"""ValidatingAdmissionPolicy and its binding: pods with parts of GPUs start where kfext places them
-alone, and only accounts with the verb DECIDE may remove their GATE or write their GPU_TERMS."""
+"""ValidatingAdmissionPolicy and its binding: pods with a GPU share start only where kfext places
+them, and only accounts with the verb DECIDE may remove their GATE or write their GPU_TERMS."""
 SLOTS_POLICY = "kfext-gpu-slots"
-"""ValidatingAdmissionPolicy and its binding: the agent of a node writes its SharedGPUs alone."""
+"""ValidatingAdmissionPolicy and its binding: only the agent of a node may write its SharedGPUs."""
 AGENT = "kfext-agent"
 """DaemonSet and account of the agents in GPU_NAMESPACE."""
 
@@ -41,26 +41,26 @@ LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
 SUSPECTS = f"{DOMAIN}/suspects"
-"""Annotation of the Lease: JSON with why each suspect node is suspect; `kfext nodes` shows it."""
+"""Annotation of the Lease: JSON with the reason for each suspect node; `kfext nodes` shows it."""
 
 KINDS = f"{DOMAIN}/kinds"
 """Annotation of the Lease: the kinds of jobs that the controller handles, separated by commas. The
 webhook holds no other jobs."""
 
 USAGE_RECORD = "kfext-usage"
-"""ConfigMap in NAMESPACE with what namespaces have used of the cluster."""
+"""ConfigMap in NAMESPACE with the usage of each namespace."""
 
 CAPACITY_RECORD = "kfext-capacity"
-"""ConfigMap in NAMESPACE with what each node has and what is free, and the reservation. It names no
-job."""
+"""ConfigMap in NAMESPACE with the capacity and free capacity of each node, and the reservation. It
+names no job."""
 CLUSTER_VIEW = "kfext-cluster-view"
-"""ClusterRole of people who may see the whole cluster, and Role in NAMESPACE to read that map."""
+"""ClusterRole of people who may see the whole cluster, and Role in NAMESPACE to read the record."""
 
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
 PROGRESS_SERVICE = "kfext-progress"
-"""Service of the webhook's pods for the programs that post their progress. It keeps each client at
-one replica."""
+"""Service of the webhook's pods for the programs that post their progress. Its session affinity
+sends each client to the same replica."""
 WEBHOOK_CONFIGURATION = "kfext"
 FIRST_WEBHOOKS = "a.kfext.dev"
 """The configuration of the webhooks that must run before webhooks of other systems."""
@@ -68,18 +68,17 @@ FIRST_WEBHOOKS = "a.kfext.dev"
 # --- labels set by people -------------------------------------------------------------------
 
 MANAGED = f"{DOMAIN}/managed"
-"""Label on a namespace; "true" opts its new jobs in. Administrators set it, kfext never does."""
+"""Label on a namespace; "true" opts its new jobs in. Only administrators set it."""
 
 QUEUE_WEIGHT = f"{DOMAIN}/queue-weight"
 """Annotation on a namespace: its weight where the queue is ordered by usage."""
 
 GPU_SHARING = f"{DOMAIN}/gpu-sharing"
-"""Label on a node; "true" has its GPUs shared, by an agent. Administrators set it, kfext never
-does."""
+"""Label on a node; with "true" an agent shares its GPUs. Only administrators set it."""
 
 DRAIN = f"{DOMAIN}/drain"
 """Taint on a node, with effect PreferNoSchedule, that `kubectl kfext drain` sets: the gangs there
-save their work and leave. With the value DRAIN_BY_FORCE also the gangs that did not opt in."""
+save their work and stop. With the value DRAIN_BY_FORCE, so do gangs that did not opt in."""
 DRAIN_BY_FORCE = "force"
 
 # --- settings: annotations on a job or a namespace, or keys of TrainingPolicy.spec.settings ----
@@ -101,27 +100,26 @@ GPU_MIN_SHARE = f"{DOMAIN}/gpu-min-share"
 # --- written by kfext on a job ----------------------------------------------------------------
 
 HELD = f"{DOMAIN}/held"
-"""Written by the job webhook when it suspends a job, and kept while kfext may unsuspend the job;
-removed once the job is not suspended, whoever resumed it. Without it, suspend=true means that a
-person or another system suspended the job."""
+"""Written by the job webhook when it suspends a job, and removed once the job is resumed, by any
+client. Without it, suspend=true means that a person or another system suspended the job."""
 
 PLAN = f"{DOMAIN}/plan"
-"""JSON of model.plan.Plan, which the controller writes in the same patch as what it records."""
+"""JSON of model.plan.Plan, which the controller writes in the same patch as the recorded change."""
 
 STATE = f"{DOMAIN}/state"
 """JSON of model.job_state.JobState, at most 4 KiB, which the controller writes."""
 
 RELEASED = f"{DOMAIN}/released"
-"""Marks a job that kfext has released and will not touch again; the value is the reason. It is
-also on the templates, and on those alone of a job that was never held because of its terms."""
+"""Marks a job that kfext has released and will not touch again; the value is the reason. Templates
+have it too; if the job was never held because of its terms, they alone have it."""
 
 WRITTEN_BY_KFEXT = frozenset({HELD, PLAN, STATE})
 """Removed from a new job, because a copied manifest must not carry over another job's history.
 After that, only accounts with the verb DECIDE may add or change them."""
 
 MARKS_POLICY = "kfext-marks"
-"""ValidatingAdmissionPolicy and its binding, which keep all other accounts from updating
-WRITTEN_BY_KFEXT."""
+"""ValidatingAdmissionPolicy and its binding, which keep accounts without the verb DECIDE from
+updating WRITTEN_BY_KFEXT."""
 
 DECIDE = "decide"
 """Verb on TrainingPlans in the whole cluster that lets an account write WRITTEN_BY_KFEXT."""
@@ -141,7 +139,7 @@ pods are bound, so a template has it only while the gang is being created."""
 
 RUNTIME_PATCH = f"{DOMAIN}/manager"
 """Manager of kfext's entry in the runtimePatches of a TrainJob, which carries annotations to pods.
-Trainer wants a domain and a path."""
+Trainer requires a domain and a path."""
 
 PORT_BASE = f"{DOMAIN}/port-base"
 """Annotation on templates and pods: the first port of a job on the host network. Without it the
@@ -158,9 +156,9 @@ GPU_SLOT = f"{DOMAIN}/gpu-slot"
 """Label in GPU_NAMESPACE on a pod that reserves a GPU: the slot of its node."""
 
 GPU_SLOTS = f"{DOMAIN}/gpu-slots"
-"""Annotation on templates and pods: by index of the replica, separated by commas, the part of a GPU
-that its pod requests, such as `50@0` for 50 hundredths in slot 0. The patch that starts the job
-writes it."""
+"""Annotation on templates and pods: the GPU share that each pod requests, in the order of replica
+indices, separated by commas, such as `50@0` for 50 hundredths of slot 0. The patch that starts the
+job writes it."""
 
 GPU_TERMS = f"{DOMAIN}/gpu-terms"
 """Annotation on a pod: JSON of model.gpu.GpuShare, the terms on which it shares its GPU. The
@@ -176,7 +174,7 @@ POST_AUTHORITY = f"{DOMAIN}/post-authority"
 of PROGRESS_SERVICE. The pod webhook writes it, and the pod reads it as a file."""
 
 ISTIO_INJECT = "sidecar.istio.io/inject"
-"""Set to "false" where a template says nothing: a sidecar never ends, nor would its pod."""
+"""Set to "false" on templates that do not set it: a sidecar never ends, nor would its pod."""
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 """Annotation of Karpenter on a pod: "true" keeps it from removing the node of the pod."""
@@ -252,24 +250,23 @@ REASON_QUOTA = "QuotaExceeded"
 """A ResourceQuota of the namespace would refuse a pod or service of the job: together they exceed
 it, or it demands requests or limits that a template leaves out."""
 REASON_RESERVED = "Reserved"
-"""The job would fit, but the capacity is kept for a job that has waited longer, until enough is
-free for that one."""
+"""The job would fit, but the capacity is reserved for a job that has waited longer."""
 REASON_WAITING_FOR_NODES = "WaitingForNodes"
 """kfext has asked the autoscaler for nodes for the whole gang, or does so when its turn comes."""
 REASON_NO_NEW_NODES = "NoNewNodes"
 """The autoscaler did not add the nodes; kfext asks again later."""
 REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
-"""The operator still has many pods to create for earlier jobs; this job takes no capacity yet."""
+"""The operator still has many pods to create for earlier jobs; this job claims no capacity yet."""
 REASON_WAITING_FOR_CARD = "WaitingForCard"
 """A GPU that the job shares is not reserved yet, or the agent has not reported it."""
 REASON_CARD_TIMEOUT = "CardTimeout"
-"""Such a GPU was not there in time; the job was suspended, and goes elsewhere."""
+"""Such a GPU was not available in time; the job was suspended, and will start elsewhere."""
 REASON_CARD_LOST = "CardLost"
 """The GPU that the job shared is no longer reserved; the job was suspended."""
 REASON_EVICTED = "Evicted"
-"""The job lost too much to others on its GPU, or they to it; it was suspended."""
+"""The job lost too much speed to the other jobs on its GPU, or they to it; it was suspended."""
 REASON_SHARE_REFUSED = "ShareRefused"
-"""The job cannot have a part of a GPU as it is; the message says why."""
+"""The job cannot share a GPU as it is written; the message says why."""
 REASON_CREATE_TIMEOUT = "CreateTimeout"
 """The operator did not create all pods in time; the job was suspended again."""
 REASON_BIND_TIMEOUT = "BindTimeout"
@@ -291,13 +288,13 @@ REASON_WAITING_FOR_SUSPEND = "WaitingForSuspend"
 REASON_BACKING_OFF = "BackingOff"
 REASON_SETTINGS_INVALID = "SettingsInvalid"
 REASON_SHARE_EDITED = "ShareEdited"
-"""The annotations of a job that runs ask for other parts of GPUs than it has; they hold from its
-next start. Also the type of the condition, which is shown only while it holds."""
+"""The annotations of a running job ask for other GPU shares than it has; they apply from its next
+start. Also the type of the condition, which is shown only while it is true."""
 REASON_FOREIGN_GATE = "ForeignGate"
 """A scheduling gate of another system holds a pod of the gang."""
 REASON_WRITE_REFUSED = "WriteRefused"
-"""The API server refuses for good what kfext must write on the job or its pods, because of a policy
-or the size of the object; the message quotes it."""
+"""The API server will never accept a change that kfext must make to the job or its pods, because of
+a policy or the size of the object; the message quotes it."""
 REASON_FINISHED = "Finished"
 REASON_HOST_NETWORK = "HostNetwork"
 """The job's pods use the network of their node."""
@@ -308,14 +305,14 @@ REASON_POD_NETWORK = "PodNetwork"
 """The host network was requested, but the job's pods have their own; the message says why."""
 
 CPU_USE_KNOWN = "CpuUseKnown"
-"""Condition, shown only while it does not hold: why it is not known how much CPU the job uses."""
+"""Condition, shown only while it is not true: whether the CPU use of the job is known."""
 REASON_CPU_USE_PENDING = "CpuUsePending"
 """The pod has not run for long enough to be measured."""
 REASON_CPU_USE_FORBIDDEN = "CpuUseForbidden"
-"""kfext may not read the metrics API: an administrator has not given the right, or not for this
+"""kfext may not read the metrics API: an administrator has not granted the right, or not for this
 namespace."""
 REASON_CPU_USE_UNAVAILABLE = "CpuUseUnavailable"
-"""The cluster has no metrics API, or it gives no usable answer in time."""
+"""The cluster has no metrics API, or it returns no usable answer in time."""
 
 PROGRESS_KNOWN = "ProgressKnown"
 """Condition: whether the progress of the job is known; its reasons follow."""
@@ -328,52 +325,52 @@ REASON_NOTHING_RECOGNISED = "NothingRecognised"
 REASON_LOG_FORBIDDEN = "LogForbidden"
 """kfext may not read the logs of the job's namespace."""
 REASON_LOG_UNAVAILABLE = "LogUnavailable"
-"""The log of the job could not be read several times in a row; it is tried again."""
+"""Several reads of the job's log failed in a row; kfext tries again."""
 KNOWN = frozenset({REASON_RECOGNISED, REASON_DIVERGED})
-"""The reasons of a condition that holds."""
+"""The reasons of the condition PROGRESS_KNOWN while it is true."""
 
 PROGRESSING = "Progressing"
-"""Condition, shown only while it does not hold: the job runs and shows no progress. It is unknown
+"""Condition, shown only while it is not true: false while the job runs without progress; unknown
 while the log cannot be read, with the reasons above."""
 REASON_STALLED = "Stalled"
-"""The job is silent for much longer than it ever was. Also the reason of a job that was stopped for
-that, to go on from its last checkpoint."""
+"""The job has been silent for much longer than ever before. Also the reason of a job that was
+stopped because of this and resumes from its last checkpoint."""
 
 RESIZED = "Resized"
-"""Condition of a job that opted in to a policy of the companion: whether pods of it have other CPU
-than the user wrote; its reasons follow."""
+"""Condition of a job that opted in to a policy of the companion: whether any of its pods has other
+CPU than the user wrote; its reasons follow."""
 REASON_CPU_MOVED = "CpuMoved"
 """kfext changed the CPU of the job's pods; the message says why."""
 REASON_WOULD_MOVE = "WouldMoveCpu"
 """kfext would change CPU, but the job or the TrainingPolicy only lets it observe."""
 REASON_NOTHING_TO_MOVE = "NothingToMove"
-"""The CPU is as it should be."""
+"""The CPU of the job needs no change."""
 REASON_STANDS_DOWN = "StandsDown"
-"""A policy cannot act on the job for now; the message says why."""
+"""The job is ineligible for a policy: it cannot act on the job for now; the message says why."""
 REASON_RESTS = "Rests"
-"""A policy leaves the job alone for good, because its change did not help or its user took over."""
+"""A policy is disabled for the job, because its change did not help or the user took over."""
 REASON_RESIZE_REFUSED = "ResizeRefused"
 """The API server or the kubelet refused a change of CPU; the message quotes it."""
 REASON_TOO_EARLY = "TooEarly"
 """The growth of the job or its use of CPU is not known yet."""
 REASON_CPU_RESTORED = "CpuRestored"
-"""The CPU that the user wrote holds again."""
+"""The job has the CPU that the user wrote again."""
 
 SCALED = "Scaled"
-"""Condition of a job that opted in to be scaled: whether it has another number of workers than the
-user asked for; its reasons follow."""
+"""Condition of a job that opted in to be scaled: whether its number of workers differs from the
+requested size; its reasons follow."""
 REASON_AS_ASKED = "AsAsked"
-"""The job has as many workers as the user asked for."""
+"""The job has its requested size."""
 REASON_SHRUNK = "Shrunk"
-"""kfext took workers of the job for a waiting job, or the job started with fewer workers."""
+"""kfext scaled the job down for a waiting job, or the job started with fewer workers."""
 REASON_GROWN = "Grown"
-"""kfext gave the job workers; the message says why."""
+"""kfext scaled the job up; the message says why."""
 REASON_RESCALING = "Rescaling"
 """The number of workers is being changed."""
 REASON_AWAITS_CHECKPOINT = "AwaitsCheckpoint"
 """kfext is about to change the number of workers, as soon as the job has saved its work."""
 REASON_NO_CHECKPOINT = "NoCheckpointSeen"
-"""The job has shown no checkpoint, so it would lose work: it is left alone."""
+"""The job has shown no checkpoint and would lose work, so kfext does not change it."""
 REASON_WOULD_SCALE = "WouldScale"
 """kfext would change the number of workers, but the TrainingPolicy only lets it observe."""
 REASON_SCALE_REFUSED = "ScaleRefused"
@@ -383,9 +380,9 @@ MOVED = "Moved"
 """Condition of a job that opted in to be moved: whether kfext has moved it; its reasons follow, and
 AwaitsCheckpoint, NoCheckpointSeen and StandsDown as above."""
 REASON_MOVING = "Moving"
-"""The job was stopped at a checkpoint, and goes on elsewhere; the message says where and why."""
+"""The job was stopped at a checkpoint, and resumes elsewhere; the message says where and why."""
 REASON_TOGETHER = "Together"
-"""The pods of the job are on as few nodes as can be, where kfext moved them perhaps."""
+"""The pods of the job are on as few nodes as possible, perhaps because kfext moved them there."""
 REASON_STAYS = "Stays"
 """No move pays now; the message says why."""
 REASON_WOULD_MIGRATE = "WouldMigrate"
@@ -393,14 +390,14 @@ REASON_WOULD_MIGRATE = "WouldMigrate"
 REASON_MOVE_REFUSED = "MoveRefused"
 """The API server refused to suspend the job for its move; the message quotes it."""
 REASON_NO_SHARED_VOLUME = "NoSharedVolume"
-"""A volume of the job is on its node, so another node may not have its checkpoints."""
+"""A volume of the job is local to its node, so another node may not have its checkpoints."""
 
 STOPPED = "Stopped"
-"""Condition of a job that opted in to be stopped for jobs of higher priority, or that is on a node
-that is drained: whether kfext has stopped it for another job; its reasons follow, and
-AwaitsCheckpoint, NoCheckpointSeen, StandsDown, Rests and NoSharedVolume as above."""
+"""Condition of a job that opted in to be stopped for jobs of higher priority, or runs on a node
+that is being drained: whether kfext has stopped it; its reasons follow, and AwaitsCheckpoint,
+NoCheckpointSeen, StandsDown, Rests and NoSharedVolume as above."""
 REASON_STOPPED = "Stopped"
-"""The job was stopped for a job of higher priority; it goes on from its last checkpoint."""
+"""The job was stopped for a job of higher priority; it resumes from its last checkpoint."""
 REASON_MAY_STOP = "MayBeStopped"
 """The job runs, and may be stopped for a job of higher priority."""
 REASON_WOULD_STOP = "WouldStop"
@@ -408,19 +405,19 @@ REASON_WOULD_STOP = "WouldStop"
 REASON_STOP_REFUSED = "StopRefused"
 """The API server refused to suspend the job for a job of higher priority; the message quotes it."""
 REASON_DRAINED = "Drained"
-"""The job was stopped because a node of it is drained; it goes on from its last checkpoint."""
+"""The job was stopped because one of its nodes is drained; it resumes from its last checkpoint."""
 REASON_ON_DRAINED_NODE = "OnDrainedNode"
-"""A node of the job is drained, but the job does not leave it for now; the message says why."""
+"""One of the job's nodes is drained, but the job stays there for now; the message says why."""
 REASON_PREEMPTING = "Preempting"
 """Jobs of lower priority save their work and stop for this job, which has no capacity yet."""
 
-# Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
+# Verdicts of admission: the change to a job or pod, or the reason for no change.
 REASON_HELD = "Held"
 """The job was suspended until kfext has a plan for all of its pods."""
 REASON_NOT_HELD = "NotHeld"
 """The job starts at once, as on plain Kubernetes; the message says why."""
 REASON_HANDS_OFF = "HandsOff"
-"""kfext leaves this job alone; the message says why."""
+"""kfext does not handle this job; the message says why."""
 REASON_MADE_ELASTIC = "MadeElastic"
 """A PyTorchJob that opted in to elasticity got an elasticPolicy; the message says what changed."""
 REASON_TEMPLATES_EDITED = "TemplatesEdited"

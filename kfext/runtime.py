@@ -1,4 +1,4 @@
-"""What every service starts with: log format, signals, metrics, and probes over HTTP."""
+"""The common parts of all services: log format, signals, metrics, and probes over HTTP."""
 
 import asyncio
 import logging
@@ -17,24 +17,24 @@ from structlog.typing import Processor
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
 Check = Callable[[], str | None]
-"""Returns what is wrong, or None."""
+"""Returns a description of the problem, or None without a problem."""
 Series = tuple[tuple[str, ...], float | None]
-"""The values of the labels, and the value; None: unknown, so that there is no such series."""
+"""The values of the labels, and the value; a series without a value is not exported."""
 
 
 class Scraped(Collector):
-    """Metrics that `collect` makes at each scrape."""
+    """Metrics that `collect` computes at each scrape."""
 
     def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
         self._collect = collect
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics of this moment."""
+        """Return the present metrics."""
         return self._collect()
 
 
 def filled(family: Family, series: Iterable[Series]) -> Family:
-    """Return a family of metrics with its series."""
+    """Return a family of metrics after adding its series."""
     for labels, value in series:
         if value is not None:
             family.add_metric(labels, value)
@@ -45,7 +45,7 @@ def configure_logs(level: str = "info") -> None:
     """Send all log lines, from structlog and from the standard library, to stderr.
 
     They are text on a terminal and JSON everywhere else.
-    `level` is debug, info, warning or error. Raises ValueError for any other.
+    `level` is debug, info, warning or error. Raises ValueError for any other level.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -54,11 +54,11 @@ def configure_logs(level: str = "info") -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    person = sys.stderr.isatty()
+    terminal = sys.stderr.isatty()
     renderer: list[Processor] = (
         # The default shows all local variables: users' data, and seconds of work.
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
-        if person
+        if terminal
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -113,7 +113,7 @@ async def serve_probes(
 
 def _answer(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        wrong = check()
-        return web.Response(text=wrong or "ok", status=503 if wrong else 200)
+        problem = check()
+        return web.Response(text=problem or "ok", status=503 if problem else 200)
 
     return handle

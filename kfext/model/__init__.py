@@ -1,1 +1,1 @@
-"""What kfext knows about a cluster, as frozen values. Parsing objects never raises or does I/O."""
+"""The objects of a cluster as frozen values. Parsing never raises and does no I/O."""

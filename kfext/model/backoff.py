@@ -1,9 +1,9 @@
-"""How long to wait after repeated failures."""
+"""The back-off after repeated failures."""
 
 _MOST_DOUBLINGS = 60
-"""More doublings would exceed any bound, and at some point the range of a float."""
+"""More doublings would exceed any bound, and in the end the range of a float."""
 
 
 def exponential_backoff(failures: int, *, first: float, longest: float) -> float:
-    """Return `first` doubled for each failure but the first, at most `longest`; in seconds."""
+    """Return `first`, doubled for each further failure, at most `longest`; all in seconds."""
     return min(first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), longest)

@@ -1,4 +1,4 @@
-"""What one pod charges to the resource quotas of its namespace, under the names of quotas.
+"""The charge of a pod to the resource quotas of its namespace, under the names of quotas.
 
 Source: kubernetes pkg/quota/v1/evaluator/core/pods.go.
 """
@@ -20,21 +20,21 @@ _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 @dataclass(frozen=True, slots=True)
 class PodCharge:
-    """What one pod charges, and what decides which quotas cover it.
+    """The charge of one pod, and the properties that decide which quotas cover it.
 
-    Hashable, so that equal pods are counted together.
+    It is hashable, so that equal pods are counted together.
 
     `usage`: amounts by quota resource (`pods`, `requests.cpu`), sorted by name, in the units of
         model.quantity.
-    `unstated`: quota resources that at least one container leaves out (`limits.memory`), sorted;
-        the API server refuses the pod if a quota limits any of them.
+    `unstated`: quota resources that at least one container does not state (`limits.memory`),
+        sorted; the API server refuses the pod if a quota limits any of them.
     `best_effort`: whether nothing requests CPU or memory.
     `terminating`: whether activeDeadlineSeconds is set.
     `cross_namespace_affinity`: whether an affinity term names other namespaces.
-    `priority_class`: the pod's priorityClassName, empty if unset.
+
     `parts`: the hundredths of a GPU that it shares, which only kfext counts.
-    `served`: whether the operator makes a headless Service for it. JobSet makes one for the whole
-        job, which exists before the job is started.
+    `served`: whether the operator creates a headless Service for it. JobSet creates a single
+        Service for the whole job, before the job is started.
     """
 
     usage: tuple[tuple[str, int], ...] = ()
@@ -63,7 +63,7 @@ class PodCharge:
 
 
 def pod_charge(spec: Mapping[str, Any]) -> PodCharge:
-    """Return what a pod of this spec charges from its creation to its end. Never raises."""
+    """Return the charge of a pod of this spec from its creation to its end. Never raises."""
     deadline = spec.get("activeDeadlineSeconds")
     return PodCharge(
         usage=tuple(sorted(_usage(spec))),
@@ -95,7 +95,7 @@ def _requested(requests: Resources) -> Iterator[tuple[str, int]]:
 
 
 def _unstated(spec: Mapping[str, Any]) -> set[str]:
-    """Return what at least one container leaves out; nothing if the pod itself has resources."""
+    """Return the resources that a container does not state; none with pod-level resources."""
     whole = mapping(spec.get("resources"))
     if whole.get("requests") or whole.get("limits"):
         return set()
@@ -112,10 +112,10 @@ def _unstated(spec: Mapping[str, Any]) -> set[str]:
 
 
 def _crosses_namespaces(affinity: Mapping[str, Any]) -> bool:
-    for side in map(mapping, (affinity.get("podAffinity"), affinity.get("podAntiAffinity"))):
-        preferred = sequence(side.get(PREFERRED))
+    for terms in map(mapping, (affinity.get("podAffinity"), affinity.get("podAntiAffinity"))):
+        preferred = sequence(terms.get(PREFERRED))
         weighted = (mapping(term).get("podAffinityTerm") for term in preferred)
-        for term in map(mapping, (*sequence(side.get(REQUIRED)), *weighted)):
+        for term in map(mapping, (*sequence(terms.get(REQUIRED)), *weighted)):
             if term.get("namespaces") or term.get("namespaceSelector") is not None:
                 return True
     return False

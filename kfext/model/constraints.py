@@ -1,6 +1,6 @@
-"""What a pod requires of its node besides resources: selectors, affinity, tolerations, ports.
+"""The requirements of a pod on its node besides resources: selectors, affinity, tolerations, ports.
 
-The values are hashable, so that equal pods share one verdict per node.
+The values are hashable, so that equal pods share a verdict on each node.
 """
 
 from collections.abc import Mapping
@@ -62,10 +62,10 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class VolumeConstraints:
-    """What the volume claims of a pod mean for its node, as the cluster shows them.
+    """The constraints of a pod's volume claims on its node.
 
     `terms`: the node affinity of each bound volume; at least one term of each must match.
-    `pending`: the claims that are not bound yet and need no pod for that.
+    `pending`: the claims that are not bound yet and do not wait for a pod.
     `unmodelled`: the claims that only kube-scheduler can locate, in words.
     """
 
@@ -76,22 +76,21 @@ class VolumeConstraints:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Everything except free resources that decides whether a pod may run on a node.
+    """All properties of a pod, except its requests, that decide whether it may run on a node.
 
     `node_selector`: labels that the node must have, as sorted pairs of key and value.
-    `terms`: required node affinity; at least one term must match; None: no affinity.
-    `tolerations`: the taints that the pod tolerates.
+    `terms`: required node affinity, or None; at least one term must match.
+
     `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
-        taken on all of them.
+        used on all addresses.
     `devices`: the extended resources with taints of the same name that admission is expected to
-        tolerate. Set for a template only, since a pod carries its tolerations. Source: kubernetes
+        tolerate. Set for a template only, since a pod has its tolerations. Source: kubernetes
         plugin/pkg/admission/extendedresourcetoleration.
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
-    `excess`: the bound of model.bounds that the pod is beyond, in words; of its constraints only
-        host ports are read then.
+    `excess`: the bound of model.bounds that the pod exceeds, in words; then only ports are read.
     `apart`: the anti-affinity between the pods of its job; `together`: the affinity between them.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
-    `claims`: the names of its volume claims; `volumes`: what they mean for the node.
+    `claims`: the names of its volume claims; `volumes`: their constraints on the node.
     `expects_tolerations`: whether admission is expected to tolerate each taint that an
         administrator set. Set for a template only.
     """
@@ -113,7 +112,7 @@ class Constraints:
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:
-        """What only one pod of a node can have: two pods with a common item cannot share a node."""
+        """Items that only one pod of a node can have: pods with a common item share no node."""
         return (*self.host_ports, *self.apart) if self.apart else self.host_ports
 
     @property
@@ -145,7 +144,7 @@ class Constraints:
 
 
 def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
-    """Return the constraints of a pod spec, without the parts that cannot be understood."""
+    """Return the constraints of a pod spec, without invalid parts."""
     if excess := pod_excess(spec):
         return Constraints(host_ports=_host_ports(spec)[:MOST_PORTS], excess=excess)
     selector = mapping(spec.get("nodeSelector"))
@@ -202,15 +201,15 @@ def protocol_of(port: Mapping[str, Any]) -> str:
 
 def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """Return (protocol, port) of every host port; on the host network, of every declared port."""
-    found = set()
+    ports = set()
     for container in lasting_containers_of(spec):
         for port in map(mapping, sequence(container.get("ports"))):
             number = port.get("hostPort")
             if not number and spec.get("hostNetwork") is True:
                 number = port.get("containerPort")
             if isinstance(number, int) and number > 0:
-                found.add((protocol_of(port), number))
-    return tuple(sorted(found))
+                ports.add((protocol_of(port), number))
+    return tuple(sorted(ports))
 
 
 def _claims(spec: Mapping[str, Any]) -> tuple[str, ...]:

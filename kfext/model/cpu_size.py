@@ -28,11 +28,11 @@ _LONGEST_MESSAGE = 512
 class TrainerCpu:
     """The CPU of a training container, in millicores.
 
-    `request`, `limit`: as in the spec; a limit of None: unlimited.
-    `given`: the limit that the kubelet has set by its status; None: not stated.
+    `request`, `limit`: as in the spec; a limit of None means unlimited.
+    `given`: the limit that the kubelet has set, by the status, or None.
     `restarts`: whether a resize of its CPU restarts it.
-    `allocated`: the request that the kubelet has allocated by its status; None: not stated.
-    `beside`: what its pod requests without it.
+    `allocated`: the request that the kubelet has allocated, by the status, or None.
+    `beside`: the requests of its pod without it.
     """
 
     request: int
@@ -44,13 +44,13 @@ class TrainerCpu:
 
     @property
     def counted(self) -> int:
-        """What kube-scheduler counts for it: a smaller request counts once it is allocated."""
+        """The CPU that kube-scheduler counts: a smaller request counts after it is allocated."""
         return max(self.request, self.allocated or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CpuSize:
-    """The CPU that a container should have, in millicores; None stays as it is."""
+    """The CPU to write for a container, in millicores; None leaves a value unchanged."""
 
     limit: int | None = None
     request: int | None = None
@@ -61,18 +61,20 @@ def trainer_cpu(
 ) -> TrainerCpu | None:
     """Return the CPU of a pod's training container, which has the name `container`. Never raises.
 
-    Return None without such a container, and for a pod with resources of its own, which bound all
-    of its containers together.
+    Return None without such a container, and for a pod with pod-level resources, which bound all of
+    its containers together.
     """
-    found = container_named(spec, container) if container else None
-    if found is None or has_pod_level_resources(spec):
+    named = container_named(spec, container) if container else None
+    if named is None or has_pod_level_resources(spec):
         return None
-    number, trainer = found
+    index, trainer = named
     containers = list(sequence(spec.get("containers")))
-    containers[number] = {**trainer, "resources": {}}
-    set_ = _status_of(status, name=container)
-    resources = mapping(set_.get("resources"))
-    allocated = parse_resources(set_.get("allocatedResources") or resources.get("requests"))
+    containers[index] = {**trainer, "resources": {}}
+    trainer_status = _status_of(status, name=container)
+    resources = mapping(trainer_status.get("resources"))
+    allocated = parse_resources(
+        trainer_status.get("allocatedResources") or resources.get("requests")
+    )
     return TrainerCpu(
         request=requests_of(trainer).get(CPU, 0),
         limit=limits_of(trainer).get(CPU),
@@ -87,16 +89,16 @@ def trainer_cpu(
 
 
 def resize_problem(status: Mapping[str, Any]) -> Verdict | None:
-    """Return why the kubelet does not carry out the last resize of a pod, or failed to, or None.
+    """Return why the kubelet has not carried out the last resize of a pod, or None. Never raises.
 
-    The reason is Deferred (the kubelet tries again), Infeasible (never) or Error. Never raises.
+    The reason is Deferred (the kubelet tries again), Infeasible (it never will) or Error.
     """
-    found = {
+    problems = {
         text(condition.get("type")): condition
         for condition in map(mapping, sequence(status.get("conditions")))
         if condition.get("reason") in _PROBLEMS
     }
-    problem = found.get(_PENDING) or found.get(_IN_PROGRESS)
+    problem = problems.get(_PENDING) or problems.get(_IN_PROGRESS)
     if problem is None:
         return None
     return Verdict(problem["reason"], text(problem.get("message"))[:_LONGEST_MESSAGE])

@@ -1,7 +1,7 @@
-"""What the controller must remember of the CPU that it gave to a job, a part of the job's state.
+"""The part of a job's state about the CPU that the controller has set.
 
-A pod shows only its present size. This state has what a new controller could not read there: what
-the user wrote, and which sizes are kfext's and not another client's.
+A pod shows only its present size. This state has the facts that a new controller could not read
+there: the sizes that the user wrote, and the sizes that kfext, not another client, wrote.
 """
 
 import re
@@ -13,19 +13,19 @@ from kfext.model.bounds import MOST_REPLICA_TYPES, cut
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 MOST_RESIZED = 36
-"""Pods with sizes that are remembered: as many as fit beside the rest of the state. A pod with
+"""Pods with sizes in the state: as many as fit beside the other parts of the state. A pod with
 other CPU than its type counts twice."""
 REMEMBERED = 3
-"""Sizes of one pod that are remembered."""
+"""Sizes of a pod in the state."""
 MOST_RESTS = 8
-"""Policies that can leave a job alone."""
+"""Policies that can be disabled for a job."""
 _LONGEST_REASON = 200
 _LARGEST = 2**40
 _INDEX = re.compile("0|[1-9][0-9]{0,5}")
 
 
 class PodCpu(NamedTuple):
-    """The CPU of the container that trains in a pod, in millicores; None: no limit."""
+    """The CPU of the training container of a pod, in millicores; None means no limit."""
 
     request: int
     limit: int | None
@@ -33,14 +33,14 @@ class PodCpu(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CpuState:
-    """The CPU of a job's pods where it is not the user's, in millicores.
+    """The CPU of a job's pods where kfext changed it, in millicores.
 
-    `requested`: the CPU in the job, by replica type in lower case, for the types that kfext
-        resized; and by replica, such as worker-0, for pods with other CPU than their type.
-    `written`: by replica, such as worker-0, the sizes that kfext wrote, newest first. If the
+    `requested`: the CPU that the user wrote, by replica type in lower case, for the types that
+        kfext resized; and by replica, such as worker-0, for pods with other CPU than their type.
+    `written`: the sizes that kfext wrote, newest first, by replica, such as worker-0. If the
         controller dies between a record and a write, the pod has an earlier size.
     `by`: the policies that wrote them.
-    `disabled`: by the name of a policy why it leaves the job alone.
+    `disabled`: the reason by the name of a policy that is disabled for the job.
     """
 
     requested: Mapping[str, PodCpu] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class CpuState:
     disabled: Mapping[str, str] = field(default_factory=dict)
 
     def requested_of(self, type_: str, index: int) -> PodCpu | None:
-        """Return what the user wrote for a replica, or None for a type that was not resized."""
+        """Return the CPU that the user wrote for a replica, or None for a type without a resize."""
         return self.requested.get(f"{type_}-{index}") or self.requested.get(type_)
 
     def written_of(self, type_: str, index: int) -> tuple[PodCpu, ...]:
@@ -58,15 +58,15 @@ class CpuState:
 
     @property
     def unlike(self) -> tuple[str, ...]:
-        """The replicas with other CPU from the user than their type."""
+        """The replicas with other CPU, written by the user, than their type."""
         return tuple(name for name in self.requested if "-" in name)
 
     def without_pods(self) -> Self:
-        """Return the state after all pods have gone: new pods have what the user writes by then."""
+        """Return the state after all pods are gone: new pods have the sizes of the templates."""
         return replace(self, requested={}, written={}, by=frozenset())
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
-        """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
+        """Return the non-empty values as a JSON object, with reasons cut to `longest` bytes."""
         written: dict[str, dict[str, list[list[int]]]] = {}
         unlike = self.unlike[: MOST_RESIZED // 2]
         for replica, sizes in sorted(self.written.items())[: MOST_RESIZED - len(unlike)]:
@@ -89,17 +89,17 @@ class CpuState:
 
 
 def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
-    """Return the state in a JSON object, without what is damaged. Never raises."""
+    """Return the state in a JSON object, without damaged parts. Never raises."""
     sizes = {name: _decoded(cpu) for name, cpu in mapping(raw.get("asked")).items()}
     named = list(sizes.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
     return CpuState(
         requested={name: cpu for name, cpu in named if cpu},
         written={
             f"{type_}-{index}": written
-            for type_, of in mapping(raw.get("written")).items()
-            for index, found in mapping(of).items()
+            for type_, replicas in mapping(raw.get("written")).items()
+            for index, encoded in mapping(replicas).items()
             if _INDEX.fullmatch(index)
-            and (written := tuple(filter(None, map(_decoded, sequence(found)[:REMEMBERED]))))
+            and (written := tuple(filter(None, map(_decoded, sequence(encoded)[:REMEMBERED]))))
         },
         by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
         disabled=strings(raw.get("rests")),
@@ -112,7 +112,7 @@ def _encoded(cpu: PodCpu) -> list[int]:
 
 def _decoded(raw: object) -> PodCpu | None:
     """Return the CPU of a pod, or None for an invalid amount."""
-    found = sequence(raw)[:2]
-    if not found or not all(type(amount) is int and 0 <= amount <= _LARGEST for amount in found):
+    amounts = sequence(raw)[:2]
+    if not amounts or not all(type(n) is int and 0 <= n <= _LARGEST for n in amounts):
         return None
-    return PodCpu(found[0], found[1] if len(found) > 1 else None)
+    return PodCpu(amounts[0], amounts[1] if len(amounts) > 1 else None)

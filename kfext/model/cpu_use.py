@@ -1,4 +1,4 @@
-"""How much CPU a pod or node has used over a window."""
+"""The CPU use of a pod or node over a window."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class CpuUse:
     """The `cores` that a pod or node used on average over a window.
 
-    `at`: when the window ended, in seconds since the epoch by the clock of the node.
+    `at`: the end of the window, in seconds since the epoch by the clock of the node.
     `window`: its length in seconds.
     """
 

@@ -1,7 +1,7 @@
-"""Terms of a pod that concern only the pods of its own job.
+"""Terms of a pod about the other pods of its job.
 
 kfext models two: required affinity and anti-affinity by node, to pods selected by the operator's
-labels. No other pod has these labels, so the plan of the job decides whether the term holds.
+labels. No other pod has these labels, so the plan of the job decides whether the term is met.
 Source: kubernetes pkg/scheduler/framework/plugins/interpodaffinity.
 """
 
@@ -36,19 +36,16 @@ class GangTerm:
         return not self.types or type_ in self.types
 
     def of(self, namespace: str) -> Self:
-        """Return the term of a pod in a namespace."""
+        """Return the term for a pod in a namespace."""
         return replace(self, namespace=namespace)
 
 
 Exclusive = tuple[str, int] | GangTerm
-"""What only one pod of a node can have: a host port, or the place of a pod out of a set."""
+"""An item that only one pod of a node can have: a host port, or an anti-affinity."""
 
 
 def affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
-    """Return the required pod affinity of a pod spec, each term once. Never raises.
-
-    Return None with a term that kfext does not model.
-    """
+    """Return the required pod affinity of a pod spec, or None with an unmodelled term."""
     return _required(mapping(spec.get("affinity")).get("podAffinity"))
 
 
@@ -57,14 +54,14 @@ def anti_affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
     return _required(mapping(spec.get("affinity")).get("podAntiAffinity"))
 
 
-def _required(of_pods: object) -> tuple[GangTerm, ...] | None:
-    found = {_term(mapping(term)) for term in sequence(mapping(of_pods).get(REQUIRED))}
-    if len(found) > MOST_REPLICA_TYPES:
+def _required(pod_affinity: object) -> tuple[GangTerm, ...] | None:
+    parsed = {_term(mapping(term)) for term in sequence(mapping(pod_affinity).get(REQUIRED))}
+    if len(parsed) > MOST_REPLICA_TYPES:
         return None
-    terms = [term for term in found if term is not None]
+    terms = [term for term in parsed if term is not None]
     return (
         tuple(sorted(terms, key=lambda term: (term.job, term.types)))
-        if len(terms) == len(found)
+        if len(terms) == len(parsed)
         else None
     )
 
@@ -85,19 +82,19 @@ def _term(term: Mapping[str, Any]) -> GangTerm | None:
 
 
 def _labels(selector: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
-    """Return the values that each label must have one of, or None for other requirements."""
-    found: dict[str, tuple[str, ...]] = {}
-    of_labels = mapping(selector.get("matchLabels"))
-    lines: list[tuple[str, str, tuple[str, ...]]] = [
-        (str(key), "In", (text(value),)) for key, value in of_labels.items()
+    """Return the allowed values by label, or None for a selector with other requirements."""
+    allowed: dict[str, tuple[str, ...]] = {}
+    match_labels = mapping(selector.get("matchLabels"))
+    requirements: list[tuple[str, str, tuple[str, ...]]] = [
+        (str(key), "In", (text(value),)) for key, value in match_labels.items()
     ]
-    for line in map(mapping, sequence(selector.get("matchExpressions"))):
-        values = tuple(sorted({text(value) for value in sequence(line.get("values"))}))
-        lines.append((text(line.get("key")), text(line.get("operator")), values))
-    for key, operator, values in lines:
+    for item in map(mapping, sequence(selector.get("matchExpressions"))):
+        values = tuple(sorted({text(value) for value in sequence(item.get("values"))}))
+        requirements.append((text(item.get("key")), text(item.get("operator")), values))
+    for key, operator, values in requirements:
         well_formed = values and all(0 < len(value) <= LONGEST_NAME for value in values)
-        if operator != "In" or key in found or not well_formed:
+        if operator != "In" or key in allowed or not well_formed:
             return None
-        found[key] = values
+        allowed[key] = values
     known = {"matchLabels", "matchExpressions"}
-    return found if known.issuperset(selector) else None
+    return allowed if known.issuperset(selector) else None

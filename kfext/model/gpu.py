@@ -1,11 +1,10 @@
 """GPU sharing in the model: the slots of a node, and the terms and requests of a replica.
 
-Each card of a node that may be shared is a slot, with a resource of a hundred units. The name of a
-reservation pod follows from the node and the slot, so that two controllers create the same pod.
+Each shareable card of a node is a slot, with a resource of a hundred units. The name of a
+reservation pod follows from the node and the slot, so two controllers create the same pod.
 
-The solver counts resources, and a share is a resource too: a node has as many units of it as it has
-cards that can take the share. The number depends on the share, so the name of the resource has the
-terms of the share.
+The solver counts resources, and a share is a resource too: its amount on a node is the number of
+cards that can accept the share. It depends on the share's terms, so the resource is named by them.
 """
 
 import hashlib
@@ -25,13 +24,13 @@ from kfext.names import DOMAIN, NATIVE_GPU
 Place = tuple[str, int]
 """A slot: the name of its node, and its number."""
 UNITS = 100
-"""The units of a card: a sharer gets a hundredth of the card's time for each unit."""
+"""The units of a card: each unit is a hundredth of the card's time."""
 SLOT = f"{DOMAIN}/gpu-"
 """The prefix of the resources of slots."""
 MOST_SLOTS = 64
 """The most cards of a node."""
 CARDS = "NVIDIA_VISIBLE_DEVICES"
-"""The GPUs that a container sees: a value in a pod would replace the GPU that the pod gets."""
+"""The GPUs that a container sees: a value in a pod would override the pod's GPU."""
 _ALLOWED = f"allowed: {NATIVE_GPU}: 1 in the limits of one container"
 _SHOWN = 40
 """The most characters to show of a number from a pod spec."""
@@ -77,7 +76,7 @@ def slot_in(written: str) -> int | None:
 
 
 def has_part(requests: Iterable[str]) -> bool:
-    """Return whether a pod requests time of a slot."""
+    """Return whether a pod requests units of a slot."""
     return any(slot_of(name) is not None for name in requests)
 
 
@@ -87,7 +86,7 @@ def parts_in(requests: Resources) -> dict[int, int]:
 
 
 def without_parts(requests: Resources) -> dict[str, int]:
-    """Return the requests of a pod without the time of slots."""
+    """Return the requests of a pod without the units of slots."""
     return {name: n for name, n in requests.items() if slot_of(name) is None}
 
 
@@ -103,7 +102,7 @@ def units_of(slot: int) -> list[str]:
 
 
 def folder_of(units: Iterable[str]) -> str:
-    """Return the folder name of the container with these units, which no other container has."""
+    """Return the folder name of the container with these units, unique to the container."""
     return min(units)
 
 
@@ -114,13 +113,13 @@ def folder_of(units: Iterable[str]) -> str:
 class GpuShare:
     """The terms on which a replica shares a GPU.
 
-    `units`: the least part of the card's time that it gets, in hundredths.
-    `memory`: the bytes of the card that it may use; None: the same part as of the time.
-    `high`: whether it has high priority, so that low-priority sharers give way to it.
-    `loss_budget`: the part of its speed that it may lose to low-priority sharers.
-    `min_share`: the part of the time that it should get beside a high-priority job.
-    `busy`: the thousandths of the time in which it would use a card of its own; None: unknown. It
-        was measured and not promised, so it is not written with the terms.
+    `units`: its guaranteed fraction of the card's time, in hundredths.
+    `memory`: its bytes of the card's memory, or None for the same fraction as of the time.
+    `high`: whether it has high priority, so that low-priority sharers yield to it.
+    `loss_budget`: the fraction of its speed that it may lose to low-priority sharers.
+    `min_share`: the fraction of the time that it should have beside a high-priority job.
+    `busy`: the thousandths of the time in which it would use a card of its own, or None. It was
+        measured, not promised, so it is not written with the terms.
     """
 
     units: int
@@ -132,17 +131,17 @@ class GpuShare:
 
     @property
     def uses(self) -> int:
-        """The thousandths of the time in which it counts as busy; all if that is unknown."""
+        """The thousandths of the time in which it counts as busy, by default all."""
         return _PERMILLE if self.busy is None else self.busy
 
     @property
     def need(self) -> "CardNeed":
-        """The free part of a card that it needs."""
+        """The free capacity of a card that it needs."""
         return CardNeed(
             units=self.units,
             memory=None if self.memory is None else -(-self.memory // _MIB),
             high=self.high,
-            # The minimum is a part of its speed alone on a card, which may not fill the card.
+            # The minimum is a fraction of its speed alone on a card, which it may not keep busy.
             idle=0 if self.high else -(-round(self.min_share * _PERMILLE) * self.uses // _PERMILLE),
         )
 
@@ -156,7 +155,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def encode_share(share: GpuShare) -> dict[str, Any]:
-    """Return the terms as JSON values."""
+    """Return the terms as a JSON object."""
     return {name: getattr(share, name) for name in _TYPES}
 
 
@@ -191,7 +190,7 @@ def encode_parts(share: GpuShare, slots: Mapping[int, int]) -> str:
 
 
 def part_of(written: str, index: int) -> tuple[int, int] | None:
-    """Return the units and the slot of a replica in the annotation GPU_SLOTS, if any."""
+    """Return the units and the slot of a replica in the annotation GPU_SLOTS, or None."""
     parts = written.split(",", index + 1)
     units, sign, slot = parts[index].partition("@") if index < len(parts) else ("", "", "")
     if not (sign and units.isdecimal() and slot.isdecimal() and len(units) <= 3 and len(slot) <= 2):
@@ -202,13 +201,13 @@ def part_of(written: str, index: int) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class CardNeed:
-    """The free part of a card that a replica needs.
+    """The free capacity of a card that a replica needs.
 
     `units`: its time, in hundredths.
-    `memory`: in MiB; None: the same part as of the time.
+    `memory`: in MiB, or None for the same fraction as of the time.
     `high`: whether no other sharer may have high priority.
-    `idle`: the time that a high-priority sharer must leave, in thousandths.
-    `slot`: the only slot of a node that the replica can use; None: any slot.
+    `idle`: the time that a high-priority sharer must leave unused, in thousandths.
+    `slot`: the only slot of a node that the replica can use, or None for any slot.
     """
 
     units: int
@@ -219,7 +218,7 @@ class CardNeed:
 
     @property
     def name(self) -> str:
-        """The name of the resource that counts the cards that meet the need, in words of users."""
+        """The name, readable by users, of the resource that counts the cards for this need."""
         terms = [
             "high priority" if self.high else "",
             "" if self.memory is None else f"{self.memory / _MIB_OF_GIB}Gi".replace(".0Gi", "Gi"),
@@ -234,7 +233,7 @@ class CardNeed:
 class CardsFor:
     """A resource that counts the cards of a node that meet a need.
 
-    `whole`: whether cards that are not shared count too, for pods that take whole GPUs.
+    `whole`: whether cards that are not shared count too, for pods that use whole GPUs.
     """
 
     need: CardNeed
@@ -273,14 +272,14 @@ def _need(match: re.Match[str]) -> CardNeed:
 
 
 def asks_for_gpu(holder: Mapping[str, Any]) -> bool:
-    """Return whether a container, or a pod at its own level, asks for a GPU."""
+    """Return whether a container, or a pod at pod level, asks for a GPU."""
     return any(amounts(holder).get(NATIVE_GPU, 0) > 0 for amounts in (requests_of, limits_of))
 
 
 def why_no_part(spec: Mapping[str, Any]) -> str:
-    """Return why a pod spec that asks for GPUs cannot have a part of a GPU; empty if it can.
+    """Return why a pod spec that asks for GPUs cannot share a GPU; empty if it can.
 
-    The text begins with a verb; its subject is the template or the pod.
+    The reason begins with a verb; its subject is the template or the pod.
     """
     return next(_obstacles(spec), "")
 
@@ -300,11 +299,11 @@ def _obstacles(spec: Mapping[str, Any]) -> Iterator[str]:
     if spec.get("resourceClaims"):
         yield "has resourceClaims: GPUs from DRA cannot be shared yet"
     if any(map(_names_cards, asking)):
-        yield f"sets {CARDS}, which follows from the GPU of the pod"
+        yield f"sets {CARDS}, which kfext sets to the GPU of the pod"
     for container in containers_of(spec):
         for name in requests_of(container):
             if slot_of(name) is not None:
-                yield f"asks for {name} itself, which kfext writes"
+                yield f"asks for {name} itself, a resource that only kfext writes"
 
 
 def _stated(container: Mapping[str, Any]) -> dict[str, str]:

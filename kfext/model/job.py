@@ -1,11 +1,11 @@
-"""One view of training jobs of every kind, with the training-operator's defaults applied."""
+"""Training jobs of every kind as one type, with the training-operator's defaults applied."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_excess
+from kfext.model.bounds import bytes_of, job_excess, kept, kfext_annotations, name, pods_excess
 from kfext.model.kinds.job_kind import JobKind, Rendezvous, Scaling
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import ReplicaKey
@@ -19,7 +19,7 @@ _GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$|[0-9]+")
 """The suffix of a generateName (apimachinery, util/rand), and numbers."""
 _LABELS = frozenset({KUEUE_QUEUE})
 _BY_STATUS = ("kubeflow.org", "argoproj.io", "batch")
-"""The API groups of controllers that follow jobs by their status: of Katib and of workflows."""
+"""The API groups of Katib's and workflow controllers, which follow jobs by their status."""
 
 
 def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
@@ -29,7 +29,7 @@ def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
 
 
 def pod_name(job: "TrainingJob", key: ReplicaKey) -> str:
-    """Return the name that the operator gives to the pod of a replica, or how it begins."""
+    """Return the name of the pod of a replica, or its prefix."""
     return job.kind.pod_name(job.name, key.type, key.index)
 
 
@@ -43,26 +43,21 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """A training job as it is in the cluster. Times are seconds since the epoch.
+    """A training job in the cluster. Times are seconds since the epoch.
 
     `groups`: the replica types in rank order; none before the operator has rendered them.
-    `suspend`: whether its spec suspends it.
     `managed_by`: managedBy, empty if unset.
-    `deleting`: whether the job has a deletionTimestamp.
-    `created`: creationTimestamp.
-    `deadline`: activeDeadlineSeconds, the seconds from `started` until the operator ends the job;
-        None: unset.
-    `started`: when it last started, 0.0 if it did not.
-    `scaling`: which numbers of workers the job can have.
+    `deadline`: activeDeadlineSeconds, from `started` until the operator ends the job, or None.
+    `started`: the time of its last start, 0.0 if it never started.
+    `scaling`: its possible sizes.
     `rendezvous`: how its pods find each other.
     `conditions`: the conditions of the status by type.
-    `series`: what jobs have in common that run the same again: the namespace, the name without
-        numbers, and the programs.
-    `template_settings`: kfext's annotations in the templates, as admission left them.
+    `series`: a key of jobs that repeat the same work: namespace, name without numbers, programs.
+    `template_settings`: kfext's annotations in the templates after admission.
     `annotations`, `labels`: the annotations and labels that kfext reads.
     `annotation_bytes`: the size of all annotations but plan and state, as the API server counts it.
-    `beyond`: the bound of model.bounds that the job itself is beyond, in words.
-    `counted_by`: the controller that owns the job and may count its pods; empty: none.
+    `beyond`: the bound of model.bounds that the job itself exceeds, in words.
+    `counted_by`: the controller that owns the job and may count its pods, empty without one.
     """
 
     kind: JobKind
@@ -106,7 +101,7 @@ class TrainingJob:
 
     @property
     def held(self) -> bool:
-        """Whether kfext suspended the job, so that kfext may unsuspend it."""
+        """Whether kfext suspended the job, so that kfext may resume it."""
         return HELD in self.annotations
 
     @property
@@ -116,13 +111,13 @@ class TrainingJob:
 
     @property
     def started_by(self) -> str:
-        """The other system that starts the job, so that kfext never suspends it; empty: none."""
-        # A held job waits for kfext, also if a controller has adopted it.
+        """The other system that starts the job, so that kfext never suspends it; may be empty."""
+        # A held job waits for kfext, even if a controller has adopted it.
         return "Kueue" if KUEUE_QUEUE in self.labels else "" if self.held else self.counted_by
 
     @property
     def unmarked(self) -> bool:
-        """Whether the operator renders its templates, and they lack what makes pods kfext's."""
+        """Whether the operator renders its templates, and they lack the mark of kfext's pods."""
         return bool(self.kind.rendered and self.groups) and COLOCATION not in self.template_settings
 
     @property
@@ -132,7 +127,7 @@ class TrainingJob:
 
     @property
     def run_by_operator(self) -> bool:
-        """Whether the operator of its kind, and no other system, runs the job."""
+        """Whether the operator of its kind runs the job, and no other system."""
         return self.managed_by in {"", self.kind.operator}
 
     @property
@@ -142,36 +137,36 @@ class TrainingJob:
 
     @property
     def ends(self) -> float | None:
-        """When a running job ends at the latest, or None."""
+        """The latest end of a running job, or None."""
         return self.started + self.deadline if self.deadline and self.started else None
 
     @property
-    def took(self) -> float | None:
-        """How many seconds a job that has succeeded ran, from its last start; None: unknown."""
+    def run_seconds(self) -> float | None:
+        """The seconds from the last start of a job that has succeeded to its end, or None."""
         ended = self.conditions.get("Succeeded")
         known = ended is not None and ended.status and 0.0 < self.started < ended.since
         return ended.since - self.started if ended is not None and known else None
 
     @property
     def pods(self) -> int:
-        """How many pods the job has."""
+        """The number of pods of the job."""
         return sum(group.replicas for group in self.groups)
 
     @property
     def training_pods(self) -> int:
-        """How many pods of the job train; parameter servers, for example, do not."""
+        """The number of pods of the job that train; parameter servers, for example, do not."""
         return sum(group.replicas for group in self.groups if group.type in self.kind.trains)
 
     @property
     def shares_gpus(self) -> bool:
-        """Whether replicas of the job get parts of GPUs."""
+        """Whether replicas of the job have GPU shares."""
         return any(group.share for group in self.groups)
 
     @property
     def excess(self) -> str:
-        """The bound of model.bounds that the job is beyond, in words; empty within the bounds."""
-        if found := self.beyond or pods_excess(self.pods):
-            return f"it has {found}"
+        """The bound of model.bounds that the job exceeds, in words; empty within the bounds."""
+        if excess := self.beyond or pods_excess(self.pods):
+            return f"it has {excess}"
         templates = (
             f"the {group.type} template has {group.excess}" for group in self.groups if group.excess
         )
@@ -181,8 +176,7 @@ class TrainingJob:
     def priority_classes(self) -> tuple[str, ...]:
         """The names of the PriorityClasses that its pods will have.
 
-        The operator gives runPolicy.schedulingPolicy.priorityClass to no pod: it is for the
-        PodGroup of another scheduler.
+        runPolicy.schedulingPolicy.priorityClass is only for the PodGroup of another scheduler.
         """
         named = (group.priority_class for group in self.groups if group.replicas)
         return tuple(name for name in named if name)
@@ -194,8 +188,8 @@ class TrainingJob:
 
     def has(self, condition: str) -> bool:
         """Return whether a condition is true."""
-        found = self.conditions.get(condition)
-        return found is not None and found.status
+        present = self.conditions.get(condition)
+        return present is not None and present.status
 
     def replicas(self) -> Iterator[tuple[ReplicaKey, ReplicaGroup]]:
         """Yield every replica in rank order: by type, then by index."""
@@ -210,17 +204,17 @@ class TrainingJob:
 
 
 def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
-    """Return the view of a job's JSON object, or None for an unknown kind.
+    """Return the job in a JSON object, or None for an unknown kind.
 
-    Never raises: invalid or missing fields take the operator's defaults (1 replica) or are left
-    out. Replica types may be written in any case and get the operator's spelling.
+    Never raises: invalid or missing fields have the operator's defaults (1 replica) or are omitted.
+    Replica types may be written in any case; they are returned in the operator's spelling.
     """
     kind = KINDS.get(text(raw.get("kind")))
     if kind is None:
         return None
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status, policy = mapping(raw.get("status")), mapping(member(spec, kind.suspend_path[:-1]))
-    annotations = own(metadata.get("annotations"))
+    annotations = kfext_annotations(metadata.get("annotations"))
     job = TrainingJob(
         kind=kind,
         namespace=text(metadata.get("namespace")),
@@ -254,7 +248,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """What the templates of a job say, in fields as TrainingJob has."""
+    """The fields of a TrainingJob that its templates decide."""
 
     groups: tuple[ReplicaGroup, ...]
     scaling: Scaling
@@ -264,10 +258,7 @@ class Templates:
 
 
 def templates_in(kind: JobKind, spec: Mapping[str, Any], *, job: TrainingJob) -> Templates:
-    """Return what the templates say that a spec holds: of the job, or of what is rendered of it.
-
-    Never raises.
-    """
+    """Return the templates in a spec: of the job, or of its rendered object. Never raises."""
     specs = kind.templates(spec)
     shares = GPU_SHARE in job.annotations
     groups = parse_groups(kind, specs, namespace=job.namespace, shares_gpus=shares)
@@ -280,16 +271,16 @@ def templates_in(kind: JobKind, spec: Mapping[str, Any], *, job: TrainingJob) ->
     )
 
 
-def with_templates(job: TrainingJob, found: Templates) -> TrainingJob:
-    """Return a job with what its templates say."""
+def with_templates(job: TrainingJob, templates: Templates) -> TrainingJob:
+    """Return a job with its templates."""
     return replace(
         job,
-        groups=found.groups,
-        scaling=found.scaling,
-        rendezvous=found.rendezvous,
-        template_settings={**job.template_settings, **found.template_settings},
-        series=_series(job.kind, job.namespace, job.name, found.groups),
-        beyond=found.beyond or job.beyond,
+        groups=templates.groups,
+        scaling=templates.scaling,
+        rendezvous=templates.rendezvous,
+        template_settings={**job.template_settings, **templates.template_settings},
+        series=_series(job.kind, job.namespace, job.name, templates.groups),
+        beyond=templates.beyond or job.beyond,
     )
 
 
@@ -322,7 +313,7 @@ def _series(kind: JobKind, namespace: str, job: str, groups: Iterable[ReplicaGro
 
 
 def _counted_by(owner: Mapping[str, Any]) -> str:
-    """Return the controller that may count the pods of a job, and a suspended job has none."""
+    """Return the title of an owner that may count the pods of a job: a suspended job has none."""
     group, of_group, _ = text(owner.get("apiVersion")).partition("/")
     known = not of_group or group.endswith(_BY_STATUS)
     return "" if known else f"{name(owner.get('kind'))} {name(owner.get('name'))}"

@@ -1,6 +1,6 @@
-"""What the controller must remember about a job across restarts, stored as JSON on the job.
+"""The controller's record of a job across restarts, stored as JSON on the job.
 
-A state names the uid of its job, as a plan does. So a copied manifest brings no state with it.
+A state names the uid of its job, as a plan does, so the state in a copied manifest is ignored.
 """
 
 import json
@@ -25,7 +25,7 @@ from kfext.model.scale_state import (
     decode_scale,
     decode_stop,
 )
-from kfext.model.timestamps import left
+from kfext.model.timestamps import seconds_until
 from kfext.model.tolerant import json_object, mapping, sequence, strings, text
 from kfext.names import STATE
 
@@ -33,17 +33,16 @@ LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
 MOST_APART = 32
-"""The most uids in `JobState.apart`: the last jobs that the job had to leave."""
+"""The most uids in `JobState.apart`."""
 
 EXCLUDED_SECONDS = 300.0
-"""How long a node stays excluded for a job after a pod of the job was not bound there."""
+"""The length of the exclusion of a node for a job after a pod of the job was not bound there."""
 
 _FEWEST_APART = 4
 """The uids in `JobState.apart` that are never dropped for space."""
 _MESSAGE_LIMIT = 1024
 _MIN_TEXT_LIMIT = 48
-"""Texts are cut to _MESSAGE_LIMIT bytes of JSON, then shorter, down to this limit. Such a state
-always fits."""
+"""Messages are cut to _MESSAGE_LIMIT bytes of JSON, or less; with this limit a state fits."""
 _MAX_NUMBER = 2.0**63
 _PERMILLE = 1000
 _TYPES = sorted({type_.lower() for kind in KINDS.values() for type_ in kind.types})
@@ -55,12 +54,11 @@ class ObservedPods:
     """The pods of a replica type as admission made them from their template.
 
     `template`: the number of the template, `ReplicaGroup.template`.
-    `requests`: the largest request of a pod for each resource.
+    `requests`: the largest request of a pod, by resource.
     `node_selector`: the pods' node selector, as pairs of label and value.
     `host_ports`: the protocol and number of each port that all pods have, without the ports of the
         template and the plan.
-    `untolerated`: whether a pod lacks the toleration of a taint that is named after an extended
-        resource of the pod.
+    `untolerated`: whether a pod lacks a toleration of the taint of one of its extended resources.
     `tolerations`: the tolerations of pools that all pods have and the template lacks.
     """
 
@@ -72,7 +70,7 @@ class ObservedPods:
     tolerations: tuple[Toleration, ...] = ()
 
     def encode(self) -> dict[str, object]:
-        """Return the JSON object that the state stores."""
+        """Return the JSON object in the state."""
         return {
             "template": self.template,
             "requests": dict(self.requests),
@@ -85,29 +83,29 @@ class ObservedPods:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What the controller remembers about a job. Times are seconds since the epoch.
+    """The controller's record of a job. Times are seconds since the epoch.
 
     `strikes`: the placements in a row that kube-scheduler or the operator did not carry out.
-    `excluded`: for each excluded node, when its exclusion ends.
-    `suspended_at`: when kfext last suspended the job while it had pods.
-    `retry_at`: before this time a suspended job is not started, and a started job gets no strike.
+    `excluded`: the end of the exclusion by node.
+    `suspended_at`: the last time at which kfext suspended the job while it had pods.
+    `retry_at`: the earliest time of the next start or, for a started job, of the next strike.
     `reason`, `message`: why the job was last suspended or got a strike.
     `generation`: the number of the last plan that was removed from the job.
-    `requested`: the workers that the user wants, while kfext gives the job another number; else 0.
-    `assigned`: the workers that kfext gave the job instead; else 0.
-    `queued_since`: when the job joined the queue; a failed start does not change it. 0.0: the later
-        of the job's creation and `suspended_at` counts.
+    `requested`: the requested size of the job while kfext runs it with another size, else 0.
+    `assigned`: that other size, else 0.
+    `queued_since`: the time at which the job joined the queue, unchanged by a failed start. Instead
+        of 0.0, the later of the job's creation and `suspended_at` counts.
     `observed`: the job's pods as admission made them, by replica type in lower case.
-    `no_host_network`: why the job is not tried on the host network again; empty if it may be.
+    `no_host_network`: why the job does not use the host network again; empty if it may.
     `settings`: the last valid annotations that the job's templates lack. They count while the
         annotation on the job is malformed (core.settings.resolve).
     `busy`: the thousandths of the time in which a replica keeps a GPU of its own busy, by type in
         lower case, as last measured. A forged value harms only the job itself.
-    `apart`: the uids of the last jobs that the job could not share a GPU with.
-    `cpu`: what kfext did to the CPU of the job's pods.
-    `scale`: what kfext did to the job's number of workers. `move`: its last move.
-    `ask`: what the job has asked the autoscaler for since its gang was last whole, if anything.
-    `stop`: when kfext last stopped it for others.
+    `apart`: the uids of the last jobs that could not share a GPU with the job.
+    `cpu`: the changes of kfext to the CPU of the job's pods.
+    `scale`: the changes of kfext to the job's number of workers. `move`: its last move.
+    `ask`: the job's asks to the autoscaler since its gang was last complete, or None.
+    `stop`: the last time that kfext stopped it for other jobs.
     """
 
     strikes: int = 0
@@ -136,25 +134,27 @@ class JobState:
         return tuple(self.exclusion_seconds(now))
 
     def exclusion_seconds(self, now: float) -> Mapping[str, float]:
-        """Return the seconds that are left of each exclusion, by the name of the node."""
-        ends = self.excluded.items()
-        found = {node: left(until, now=now, longest=EXCLUDED_SECONDS) for node, until in ends}
-        return {node: seconds for node, seconds in found.items() if seconds}
+        """Return the remaining seconds of each exclusion, by the name of the node."""
+        remaining = {
+            node: seconds_until(end, now=now, longest=EXCLUDED_SECONDS)
+            for node, end in self.excluded.items()
+        }
+        return {node: seconds for node, seconds in remaining.items() if seconds}
 
     def with_excluded(self, nodes: Iterable[str], *, now: float) -> Self:
-        """Return the state with these nodes excluded too, from now on."""
+        """Return the state with these nodes excluded too, starting now."""
         ends = dict.fromkeys(nodes, now + EXCLUDED_SECONDS)
         return replace(self, excluded={**self.excluded, **ends})
 
     @property
     def stopped_for_others(self) -> bool:
-        """Whether kfext last suspended the job for another job, or off a drained node."""
+        """Whether kfext last suspended the job for another job, or for the drain of a node."""
         return 0.0 < self.suspended_at <= self.stop.at
 
     def encode(self, *, job_uid: str) -> str:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes.
 
-        If the JSON is too long, the fields that the job needs least are shortened first.
+        If the JSON is too long, the least important fields are shortened first.
         """
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
@@ -190,27 +190,27 @@ class JobState:
             if len(written.encode()) <= LIMIT or longest <= _MIN_TEXT_LIMIT:
                 return written
             if excluded:
-                # Drop the exclusion that ends first, which matters for the shortest time.
+                # Drop the exclusion that ends first, as it matters for the shortest time.
                 del excluded[min(excluded, key=lambda node: excluded[node])]
             elif observed or scale.speeds:
-                # The next pods show their changes again, and speeds can be measured again.
+                # The next pods will show their changes, and speeds can be measured again.
                 observed.clear()
                 scale = replace(scale, speeds={})
             elif move.source:
-                # A move that fails then goes on wherever there is room.
+                # A move that fails then resumes on any nodes with free capacity.
                 move = replace(move, source={})
             elif stop.places:
-                # A new controller then looks for the places of the waiting job again.
+                # A new controller then plans the waiting job again.
                 stop = replace(stop, places={})
             elif len(apart) > _FEWEST_APART:
                 apart = apart[len(apart) // 2 :]
             else:
-                # The CPU that pods had before kfext stays: no object shows it any more.
+                # The CPU that pods had before kfext's changes stays: no other object has it.
                 longest = max(longest // 2, _MIN_TEXT_LIMIT)
 
 
 def state_of(job: TrainingJob) -> JobState:
-    """Return the state on a job, or an empty state if it is absent, damaged or another job's."""
+    """Return the state on a job, or an empty state for an absent, damaged or foreign state."""
     written = job.annotations.get(STATE, "")
     raw = json_object(written) if len(written) <= LIMIT else {}
     return _parsed(raw) if job.uid and raw.get("uid") == job.uid else JobState()
@@ -259,8 +259,8 @@ def _observed(raw: Mapping[str, object]) -> ObservedPods:
 
 
 def _busy(raw: Mapping[str, object]) -> dict[str, int]:
-    found = ((type_, raw.get(type_)) for type_ in _TYPES)
-    return {type_: n for type_, n in found if type(n) is int and 0 <= n <= _PERMILLE}
+    values = ((type_, raw.get(type_)) for type_ in _TYPES)
+    return {type_: n for type_, n in values if type(n) is int and 0 <= n <= _PERMILLE}
 
 
 def _host_ports(raw: object) -> tuple[tuple[str, int], ...]:

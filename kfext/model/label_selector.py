@@ -14,7 +14,7 @@ class LabelSelector:
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     def values_of(self, key: str) -> tuple[str, ...]:
-        """Return the values of a label that the selector names."""
+        """Return the values that the selector names for a label."""
         labelled = (self.labels[key],) if key in self.labels else ()
         return labelled + tuple(
             value for label, _, values in self.expressions if label == key for value in values
@@ -42,10 +42,10 @@ def parse_selector(raw: object) -> LabelSelector:
         labels=strings(selector.get("matchLabels")),
         expressions=tuple(
             (
-                text(line.get("key")),
-                text(line.get("operator")),
-                tuple(text(value) for value in sequence(line.get("values"))),
+                text(item.get("key")),
+                text(item.get("operator")),
+                tuple(text(value) for value in sequence(item.get("values"))),
             )
-            for line in map(mapping, sequence(selector.get("matchExpressions")))
+            for item in map(mapping, sequence(selector.get("matchExpressions")))
         ),
     )

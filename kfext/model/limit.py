@@ -1,4 +1,4 @@
-"""Limits on the nodes of a gang: which nodes its pods may use, and which nodes together."""
+"""Limits on the nodes of a gang: the nodes that its pods may use, and the allowed sets of nodes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from kfext.model.node import Node
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit that allows everything. Equal limits give equal answers, so they are keys of caches.
+    """A limit that allows everything. Equal limits have equal answers, so caches use them as keys.
 
-    `why`: what is true of a node that it does not allow, after "N nodes". Empty: it concerns sets
-        of nodes alone.
+    `why`: the description, after "N nodes", of the nodes that it excludes; empty for a limit that
+        concerns only sets of nodes.
     """
 
     why = ""
@@ -27,12 +27,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class MaxNodes(Limit):
-    """The gang is on at most so many nodes."""
+    """The gang is on at most `number` nodes."""
 
     number: int
 
     def allow_set(self, nodes: Collection[str]) -> bool:
-        """Return whether these are few enough."""
+        """Return whether the set has at most `number` nodes."""
         return len(set(nodes)) <= self.number
 
 
@@ -50,13 +50,13 @@ class Excluded(Limit):
 
 @dataclass(frozen=True, slots=True)
 class Awaited(Limit):
-    """These nodes came for a gang that still waits for the rest of its nodes."""
+    """These new nodes are held for a gang that still waits for more nodes."""
 
     names: frozenset[str]
-    why = "new, and kept for a gang that waits for more nodes"
+    why = "new, and held for a gang that waits for more nodes"
 
     def allows(self, node: Node) -> bool:
-        """Return whether no gang awaits the rest of its nodes beside a node."""
+        """Return whether a node is not held for another gang."""
         return node.name not in self.names
 
 
@@ -65,7 +65,7 @@ class KeptAnyway(Limit):
     """Only these nodes, which an autoscaler keeps for other pods."""
 
     names: frozenset[str]
-    why = "kept for nothing else"
+    why = "in use by no other pod"
 
     def allows(self, node: Node) -> bool:
         """Return whether a node is kept for other pods."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line: its text, and when the container runtime received it.
+    """A line: its text, and the time at which the container runtime received it.
 
-    `at`: in epoch seconds. `stamp`: as stated, to tell lines of the same second apart.
+    `at`: in epoch seconds. `stamp`: as written, to distinguish lines of the same second.
     """
 
     at: float

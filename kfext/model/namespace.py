@@ -1,10 +1,10 @@
-"""The parts of a namespace that settings need."""
+"""The parts of a namespace that decide on settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfext.model.bounds import kept, own
+from kfext.model.bounds import kept, kfext_annotations
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import MANAGED
 
@@ -13,7 +13,7 @@ from kfext.names import MANAGED
 class Namespace:
     """A namespace: its labels opt it in and select policies, its annotations are settings.
 
-    `annotations`: kfext's; no settings if there are more than model.bounds allows.
+    `annotations`: kfext's annotations, without settings if they exceed the bound of model.bounds.
     """
 
     name: str
@@ -32,5 +32,5 @@ def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
     return Namespace(
         name=text(metadata.get("name")),
         labels=strings(metadata.get("labels")),
-        annotations=kept(own(metadata.get("annotations"))),
+        annotations=kept(kfext_annotations(metadata.get("annotations"))),
     )

@@ -1,4 +1,4 @@
-"""The parts of a NetworkPolicy that kfext needs to report which pods it does not protect."""
+"""The parts of a NetworkPolicy that decide which pods it protects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class NetworkPolicy:
 def parse_network_policy(raw: Mapping[str, Any]) -> NetworkPolicy:
     """Return a policy from its JSON object. Never raises.
 
-    A selector beyond the bound counts as a selector of every pod.
+    A selector beyond the bound counts as selecting every pod.
     """
     metadata = mapping(raw.get("metadata"))
     selector = mapping(raw.get("spec")).get("podSelector")

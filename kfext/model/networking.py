@@ -1,4 +1,4 @@
-"""The parts of a pod template that decide about `network: host`."""
+"""The parts of a pod template that decide whether `network: host` is possible."""
 
 import re
 from collections.abc import Mapping, Set
@@ -18,10 +18,10 @@ LARGEST_PORT = 65535
 _MEETING = re.compile(r"--(master|rdzv)[-_](addr|port|endpoint)\b")
 """Options of torchrun that override the operator's environment variables."""
 _YES = frozenset({"y", "yes", "true", "on"})
-_TOLD = frozenset(
+_MEETING_VARIABLES = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT"}
 )
-"""Variables that the operator sets if it knows the address; no user needs to set them."""
+"""Variables that the operator sets where it knows the address; a user need not set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,11 @@ class Networking:
     """The network of one template.
 
     `own_host`: whether the user already requests the node's network or a port of the node.
-    `own_meeting`: whether a command line or a variable sets where the replicas meet, so that the
-        pods would ignore any other port.
-    `ports`: the declared ports without the operator's own, which it knows by name; on the host
-        network they would be ports of the node.
+    `own_meeting`: whether a command line or a variable sets the address at which the replicas meet,
+        so that the pods would ignore any other port.
+    `ports`: the declared ports without the operator's own, which `network: host` opens on the node.
     `mesh`: the service mesh that the template requests, empty for none.
-    `labels`: the labels of the pods, which NetworkPolicies select by.
+    `labels`: the labels of the pods; NetworkPolicies select by them.
     """
 
     own_host: bool = False
@@ -61,7 +60,7 @@ def parse_networking(template: Mapping[str, Any], *, kind: JobKind) -> Networkin
     return Networking(
         own_host=spec.get("hostNetwork") is True or any(port.get("hostPort") for port in declared),
         own_meeting=any(
-            _says_where(container, told=_TOLD - kind.written_env)
+            _sets_meeting(container, variables=_MEETING_VARIABLES - kind.written_env)
             for container in lasting_containers_of(spec)
         ),
         ports=tuple(sorted(lasting)),
@@ -71,7 +70,7 @@ def parse_networking(template: Mapping[str, Any], *, kind: JobKind) -> Networkin
 
 
 def istio_sidecar(metadata: Mapping[str, Any]) -> bool | None:
-    """Return whether a template requests Istio's sidecar, or None: it does not say.
+    """Return whether a template requests Istio's sidecar, or None for an undecided template.
 
     The label prevails over the annotation, and both over the label of a revision. Source: istio
     pkg/kube/inject injectRequired, and the selectors of its webhooks.
@@ -90,7 +89,7 @@ def _mesh(metadata: Mapping[str, Any]) -> str:
     return "Linkerd" if linkerd in {"enabled", "ingress"} else ""
 
 
-def _says_where(container: Mapping[str, Any], *, told: Set[str]) -> bool:
+def _sets_meeting(container: Mapping[str, Any], *, variables: Set[str]) -> bool:
     words = [*sequence(container.get("command")), *sequence(container.get("args"))]
-    variables = {text(mapping(variable).get("name")) for variable in sequence(container.get("env"))}
-    return any(_MEETING.search(text(word)) for word in words) or not told.isdisjoint(variables)
+    present = {text(mapping(variable).get("name")) for variable in sequence(container.get("env"))}
+    return any(_MEETING.search(text(word)) for word in words) or not variables.isdisjoint(present)

@@ -1,4 +1,4 @@
-"""The parts of a node that placement needs."""
+"""The parts of a node that count for placement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from kfext.names import DRAIN
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """One taint of a node; only NoSchedule and NoExecute keep pods away."""
+    """A taint of a node; only NoSchedule and NoExecute exclude pods."""
 
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
     def __str__(self) -> str:
-        """Return the taint as kubectl writes it, as in team=vision:NoSchedule."""
+        """Return the taint in kubectl's form, such as team=vision:NoSchedule."""
         return (
             f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
         )
@@ -29,10 +29,10 @@ class Taint:
 class Node:
     """A node.
 
-    `allocatable`: what its pods may request in total.
+    `allocatable`: the most that its pods may request together.
     `unschedulable`: whether it is cordoned.
     `created`: seconds since the epoch.
-    `troubles`: for each slot without sharers the reason that the agent reported.
+    `troubles`: the reason that the agent reported for each slot without sharers.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Node:
 
     @property
     def drain(self) -> str | None:
-        """How the node is drained: the value of its taint DRAIN; None without the taint."""
+        """The value of its taint DRAIN, which is the mode of the drain, or None."""
         return next((taint.value for taint in self.taints if taint.key == DRAIN), None)
 
 

@@ -1,4 +1,4 @@
-"""What a job has asked the autoscaler for, a part of the job's state."""
+"""The requests of a job to the autoscaler, a part of the job's state."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from kfext.model.tolerant import mapping
 
 @dataclass(frozen=True, slots=True)
 class NodeAsk:
-    """The asks of a job for new nodes since its gang was last whole. Times are epoch seconds.
+    """A job's asks for new nodes since its gang was last complete. Times are epoch seconds.
 
-    `number`: how many asks began.
-    `since`: when the open ask began; 0.0: none is open.
-    `workers`: the workers in the open ask; 0: all that the job requests.
-    `again_at`: when the next ask may begin, after an ask that got no nodes.
+    `number`: the number of asks so far.
+    `since`: the begin of the open ask, 0.0 without an open ask.
+    `workers`: the workers in the open ask, 0 for the whole requested size.
+    `again_at`: the earliest begin of the next ask, after an ask that brought no nodes.
     """
 
     number: int = 0
@@ -23,11 +23,11 @@ class NodeAsk:
 
     @property
     def is_open(self) -> bool:
-        """Whether the job waits for nodes that it has asked for."""
+        """Whether the job waits for requested nodes."""
         return self.since > 0
 
     def encode(self) -> dict[str, object]:
-        """Return what is written on the job, without empty values."""
+        """Return the non-empty values as a JSON object."""
         values = {
             "number": self.number,
             "since": round(self.since, 3),
@@ -38,11 +38,11 @@ class NodeAsk:
 
 
 def decode_ask(raw: object) -> NodeAsk:
-    """Return the asks in a JSON object, without what is damaged. Never raises."""
-    found = mapping(raw)
+    """Return the asks in a JSON object, without damaged values. Never raises."""
+    written = mapping(raw)
     return NodeAsk(
-        number=int(state_number(found.get("number"))),
-        since=state_number(found.get("since")),
-        workers=int(state_number(found.get("workers"))),
-        again_at=state_number(found.get("againAt")),
+        number=int(state_number(written.get("number"))),
+        since=state_number(written.get("since")),
+        workers=int(state_number(written.get("workers"))),
+        again_at=state_number(written.get("againAt")),
     )

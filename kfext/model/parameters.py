@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
-    """What is known of a parameter.
+    """The definition of a parameter.
 
-    `parse`: from a JSON value to the value. Raises ValueError for an invalid value.
-    `default`: as it is written; empty if it is unset. `example`: of an unset parameter.
-    `schema`: of the field in a TrainingPolicy. `effect`: what it does, in Markdown.
+    `parse`: converts a JSON value; raises ValueError for an invalid value.
+    `default`: in its written form, empty for none. `example`: of a parameter without a default.
+    `schema`: of the field in a TrainingPolicy. `effect`: its description, in Markdown.
     """
 
     parse: Callable[[object], Any]
@@ -46,16 +46,16 @@ def _row(default: str, parse: Callable[[object], Any], **row: Any) -> Any:
 
 def _seconds(value: object) -> float:
     """Return a duration such as `90s`, `5m` or `1h30m` in seconds."""
-    rest, total = text(value), 0.0
-    if not rest:
+    unread, total = text(value), 0.0
+    if not unread:
         raise ValueError(value)
-    while rest:
-        digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-        unit = rest[len(digits) : len(digits) + 1]
+    while unread:
+        digits = unread[: len(unread) - len(unread.lstrip("0123456789"))]
+        unit = unread[len(digits) : len(digits) + 1]
         if not digits or unit not in _UNITS:
             raise ValueError(value)
         total += int(digits[:9]) * _UNITS[unit]
-        rest = rest[len(digits) + 1 :]
+        unread = unread[len(digits) + 1 :]
     return total
 
 
@@ -81,7 +81,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _list(*, most: int, longest: int, pattern: str, effect: str, example: str) -> Any:
-    """Return the field of a list of texts that is empty by default."""
+    """Return the field of a list of strings that is empty by default."""
     items = {"type": "string", "maxLength": longest, "pattern": pattern}
     kind = {"type": "array", "x-kubernetes-list-type": "atomic"}
     schema = {**kind, "maxItems": most, "items": items}
@@ -91,12 +91,12 @@ def _list(*, most: int, longest: int, pattern: str, effect: str, example: str) -
 def _cpu(value: object) -> int:
     """Return an amount of CPU in millicores."""
     try:
-        found = amount(CPU, value)
+        millicores = amount(CPU, value)
     except QuantityError as error:
         raise ValueError(value) from error
-    if found < 0:
+    if millicores < 0:
         raise ValueError(value)
-    return found
+    return millicores
 
 
 def _ports(value: object) -> tuple[int, int]:
@@ -109,14 +109,14 @@ def _ports(value: object) -> tuple[int, int]:
 
 
 class QueueOrder(StrEnum):
-    """Which of two jobs of the same priority goes first: the older, or sooner the shorter."""
+    """The order of jobs of the same priority: the oldest first, or rather the shortest."""
 
     ARRIVAL = "arrival"
     SHORTEST = "shortest"
 
 
 class Fairness(StrEnum):
-    """What decides between the namespaces of jobs of the same priority: nothing, or their usage."""
+    """The order of the namespaces of jobs of the same priority: none, or by their usage."""
 
     NONE = "none"
     USAGE = "usage"
@@ -130,26 +130,26 @@ class Queueing:
         "arrival",
         lambda value: QueueOrder(text(value)),
         schema={"type": "string", "enum": [str(order) for order in QueueOrder]},
-        effect="which of two jobs of the same priority goes first: `arrival`, the job that came "
-        "first; `shortest`, the job with the smaller *created + 16 x [expected "
-        "length](queue.md#order)*, as for elastic jobs",
+        effect="the order of jobs of the same priority: `arrival`, the job that was created first; "
+        "`shortest`, the job with the smallest *created + 16 x [expected "
+        "duration](queue.md#order)*, as for elastic jobs",
     )
     fairness: Fairness = _row(
         "none",
         lambda value: Fairness(text(value)),
         schema={"type": "string", "enum": [str(fairness) for fairness in Fairness]},
-        effect="what decides before `queue.order`: with `usage`, jobs of [namespaces that used "
-        "less of the cluster](teams.md) go first. It orders the whole cluster, so the policy must "
-        "have no `namespaceSelector`",
+        effect="the order of namespaces, before `queue.order`: with `usage`, jobs of [namespaces "
+        "that used less of the cluster](teams.md) are first. It applies to the whole cluster, so "
+        "the policy must have no `namespaceSelector`",
     )
     half_life: float = _duration(
         "24h",
-        effect="with `queue.fairness: usage`, the time after which usage counts half",
+        effect="with `queue.fairness: usage`, the time in which the weight of past usage halves",
     )
 
 
 class NewNodes(StrEnum):
-    """What kfext does for a job that lacks nodes where the cluster has an autoscaler."""
+    """The action for a job that lacks nodes in a cluster with an autoscaler."""
 
     ASK = "ask"
     RELEASE = "release"
@@ -158,49 +158,50 @@ class NewNodes(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How long the steps of a placement may take, in seconds, and how nodes are compared.
+    """The timeouts of the steps of a placement, in seconds, and the comparison of nodes.
 
-    `release_after`: None is `auto`: 60 s for a job that fits no empty node set, unless kfext asks
-        for new nodes; other jobs wait in the queue.
+    `release_after`: None means `auto`: 60 s for a job that fits no empty node set, unless kfext
+        asks for new nodes; other jobs wait in the queue.
     `assumed_burst`: in millicores.
     """
 
     bind_timeout: float = _duration(
         "60s",
-        effect="from pinned to bound, and how long a job waits for its GPU to be reserved, or "
-        "reserved again; a pod that is not bound by then is planned again without its node",
+        effect="the time from pinned to bound, and the time in which the GPU of a job must be "
+        "reserved, or reserved again; a pod that is not bound by then is planned again without its "
+        "node",
     )
     create_timeout: float = _duration(
         "30s",
-        effect="how long the operator may create no pod of an incomplete gang, nor of gangs that "
-        "were started before it; then kfext suspends the job again",
+        effect="the time without a new pod for an incomplete gang, or for gangs that were started "
+        "before it, after which kfext suspends the job again",
     )
     release_after: float | None = _row(
         AUTO,
         lambda value: None if value == AUTO else _seconds(value),
         schema={**_DURATION, "pattern": "^(auto|([0-9]+[smh])+)$"},
-        effect="how long a job with `colocation: preferred` waits before it is released to plain "
-        "Kubernetes; `auto` releases only a job that [waiting does not "
+        effect="the time that a job with `colocation: preferred` waits before it is released to "
+        "plain Kubernetes; `auto` releases only a job that [waiting does not "
         "help](queue.md#when-kfext-releases-a-job)",
     )
     reserve_after: float = _duration(
         "5m",
-        effect="how long the first job in the queue waits until capacity is "
+        effect="the time that the first job in the queue waits until capacity is "
         "[reserved](queue.md#order) for it",
     )
     new_nodes: NewNodes = _row(
         "ask",
         lambda value: NewNodes(text(value)),
         schema={"type": "string", "enum": [str(choice) for choice in NewNodes]},
-        effect="what kfext does for a job that lacks nodes where the cluster has an autoscaler: "
-        "`ask`, it [asks for the nodes of the whole gang](autoscaler.md); `release`, it releases "
-        "the job to plain Kubernetes after 60 s; `wait`, neither",
+        effect="the action for a job that lacks nodes in a cluster with an autoscaler: `ask`, [ask "
+        "for the nodes of the whole gang](autoscaler.md); `release`, release the job to plain "
+        "Kubernetes after 60 s; `wait`, neither",
     )
     topology_keys: tuple[str, ...] = _list(
         most=8,
         longest=317,
         pattern="^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-        effect="node labels that define how near two nodes are, the widest domain first, for "
+        effect="node labels that define the distance of two nodes, the widest domain first, for "
         "instance a zone and then a rack; at most 8",
         example="topology.kubernetes.io/zone",
     )
@@ -220,17 +221,14 @@ class Placement:
             "minimum": 0,
             "pattern": r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$",
         },
-        effect="the CPU that a pod without a CPU limit is taken to use if it can; it decides [on "
-        "how many nodes](queue.md#cpu-beyond-the-requests) a job goes, and never makes it wait",
+        effect="the assumed CPU use of a pod without a CPU limit; it affects [the number of "
+        "nodes](queue.md#cpu-beyond-the-requests) of a job, and never makes it wait",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
-    """What jobs on the host network may use of a node.
-
-    `port_range`: the first and the last port.
-    """
+    """The first and last port, and the interfaces, of a node for jobs on the host network."""
 
     port_range: tuple[int, int] = _row(
         "20000-29999",
@@ -278,20 +276,20 @@ SECTIONS: Mapping[str, type[Any]] = {
 
 def rows(section: type[Any]) -> dict[str, ParameterRow]:
     """Return the rows of a section by their names in a TrainingPolicy."""
-    return {_camel(each.name): each.metadata["row"] for each in fields(section)}
+    return {_camel(parameter.name): parameter.metadata["row"] for parameter in fields(section)}
 
 
 def parse_section(section: type[T], raw: object) -> T:
     """Return a section; a parameter with an invalid value has its default. Never raises."""
-    given, found = mapping(raw), {}
-    for each in fields(section):  # type: ignore[arg-type]
-        written, row = given.get(_camel(each.name)), each.metadata["row"]
-        if written is not None:
+    written, values = mapping(raw), {}
+    for parameter in fields(section):  # type: ignore[arg-type]
+        value, row = written.get(_camel(parameter.name)), parameter.metadata["row"]
+        if value is not None:
             try:
-                found[each.name] = row.parse(written)
+                values[parameter.name] = row.parse(value)
             except ValueError:
                 continue
-    return section(**found)
+    return section(**values)
 
 
 def _camel(name: str) -> str:

@@ -15,7 +15,7 @@ from kfext.model.tolerant import json_object, mapping, sequence, text
 from kfext.names import GPU_SHARE, PLAN
 
 Assignment = Mapping[ReplicaKey, str]
-"""The name of each replica's node."""
+"""The name of the node of each replica."""
 
 Slots = Mapping[ReplicaKey, int]
 """The slot, on the replica's node, of each replica that shares a GPU."""
@@ -40,16 +40,15 @@ _LONGEST_WHY = 512
 class Plan:
     """The placement of a whole job.
 
-    `job_uid`: the uid of the job; a plan with another uid was copied with a manifest and is
-        ignored.
+    `job_uid`: the uid of the job; a plan with another uid was copied with its manifest.
     `generation`: the number of the plan, counted from 1 for each job.
     `assignment`: the node of each replica.
-    `port`: the first of the job's ports if its pods use their node's network, else 0.
-    `shares`: the promised part of a GPU, by replica type in lower case.
-    `slots`: the slots of the parts.
+    `port`: the first port of the job on the host network, else 0.
+    `shares`: the terms of the GPU shares, by replica type in lower case.
+    `slots`: the slots of the GPU shares.
     `why`: the reason for the plan in a sentence; at most 512 characters are stored.
-    `late`: the replicas that the gang trains without: they came after the start, or replace pods
-        that had succeeded.
+    `late`: the replicas without which the gang trains: they were added after the start, or replace
+        pods that had succeeded.
     """
 
     job_uid: str
@@ -96,10 +95,7 @@ def places_of_type(plan: Plan, type_: str) -> str:
 
 
 def place_in(written: str, replica: ReplicaKey, *, job_uid: str) -> str | None:
-    """Return the node of a replica in the annotation PLACES; None without one, or of another job.
-
-    Never raises: users may write the annotation too.
-    """
+    """Return the node of a replica in the annotation PLACES of a job, or None. Never raises."""
     if len(written) > LONGEST_SETTING:
         return None
     raw = json_object(written)
@@ -107,35 +103,36 @@ def place_in(written: str, replica: ReplicaKey, *, job_uid: str) -> str | None:
 
 
 def encode_places(assignment: Assignment) -> dict[str, object]:
-    """Return the nodes of replicas as plans are stored: see `Plan.encode`."""
+    """Return the nodes of replicas in the stored form: see `Plan.encode`."""
     nodes = sorted(set(assignment.values()))
-    number = {node: position for position, node in enumerate(nodes)}
-    places = {key: number[node] for key, node in assignment.items()}
+    positions = {node: position for position, node in enumerate(nodes)}
+    places = {key: positions[node] for key, node in assignment.items()}
     return {"nodes": nodes, "replicas": _by_type(places)}
 
 
 def decode_places(raw: Mapping[str, object]) -> dict[ReplicaKey, str]:
-    """Return the nodes of replicas, without what is damaged. Never raises."""
+    """Return the nodes of replicas, without damaged entries. Never raises."""
     nodes = [text(name) for name in sequence(raw.get("nodes"))]
-    return {key: nodes[at] for key, at in _numbers(raw.get("replicas"), below=len(nodes))}
+    positions = _numbers(raw.get("replicas"), below=len(nodes))
+    return {key: nodes[position] for key, position in positions}
 
 
 def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
     """Return the number of each replica, by type and index; -1 for replicas without a number."""
-    of_types: dict[str, dict[int, int]] = {}
+    types: dict[str, dict[int, int]] = {}
     for key, number in numbers.items():
-        of_types.setdefault(key.type, {})[key.index] = number
+        types.setdefault(key.type, {})[key.index] = number
     return {
-        kind: [found.get(index, -1) for index in range(max(found) + 1)]
-        for kind, found in sorted(of_types.items())
+        type_: [by_index.get(index, -1) for index in range(max(by_index) + 1)]
+        for type_, by_index in sorted(types.items())
     }
 
 
 def plan_of(job: TrainingJob) -> Plan | None:
-    """Return the plan of a job, or None without a plan that kfext can have written for it.
+    """Return the plan of a job, or None without a plan that kfext may have written for it.
 
-    Anyone who may edit a job might write the annotation, and other jobs do not get what a plan
-    claims. So the plan must name this job, and kfext must place the job.
+    A plan claims capacity, and any editor of a job might write the annotation. So the plan must
+    name this job, and kfext must place the job.
     """
     if not job.run_by_operator or job.excess:
         return None
@@ -143,19 +140,13 @@ def plan_of(job: TrainingJob) -> Plan | None:
 
 
 def shares_gpus(job: TrainingJob, plan: Plan | None) -> bool:
-    """Return whether GPU sharing concerns a job: it asks for a share, or started with a share.
-
-    For any other job nothing of GPU sharing is executed.
-    """
-    asked = GPU_SHARE in job.annotations or GPU_SHARE in job.template_settings
-    return asked or (plan is not None and bool(plan.shares))
+    """Return whether a job asks for a GPU share, or started with a share."""
+    requested = GPU_SHARE in job.annotations or GPU_SHARE in job.template_settings
+    return requested or (plan is not None and bool(plan.shares))
 
 
 def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
-    """Return the plan in an annotation, or None for an absent, damaged, too large or foreign plan.
-
-    The length is checked before anything else.
-    """
+    """Return the plan in an annotation, or None for an absent, damaged, large or foreign plan."""
     if not written or len(written) > MOST_ANNOTATION_BYTES:
         return None
     raw = json_object(written)
@@ -173,8 +164,8 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     if len(assignment) > MOST_PODS:
         return None
     terms = islice(mapping(raw.get("shares")).items(), MOST_SHARES)
-    found = ((kind, decode_share(share)) for kind, share in terms)
-    shares = {kind: part for kind, part in found if part is not None}
+    decoded = ((type_, decode_share(share)) for type_, share in terms)
+    shares = {type_: share for type_, share in decoded if share is not None}
     slots = _numbers(raw.get("slots"), below=MOST_SLOTS)
     port = raw.get("port")
     return Plan(
@@ -190,8 +181,8 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
 
 
 def _numbers(written: object, *, below: int) -> Iterator[tuple[ReplicaKey, int]]:
-    """Yield the number of each replica that has a number."""
-    for kind, numbers in mapping(written).items():
+    """Yield each replica with a number from 0 to `below`, and the number."""
+    for type_, numbers in mapping(written).items():
         for index, number in enumerate(sequence(numbers)):
             if type(number) is int and 0 <= number < below:
-                yield ReplicaKey(type=kind, index=index), number
+                yield ReplicaKey(type=type_, index=index), number

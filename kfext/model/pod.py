@@ -1,4 +1,4 @@
-"""The parts of a pod that placement needs."""
+"""The parts of a pod that count for placement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,12 +42,12 @@ from kfext.names import (
 _LONGEST_MESSAGE = 1024
 _LARGEST_REQUEST = 10**9
 _SHARED = 8192
-"""Replica keys that are cached, so that equal keys are one object."""
+"""Cached replica keys, so that equal keys are the same object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
-    """The replica that a pod is: its type, in lower case as on the label, and its index."""
+    """A replica of a job: its type, in lower case as on the pod's label, and its index."""
 
     type: str
     index: int
@@ -55,7 +55,7 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What a pod requires, without its node: the same for most pods of one template."""
+    """The demand of a pod without its node, which is equal for most pods of a template."""
 
     gates: int
     gate: int | None
@@ -81,31 +81,28 @@ class PodDemand:
 class Pod:
     """A pod.
 
-    `owner_uid`: the uid of the training job that controls the pod, empty without one.
-    `replica`: the replica that the pod is; None: its labels name no replica.
-    `node_name`: the node that it is bound to, empty if it is not bound.
-    `pinned_to`: the node that its affinity pins it to; None: it is gated or not pinned.
-    `deleting`: whether it has a deletionTimestamp.
+    `owner_uid`: the uid of the training job that controls the pod, empty without a job.
+    `replica`: the replica that its labels name, or None.
+    `node_name`: the node of its binding, empty if it is not bound.
+    `pinned_to`: the node of its pin, or None; a gated pod has no pin.
     `gates`: the number of its scheduling gates.
-    `gate`: the position of kfext's own among them; None: it is not there.
-    `cpu_limit`: the millicores that it can use; None: unlimited.
-    `trainer`: the CPU of its training container; None: it cannot be resized alone.
-    `constraints`: kept only while it is gated, or pinned or refused and not bound.
-    `affinity`: kept only while it is gated, as kfext patches no other pods.
+    `gate`: the position of kfext's gate among them, or None.
+    `cpu_limit`: the millicores that it can use, or None without a limit.
+    `trainer`: the CPU of its training container, or None for a pod that cannot be resized.
+    `constraints`: stored only for gated pods, and for pinned or refused pods without a node.
+    `affinity`: stored only for gated pods, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
-    `unschedulable`: the message of kube-scheduler, empty without one.
-    `resize_problem`: why the kubelet has not carried out a resize: Deferred, Infeasible or Error;
-        None: no problem.
+    `unschedulable`: the message of kube-scheduler, empty without a message.
+    `resize_problem`: why the kubelet has not carried out a resize, by `resize_problem`, or None.
     `annotated`: whether it has any annotation.
-    `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
-    `reserves`: the slot that it reserves a GPU for; None for all other pods.
+    `checkpoint_request`: the number of the last checkpoint request to its job, 0 without a request.
+    `reserves`: the slot of its reservation of a GPU; None for all other pods.
     `placeholder_of`: the uid of the job that asks for nodes with it; empty for all other pods.
-    `share`: the terms of its part of a GPU; None: it has no part.
+    `share`: the terms of its GPU share, or None.
     `created`: seconds since the epoch.
-    `on_host`: whether it uses its node's network.
-    `scheduler`: its schedulerName.
-    `collected`: whether Katib's collector prints what its training prints.
+    `on_host`: whether it uses the host network.
+    `collected`: whether Katib's collector prints the output of its training.
     """
 
     namespace: str
@@ -156,17 +153,17 @@ class Pod:
 
     @property
     def has_slot(self) -> bool:
-        """Whether the pod may request a part of a GPU, by the names of its resources."""
+        """Whether the pod may request a GPU share, by the names of its resources."""
         return any(name.startswith(SLOT) for name in self.requests)
 
     @property
     def behind_gate(self) -> bool:
-        """Whether kfext has yet to let the pod through; a deleted pod never starts."""
+        """Whether kfext has yet to remove its gate; a deleted pod never starts."""
         return self.gated and not self.deleting
 
     @property
     def finished(self) -> bool:
-        """Whether the pod has ended, so that it holds no resources."""
+        """Whether the pod has ended, so that it uses no resources."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
@@ -176,20 +173,20 @@ class Pod:
 
     @property
     def untried(self) -> bool:
-        """Whether a scheduler has yet to try the pod, and may bind it to any node."""
+        """Whether a scheduler has not tried the pod yet, and may bind it to any node."""
         return self.loose and not (self.gates or self.unschedulable or self.deleting)
 
     @property
     def home(self) -> str:
-        """The node that the pod occupies: where it is bound, else where it is pinned."""
+        """The node that the pod occupies: the node of its binding, else of its pin."""
         return self.node_name or self.pinned_to or ""
 
 
 def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod:
     """Return a pod from its JSON object. Never raises.
 
-    `demand`, if given, must be `parse_demand` of the spec and status; then only nodeName is read of
-    the spec. Strings that are likely to be equal in many pods are interned.
+    `demand`, if any, must be `parse_demand` of the spec and status; then only nodeName is read from
+    the spec. Strings that are probably equal in many pods are interned.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status, (kind, owner_uid) = mapping(raw.get("status")), controller_of(metadata)
@@ -239,10 +236,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
 
 
 def controller_of(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
-    """Return the kind of the training job that controls a pod, and the uid that the pod states.
-
-    The kind is None for all other pods.
-    """
+    """Return the kind and uid of the training job that controls a pod; the kind may be None."""
     owner, labels = controller_in(metadata), mapping(metadata.get("labels"))
     for kind in KINDS.values():
         if owner and (uid := kind.owner_of(owner, labels)):
@@ -251,16 +245,13 @@ def controller_of(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
 
 
 def replica_of(labels: Mapping[str, str], kind: JobKind | None) -> ReplicaKey | None:
-    """Return the replica that the labels of a pod name, or None.
-
-    `kind`: the kind of the job that controls the pod.
-    """
-    found = kind.replica_of(labels) if kind else None
-    return None if found is None else _replica_key(*found)
+    """Return the replica that the labels of a pod name, by the kind of its job, or None."""
+    named = kind.replica_of(labels) if kind else None
+    return None if named is None else _replica_key(*named)
 
 
 def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer: str) -> PodDemand:
-    """Return what a pod requires; its status has what the kubelet allocated. Never raises.
+    """Return the demand of a pod, with the kubelet's allocation by the status. Never raises.
 
     `trainer`: the name of its training container, empty for a pod of no job.
     """

@@ -1,4 +1,4 @@
-"""The bound of kfext that a pod spec or template is beyond; model.bounds has the reasons."""
+"""The bound of kfext that a pod spec or template exceeds; model.bounds has the reasons."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -13,7 +13,7 @@ from kfext.model.bounds import (
     MOST_TOLERATIONS,
     MOST_VALUES,
     beyond,
-    own,
+    kfext_annotations,
     parts,
 )
 from kfext.model.podspec import containers_of, node_affinity
@@ -26,24 +26,24 @@ _READ = (
     *("affinity", "nodeSelector", "overhead", "resourceClaims", "resources", "tolerations"),
     "topologySpreadConstraints",
 )
-"""The fields of a pod spec that kfext reads as a whole, besides the gates of others."""
+"""The fields of a pod spec that kfext reads completely, besides foreign gates."""
 _READ_OF_CONTAINERS = ("name", "ports", "resizePolicy", "resources")
 _NAMES = ("priorityClassName", "nodeName", "schedulerName")
 
 
 def pod_excess(spec: Mapping[str, Any]) -> str:
-    """Return the bound that a pod spec is beyond; empty if none. All values together come first."""
-    for what, most, count in _OF_PODS:
+    """Return the bound that a pod spec exceeds, in words; empty within the bounds."""
+    for things, most, count in _OF_PODS:
         number = count(spec)
         if number > most:
-            return beyond(what, most, number)
+            return beyond(things, most, number)
     return ""
 
 
 def template_excess(template: Mapping[str, Any]) -> str:
-    """Return the bound that a pod template is beyond; empty if none."""
+    """Return the bound that a pod template exceeds, in words; empty within the bounds."""
     metadata = mapping(template.get("metadata"))
-    if len(own(metadata.get("annotations"))) > MOST_ANNOTATIONS:
+    if len(kfext_annotations(metadata.get("annotations"))) > MOST_ANNOTATIONS:
         return beyond("annotations of kfext", MOST_ANNOTATIONS)
     labels = parts(mapping(metadata.get("labels")), most=MOST_VALUES)
     if labels > MOST_VALUES:
@@ -52,9 +52,9 @@ def template_excess(template: Mapping[str, Any]) -> str:
 
 
 def trimmed(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pod spec beyond the bounds with only as much of its resources as is counted.
+    """Return a pod spec beyond the bounds, with only as many of its resources as kfext counts.
 
-    CPU, memory and other resources of every node are kept.
+    CPU, memory and other resources of every node stay.
     """
     lists = {
         field: [_with_few_resources(mapping(container)) for container in sequence(spec.get(field))]
@@ -80,7 +80,7 @@ def _few_amounts(amounts: object) -> object:
 
 
 def _values(spec: Mapping[str, Any]) -> int:
-    """Return how many values kfext reads of a pod spec, or any number beyond the bound."""
+    """Return the number of values that kfext reads of a pod spec, cut beyond the bound."""
     lists = [sequence(spec.get(field)) for field in _LISTS]
     number = sum(map(len, lists))
     if number > MOST_VALUES:

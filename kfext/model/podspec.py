@@ -1,9 +1,9 @@
-"""What a pod spec requests, counted as kube-scheduler counts it.
+"""The requests and limits of a pod spec, computed as in kube-scheduler.
 
 The API server applies defaults to pods but not to templates, so they are applied here: a limit
 without a request is also the request. While a pod is resized in place, the largest of the
-requested, the allocated and the effective amount counts, so that capacity counts as free only once
-it has been given back. Source: kubernetes pkg/apis/core/v1 SetDefaults_Pod, component-helpers
+requested, the allocated and the effective amount counts, so that capacity becomes free only when it
+is released. Source: kubernetes pkg/apis/core/v1 SetDefaults_Pod, component-helpers
 resource.PodRequests, with UseStatusResources, and PodLimits.
 """
 
@@ -26,16 +26,16 @@ def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS
 
     Containers add up. Init containers run one after the other, each beside the sidecars (init
     containers with restartPolicy Always) that started before it. A pod-level request replaces the
-    sum of its resource. What the kubelet has allocated by the `status` counts if it is more.
+    sum of its resource. The amount that the kubelet has allocated, by `status`, counts if larger.
     """
-    allocated, infeasible = _allocated(spec, status), _is_infeasible(status)
+    allocations, infeasible = _allocations(spec, status), _is_infeasible(status)
 
     def counted(container: Mapping[str, Any]) -> Resources:
-        requests, given = requests_of(container), allocated.get(text(container.get("name")))
-        if given is None:
+        requests, allocated = requests_of(container), allocations.get(text(container.get("name")))
+        if allocated is None:
             return requests
-        # A resize that its node can never carry out does not count.
-        return given if infeasible else maximum(requests, given)
+        # A resize that the node can never carry out does not count.
+        return allocated if infeasible else maximum(requests, allocated)
 
     total = _peak(spec, counted)
     total.update(_pod_level_requests(spec))
@@ -43,7 +43,7 @@ def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS
 
 
 def node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the node affinity of a pod spec: its terms by REQUIRED and PREFERRED."""
+    """Return the node affinity of a pod spec: its terms by REQUIRED or PREFERRED."""
     return mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
 
 
@@ -59,10 +59,9 @@ def pod_limits(spec: Mapping[str, Any]) -> Resources:
 
 
 def cpu_limit(spec: Mapping[str, Any]) -> int | None:
-    """Return how much CPU a pod can use at most, in millicores, or None for an unlimited pod.
+    """Return the most CPU that a pod can use, in millicores, or None for an unlimited pod.
 
-    One container without a limit makes the pod unlimited. Source: kubernetes pkg/kubelet/cm
-    ResourceConfigForPod.
+    A container without a limit makes the pod unlimited. Source: kubernetes ResourceConfigForPod.
     """
     if limit := limits_of(spec).get(CPU):
         return limit + parse_resources(spec.get("overhead")).get(CPU, 0)
@@ -77,10 +76,10 @@ def is_guaranteed(spec: Mapping[str, Any]) -> bool:
         limits = limits_of(spec)
         requests = {**_peak(spec, requests_of), **_pod_level_requests(spec)}
         return all(limits.get(name, 0) == requests.get(name, -1) for name in (CPU, MEMORY))
-    everyone = list(containers_of(spec))
-    return bool(everyone) and all(
+    containers = list(containers_of(spec))
+    return bool(containers) and all(
         limits.get(name, 0) > 0 and requests_of(container).get(name) == limits[name]
-        for container in everyone
+        for container in containers
         for limits in [limits_of(container)]
         for name in (CPU, MEMORY)
     )
@@ -104,13 +103,13 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 
 
 def container_named(spec: Mapping[str, Any], name: str) -> tuple[int, Mapping[str, Any]] | None:
-    """Return the container of that name with its position in the list; None without one."""
-    listed = enumerate(_listed(spec, "containers"))
-    return next((found for found in listed if found[1].get("name") == name), None)
+    """Return the position and the container with that name, or None without such a container."""
+    containers = enumerate(_listed(spec, "containers"))
+    return next((item for item in containers if item[1].get("name") == name), None)
 
 
 def with_container(spec: Mapping[str, Any], position: int, **fields: Any) -> dict[str, Any]:
-    """Return a pod spec with other values of some fields of a container, at a position."""
+    """Return a pod spec with new values for some fields of the container at a position."""
     containers = list(sequence(spec.get("containers")))
     containers[position] = {**mapping(containers[position]), **fields}
     return {**spec, "containers": containers}
@@ -122,8 +121,8 @@ def local_volume(spec: Mapping[str, Any], *, container: str) -> str:
     It is empty if the container may write to another volume, such as a claim, or to none. A volume
     in memory does not count.
     """
-    found = container_named(spec, container)
-    mounts = _listed(found[1], "volumeMounts") if found else iter(())
+    named = container_named(spec, container)
+    mounts = _listed(named[1], "volumeMounts") if named else iter(())
     written = {text(mount.get("name")) for mount in mounts if mount.get("readOnly") is not True}
     local = ""
     for volume in _listed(spec, "volumes"):
@@ -145,23 +144,21 @@ def with_port(
 ) -> Mapping[str, Any]:
     """Return the spec of a template with the port that the training-operator adds to its pods.
 
-    It goes to the container of that name, else to the first, unless that container declares a port
-    of the `name`. Source: training-operator pkg/apis/kubeflow.org/v1 setDefaultPort.
+    The port is added to the container of that name, else to the first container, unless it declares
+    a port of the `name`. Source: training-operator pkg/apis/kubeflow.org/v1 setDefaultPort.
     """
     containers = list(_listed(spec, "containers"))
-    at, _ = container_named(spec, container) or (0, {})
-    ports = list(_listed(containers[at], "ports")) if containers else []
+    index, _ = container_named(spec, container) or (0, {})
+    ports = list(_listed(containers[index], "ports")) if containers else []
     if not containers or any(port.get("name") == name for port in ports):
         return spec
-    containers[at] = {**containers[at], "ports": [*ports, {"name": name, "containerPort": number}]}
+    added = {"name": name, "containerPort": number}
+    containers[index] = {**containers[index], "ports": [*ports, added]}
     return {**spec, "containers": containers}
 
 
 def requests_of(holder: Mapping[str, Any]) -> dict[str, int]:
-    """Return the requests of a container or pod; a limit without a request is also a request.
-
-    A request of 0 counts as a request.
-    """
+    """Return the requests of a container or pod, 0 included; a limit is the default request."""
     resources = mapping(holder.get("resources"))
     stated = mapping(resources.get("requests"))
     limits = parse_resources(resources.get("limits")).items()
@@ -184,10 +181,10 @@ def has_pod_level_resources(spec: Mapping[str, Any]) -> bool:
 def _peak(
     spec: Mapping[str, Any], amounts: Callable[[Mapping[str, Any]], Resources]
 ) -> dict[str, int]:
-    """Return the largest total of `amounts` over the containers of a pod that run at once.
+    """Return the largest total of `amounts` over the containers of a pod that run at the same time.
 
-    Sums are updated where a container has an amount, so that many containers with many resources
-    cost no more than their entries.
+    Only the sums of a container's resources are updated, so that many containers with many
+    resources cost no more than their entries.
     """
     running = add(map(amounts, _listed(spec, "containers")))
     sidecars: dict[str, int] = {}
@@ -195,19 +192,19 @@ def _peak(
     for container in _listed(spec, "initContainers"):
         lasts = _is_sidecar(container)
         for name, number in amounts(container).items():
-            at_once = sidecars.get(name, 0) + number
-            peak[name] = max(peak.get(name, 0), at_once)
+            total = sidecars.get(name, 0) + number
+            peak[name] = max(peak.get(name, 0), total)
             if lasts:
-                sidecars[name] = at_once
+                sidecars[name] = total
     return maximum(add((running, sidecars)), peak)
 
 
 def _pod_level_requests(spec: Mapping[str, Any]) -> Resources:
     """Return the pod-level requests, which replace the sum over the containers.
 
-    A pod-level limit without a request is also the request. The exception is CPU or memory where a
-    container has a request or limit of that resource: there the sum over containers counts. A
-    request or limit of 0 counts as stated.
+    A pod-level limit without a request is also the request, except for CPU or memory if a container
+    has a request or limit of that resource: then the sum over containers counts. A request or limit
+    of 0 counts as stated.
     """
     if not has_pod_level_resources(spec):
         return {}
@@ -238,20 +235,20 @@ def _is_sidecar(init_container: Mapping[str, Any]) -> bool:
     return init_container.get("restartPolicy") == "Always"
 
 
-def _allocated(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Resources]:
-    """Return what the kubelet has allocated to each lasting container, by its name."""
+def _allocations(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Resources]:
+    """Return the resources that the kubelet has allocated, by the name of a lasting container."""
     lasting = {text(container.get("name")) for container in lasting_containers_of(spec)}
-    found: dict[str, Resources] = {}
+    allocations: dict[str, Resources] = {}
     for container in (
         mapping(container) for key in _STATUSES for container in sequence(status.get(key))
     ):
         name, resources = text(container.get("name")), container.get("resources")
         if name in lasting and isinstance(resources, Mapping):
-            found[name] = maximum(
+            allocations[name] = maximum(
                 parse_resources(resources.get("requests")),
                 parse_resources(container.get("allocatedResources")),
             )
-    return found
+    return allocations
 
 
 def _is_infeasible(status: Mapping[str, Any]) -> bool:

@@ -11,16 +11,13 @@ from kfext.model.tolerant import mapping, strings, text
 from kfext.names import DOMAIN
 
 _OBSERVING = frozenset({"preempt"})
-"""The policies that stop jobs: unless their mode is set, they only show what they would do."""
+"""The policies that stop jobs: unless their mode is set, they only do a dry run."""
 _LARGEST = 1e9
 """The largest value of a parameter."""
 
 
 class Mode(StrEnum):
-    """What a policy of the companion may do: nothing, show what it would do, or do it.
-
-    The order is from the lowest to the highest.
-    """
+    """The rights of a policy of the companion, in rising order: none, a dry run, changes."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -29,14 +26,14 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """How a policy of the companion runs; absent `parameters` have their defaults."""
+    """The mode and parameters of a policy of the companion; absent parameters have defaults."""
 
     mode: Mode = Mode.ACT
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
-def usual_choice(policy: str) -> PolicyChoice:
-    """Return how a policy of the companion runs where no TrainingPolicy sets it."""
+def default_choice(policy: str) -> PolicyChoice:
+    """Return the mode of a policy of the companion that no TrainingPolicy sets."""
     return PolicyChoice(Mode.OBSERVE if policy in _OBSERVING else Mode.ACT)
 
 
@@ -71,7 +68,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
         placement=parse_section(Placement, spec.get("placement")),
         network=parse_section(HostNetwork, spec.get("network")),
         companion={
-            name: _choice(mapping(choice), usual_choice(name).mode)
+            name: _choice(mapping(choice), default_choice(name).mode)
             for name, choice in mapping(spec.get("companion")).items()
         },
     )
@@ -86,7 +83,7 @@ def policy_for(
 
 
 def _choice(raw: Mapping[str, Any], usual: Mode) -> PolicyChoice:
-    """Return a policy's choice; an unknown mode, as of a later version, is `off`."""
+    """Return a policy's choice; an unknown mode, perhaps of a later version, means `off`."""
     mode = raw.get("mode", usual)
     return PolicyChoice(
         mode=Mode(mode) if mode in tuple(Mode) else Mode.OFF,

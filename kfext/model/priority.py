@@ -11,9 +11,9 @@ _LARGEST = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """A priority by name.
+    """A PriorityClass.
 
-    `default`: whether pods that name no class get this one.
+    `default`: whether pods that name no class get this class.
     `preempts`: whether kube-scheduler may evict other pods for pods of this class.
     """
 

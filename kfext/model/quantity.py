@@ -39,8 +39,7 @@ _EXPONENT_LIMIT = 30  # larger exponents count as this one; computing 10**100000
 def parse_quantity(value: object) -> Fraction:
     """Return the exact value of a quantity such as `500m`, `1.5`, `2Gi`, `1e3` or a number.
 
-    Raises QuantityError for any other value, such as `1e3m`, `1 Gi` or None; the error says what is
-    allowed.
+    Raises QuantityError for any other value, such as `1e3m`, `1 Gi` or None.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise QuantityError(
@@ -63,10 +62,7 @@ def parse_quantity(value: object) -> Fraction:
 
 
 def amount(resource: str, value: object) -> int:
-    """Return a quantity of `resource` in its unit, rounded up.
-
-    Values beyond 64 bits are clamped. Raises QuantityError.
-    """
+    """Return a quantity in the resource's unit, rounded up, in 64 bits. Raises QuantityError."""
     scale = 1000 if resource == CPU else 1
     return _text_amount(value, scale) if isinstance(value, str) else _amount(value, scale)
 
@@ -84,7 +80,7 @@ def parse_resources(values: object) -> dict[str, int]:
     """Return the positive entries of a resource list.
 
     The API server accepts an amount of 0, and refuses negative and malformed amounts. A caller that
-    must tell 0 from an absent entry reads the list itself.
+    must distinguish 0 from an absent entry reads the list itself.
     """
     parsed = {}
     for name, value in values.items() if isinstance(values, Mapping) else ():
@@ -98,7 +94,7 @@ def parse_resources(values: object) -> dict[str, int]:
 
 
 def add(summands: Iterable[Resources]) -> dict[str, int]:
-    """Return the sum, resource by resource."""
+    """Return the sum of the amounts, resource by resource."""
     total: dict[str, int] = {}
     for resources in summands:
         for name, number in resources.items():
@@ -107,7 +103,7 @@ def add(summands: Iterable[Resources]) -> dict[str, int]:
 
 
 def maximum(resources: Resources, other: Resources) -> dict[str, int]:
-    """Return the larger of the two, resource by resource."""
+    """Return the larger of the two amounts, resource by resource."""
     return {
         name: max(resources.get(name, 0), other.get(name, 0)) for name in {**resources, **other}
     }

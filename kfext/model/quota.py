@@ -1,4 +1,4 @@
-"""The parts of a ResourceQuota that the pods and services of a job are charged to."""
+"""The parts of a ResourceQuota that limit the pods and services of a job."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ class ScopeRule:
 
     def covers(self, charge: PodCharge, *, default_class: str) -> bool:
         """Return whether a pod is in the scope; a pod without a class has the `default_class`."""
-        inside = {
+        scopes = {
             "BestEffort": charge.best_effort,
             "NotBestEffort": not charge.best_effort,
             "Terminating": charge.terminating,
@@ -29,7 +29,7 @@ class ScopeRule:
             "CrossNamespacePodAffinity": charge.cross_namespace_affinity,
             "PriorityClass": self._covers_class(charge.priority_class or default_class),
         }
-        return inside.get(self.scope, False)  # no other scope is about pods
+        return scopes.get(self.scope, False)  # no other scope is about pods
 
     def _covers_class(self, name: str) -> bool:
         match self.operator:
@@ -47,7 +47,7 @@ class ScopeRule:
 
 @dataclass(frozen=True, slots=True)
 class LimitRange:
-    """A namespace has a LimitRange; another `version` of it may have other bounds."""
+    """The LimitRange of a namespace; another `version` of it may have other bounds."""
 
     namespace: str
     version: str = ""
@@ -57,10 +57,10 @@ class LimitRange:
 class Quota:
     """A ResourceQuota.
 
-    `hard`: what is allowed, by quota resource (`requests.cpu`), in the units of model.quantity.
-    `used`: what is used, in the same form.
-    `rules`: the quota covers only the pods that match all of them; without rules, every object of
-        its namespace.
+    `hard`: the limits by quota resource (`requests.cpu`), in the units of model.quantity.
+    `used`: the usage, in the same form.
+    `rules`: the quota covers only the pods that match all of these rules; without rules, every
+        object of its namespace.
     """
 
     namespace: str
@@ -74,13 +74,14 @@ class Quota:
         return all(rule.covers(charge, default_class=default_class) for rule in self.rules)
 
     def tightened(self, earlier: "Quota | None") -> "Quota":
-        """Return the quota with no more room than it had `earlier`."""
+        """Return the quota with at most the free amounts of the `earlier` quota."""
         if earlier is None:
             return self
         keys = self.used.keys() | earlier.used.keys()
+        hard = {key: min(most, earlier.hard.get(key, most)) for key, most in self.hard.items()}
         return replace(
             self,
-            hard={key: min(most, earlier.hard.get(key, most)) for key, most in self.hard.items()},
+            hard=hard,
             used={key: max(self.used.get(key, 0), earlier.used.get(key, 0)) for key in keys},
         )
 
@@ -88,9 +89,9 @@ class Quota:
 def parse_quota(raw: Mapping[str, Any]) -> Quota:
     """Return a quota from its JSON object. Never raises.
 
-    A quota with scopes beyond the bound covers every object of its namespace.
-    The API server enforces the amounts in the status, which follow the spec. While the status is
-    empty, the amounts in the spec count, as the status will follow soon.
+    A quota with scopes beyond the bound covers every object of its namespace. The API server
+    enforces the amounts in the status, which follow the spec. While the status is empty, the
+    amounts in the spec count, because the status will follow soon.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))
@@ -109,7 +110,7 @@ def resource_of(key: str) -> str:
 
 
 def _amounts(values: object) -> Iterator[tuple[str, int]]:
-    """Yield the valid entries. Zero counts, unlike in a request: it means that none is allowed."""
+    """Yield the valid entries. Unlike in a request, an amount of 0 counts: it allows none."""
     for key, value in mapping(values).items():
         try:
             number = amount(resource_of(str(key)), value)

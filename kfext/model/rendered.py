@@ -1,7 +1,7 @@
-"""What an operator renders of a job: an object with the templates, which the job controls.
+"""The object with the templates that an operator renders from a job, its controller.
 
-Any account that may create such an object can name any job as its controller. So it counts only in
-the namespace of the job and under the name of the job.
+Any account that may create such an object can name any job as its controller. So the object counts
+only in the namespace and under the name of the job.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from kfext.model.tolerant import controller_in, mapping, text
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The object that an operator rendered of a job.
+    """The object that an operator rendered from a job.
 
     `uid`: its own uid, which its pods state. `job_uid`: the uid of the job.
     `name`: its own name, which is the name of the job.
@@ -28,7 +28,7 @@ class Rendered:
     templates: Templates
 
     def is_of(self, job: TrainingJob) -> bool:
-        """Return whether it is rendered of a job."""
+        """Return whether it is rendered from a job."""
         return self.key == rendered_key(job)
 
     @property
@@ -38,12 +38,12 @@ class Rendered:
 
 
 def rendered_key(job: TrainingJob) -> tuple[str, str, str]:
-    """Return the `key` of what is rendered of a job."""
+    """Return the `key` of the object that is rendered from a job."""
     return job.namespace, job.name, job.uid
 
 
 def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
-    """Return what is rendered of a job, or None for an object of no job. Never raises."""
+    """Return the rendered object, or None for an object without a job. Never raises."""
     metadata = mapping(raw.get("metadata"))
     owner = controller_in(metadata)
     job = parse_job({**owner, "metadata": {**metadata, "uid": owner.get("uid")}})
@@ -63,10 +63,10 @@ def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
 
 
 def as_rendered(job: TrainingJob, rendered: Rendered) -> TrainingJob:
-    """Return a job with the templates that were rendered, if they were rendered of it."""
+    """Return a job with the rendered templates, or unchanged if they are from another job."""
     return with_templates(job, rendered.templates) if rendered.is_of(job) else job
 
 
 def of_job(pod: Pod, job_uid: str | None) -> Pod:
-    """Return a pod that names the job itself as its owner, if the uid of the job is known."""
+    """Return a pod with the job itself as its owner, if the uid of the job is known."""
     return replace(pod, owner_uid=job_uid) if job_uid and job_uid != pod.owner_uid else pod

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, kept, name, own
+from kfext.model.bounds import MOST_REPLICA_TYPES, kept, kfext_annotations, name
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.gpu import GpuShare, why_no_part
@@ -29,28 +29,25 @@ class ReplicaGroup:
     """All replicas of one type, which share one template.
 
     `type`: the type in the operator's spelling.
-    `key`: the type as the user spelled it.
-    `replicas`: how many there are.
+    `key`: the type in the user's spelling.
     `requests`: the requests of one pod.
-    `guaranteed`: whether the template requests all that it can use, as in QoS class Guaranteed.
-    `charge`: what one pod charges to quotas.
-    `excess`: the bound of model.bounds that the template is beyond, in words; nothing else of the
-        template is read then.
-    `template`: a number that changes with what the template requires of a node.
+    `guaranteed`: whether the template has QoS class Guaranteed, so its requests equal its limits.
+    `charge`: the charge of one pod to quotas.
+    `excess`: the bound of model.bounds that the template exceeds, in words; if it does, kfext reads
+        no other part of the template.
+    `template`: a number that changes with the template's requirements on a node.
     `program`: a number that changes with the images and commands of the template.
-    `exact`: whether its pods will be as the template says: no RuntimeClass adds to them, and they
-        have no gate of another system.
-    `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
-    `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
-        ExitCode.
-    `cpu_limit`: the millicores that one pod can use; None: unlimited.
-    `share`: the promised part of a GPU; None: it shares none.
-    `grace`: the seconds that a pod has to end once it is deleted.
+    `exact`: whether its pods will equal the template: no RuntimeClass adds to them, and they have
+        no gate of another system.
+    `restarts`: whether the operator may replace a failed pod: unless restartPolicy is Never.
+    `fails`: whether a failed pod may fail the job: with restartPolicy Never or ExitCode.
+    `cpu_limit`: the millicores that one pod can use, or None without a limit.
+    `share`: the terms of its GPU share, or None.
+    `grace`: the seconds from the deletion of a pod to its forced end.
     `local_volume`: the directory of the node or the pod that may hold its checkpoints, in words;
         empty if it may write to other volumes, or to none.
     `after`: the replica types that must be ready or complete before the operator creates its pods.
-    `no_part`: why a pod of a job that shares GPUs cannot have a part of a GPU, by `why_no_part`.
-    `scheduler`: its schedulerName.
+    `no_part`: why a pod of a job that shares GPUs cannot share a GPU, by `why_no_part`.
     """
 
     type: str
@@ -80,11 +77,9 @@ class ReplicaGroup:
 def parse_groups(
     kind: JobKind, specs: Mapping[str, Any], *, namespace: str, shares_gpus: bool
 ) -> tuple[ReplicaGroup, ...]:
-    """Return the replica types of a job in rank order; empty with too many. Never raises.
+    """Return the replica types of a job in rank order, or none if there are too many. Never raises.
 
     A kind without types of its own has the types in the order of `specs`.
-
-    `shares_gpus`: whether the job asks for parts of GPUs.
     """
     if len(specs) > MOST_REPLICA_TYPES:
         return ()
@@ -149,11 +144,11 @@ def _grace(pod_spec: Mapping[str, Any]) -> int:
 
 
 def _program(pod_spec: Mapping[str, Any]) -> int:
-    run = [
+    programs = [
         [container.get(part) for part in ("image", "command", "args")]
         for container in containers_of(pod_spec)
     ]
-    return crc32(repr(run).encode())
+    return crc32(repr(programs).encode())
 
 
 def _number(requests: Resources, constraints: Constraints) -> int:
@@ -162,7 +157,7 @@ def _number(requests: Resources, constraints: Constraints) -> int:
 
 def template_settings(annotations: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
     """Return the kept annotations of kfext in the templates of a job."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for written in annotations if len(annotations) <= MOST_REPLICA_TYPES else ():
-        found |= kept(own(written))
-    return found
+        settings |= kept(kfext_annotations(written))
+    return settings

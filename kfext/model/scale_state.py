@@ -1,8 +1,8 @@
-"""What the controller must remember of the sizes, moves and stops of a job: parts of its state.
+"""The parts of a job's state about its sizes, moves and stops.
 
-A job shows only its present number of workers and its present nodes. This state has what a new
-controller could not read there: the size before, why it changed, the speed of the job at each size,
-and the nodes that it came from.
+A job shows only its present number of workers and its present nodes. This state has the facts that
+a new controller could not read there: the previous size, the cause of its change, the speed of the
+job at each size, and its previous nodes.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ class ScaleState:
     """The sizes of a job, in workers. Times are seconds since the epoch.
 
     `before`: the size before kfext's last change, 0 without a change.
-    `changed_at`: when kfext made that change.
-    `cause`: why, a value of state.running.proposal.Cause; empty once it is over.
+    `changed_at`: the time of that change.
+    `cause`: its cause, a value of state.running.proposal.Cause; empty after the change is over.
     `largest`: the largest size that was seen running.
-    `failed`: the smallest size with growth that did not pay, 0 if none is known.
-    `pause`: how many seconds the last change stopped the training; before the first change an
-        estimate (see state.scale_search); 0.0: unknown.
-    `speeds`: steps a second by size.
-    `disabled`: why the policy leaves the job alone from now on; empty if it does not.
+    `failed`: the smallest size that was not worth scaling up to, 0 if none is known.
+    `pause`: the seconds that the last change stopped the training; before the first change an
+        estimate (see state.scale_search); 0.0 while unknown.
+    `speeds`: steps per second by size.
+    `disabled`: why the policy is disabled for the job; empty if it is not.
     """
 
     before: int = 0
@@ -43,7 +43,7 @@ class ScaleState:
     disabled: str = ""
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
-        """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
+        """Return the non-empty values as a JSON object, with the reason cut to `longest` bytes."""
         values = {
             "before": self.before,
             "changedAt": round(self.changed_at, 3),
@@ -63,7 +63,7 @@ class ScaleState:
 
 
 def decode_scale(raw: Mapping[str, object]) -> ScaleState:
-    """Return the state in a JSON object, without what is damaged. Never raises."""
+    """Return the state in a JSON object, without damaged values. Never raises."""
     speeds = {
         int(size): speed
         for size, value in list(mapping(raw.get("speeds")).items())[:MOST_SPEEDS]
@@ -86,9 +86,9 @@ def decode_scale(raw: Mapping[str, object]) -> ScaleState:
 class MoveState:
     """The last move of a job.
 
-    `at`: when kfext stopped the job for it, in seconds since the epoch; 0.0: never.
-    `before`: on how many nodes the pods were.
-    `source`: where they were; empty once they are placed again.
+    `at`: the time at which kfext stopped the job for it, in seconds since the epoch, 0.0 for never.
+    `before`: the number of nodes before the move.
+    `source`: the nodes before the move; empty after the pods are placed again.
     """
 
     at: float = 0.0
@@ -96,27 +96,27 @@ class MoveState:
     source: Assignment = field(default_factory=dict)
 
     def encode(self) -> dict[str, object]:
-        """Return what is written on the job, without empty values."""
+        """Return the non-empty values as a JSON object."""
         source = encode_places(self.source) if self.source else {}
-        of_last = {"at": round(self.at, 3), "before": self.before} if self.at else {}
-        return {**of_last, **source}
+        move = {"at": round(self.at, 3), "before": self.before} if self.at else {}
+        return {**move, **source}
 
 
 def decode_move(raw: Mapping[str, object]) -> MoveState:
-    """Return the move in a JSON object, without what is damaged. Never raises."""
+    """Return the move in a JSON object, without damaged values. Never raises."""
     source = decode_places(raw) if raw else {}
     return MoveState(state_number(raw.get("at")), int(state_number(raw.get("before"))), source)
 
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """The last time that kfext stopped a job for others.
+    """The last time that kfext stopped a job for other jobs.
 
-    `at`: when, in seconds since the epoch; 0.0: never.
-    `count`: how often so far.
-    `waiting`: the uid of the job that it was stopped for; empty once it is placed again.
-    `places`: where that job is to start, as it was planned then; empty with `waiting`.
-    `restarts`: how often it was stopped because it was stalled.
+    `at`: the time in seconds since the epoch, 0.0 for never.
+    `count`: the number of such stops so far.
+    `waiting`: the uid of the waiting job; empty after the stopped job is placed again.
+    `places`: the planned nodes of the waiting job; empty with `waiting`.
+    `restarts`: the number of times that the job was stopped because it was stalled.
     """
 
     at: float = 0.0
@@ -126,15 +126,15 @@ class StopState:
     restarts: int = 0
 
     def encode(self) -> dict[str, object]:
-        """Return what is written on the job, without empty values."""
-        of_stops = {"count": self.count, "for": self.waiting, "restarts": self.restarts}
-        values = {"at": round(self.at, 3), **of_stops}
+        """Return the non-empty values as a JSON object."""
+        counts = {"count": self.count, "for": self.waiting, "restarts": self.restarts}
+        values = {"at": round(self.at, 3), **counts}
         places = encode_places(self.places) if self.places else {}
         return {**{key: value for key, value in values.items() if value}, **places}
 
 
 def decode_stop(raw: Mapping[str, object]) -> StopState:
-    """Return the stop in a JSON object, without what is damaged. Never raises."""
+    """Return the stop in a JSON object, without damaged values. Never raises."""
     places = decode_places(raw) if raw else {}
     at, count = state_number(raw.get("at")), int(state_number(raw.get("count")))
     restarts = int(state_number(raw.get("restarts")))
@@ -142,7 +142,7 @@ def decode_stop(raw: Mapping[str, object]) -> StopState:
 
 
 def state_number(value: object) -> float:
-    """Return a number that is not negative, or 0.0 for anything else."""
+    """Return a non-negative number, or 0.0 for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     return float(value) if 0 <= value <= _LARGEST else 0.0

@@ -1,4 +1,4 @@
-"""A SharedGPU: one slot of a node, as the agent of the node reports it, and the words for it."""
+"""A SharedGPU: a slot of a node, as reported by the agent of the node, and messages about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from kfext.model.gpu import MOST_SLOTS
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_SHARERS = 100
-"""A sharer has at least one hundredth."""
+"""Sharers of a card, since each has at least a hundredth."""
 LONGEST_COARSE = 3600.0
 """Seconds; a longer stated micro-step is shown as this long."""
 EVICTED_AFTER = 3
-"""Strikes after which a low-priority sharer must leave its card."""
+"""Strikes after which a low-priority sharer is evicted from its card."""
 LONGEST_TROUBLE = 256
 """Characters."""
 HOOK_FAILED = "HookFailed"
@@ -26,27 +26,25 @@ UNHOOKED: Mapping[str, str] = {
     CALLBACK_LIST: "Model.fit is given a CallbackList instead of a list",
     NO_FRAMEWORK: "none of its processes has used the GPU with PyTorch or Keras so far",
 }
-"""Why it is unknown what a pod does on its card: a sentence for each reason."""
+"""Why the activity of a pod on its card is unknown: a clause for each reason."""
 INFEASIBLE_MESSAGE = "its minimum cannot be met within the loss budget of the job beside it"
-"""What holds a pod of low priority back, beside `shut_out_message` and `coarse_message`."""
+"""Why a low-priority pod is held back, beside `shut_out_message` and `coarse_message`."""
 _LARGEST_MEMORY = 2**32
 _PERMILLE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CardSharer:
-    """A pod that has a part of a card, by its uid.
+    """A pod with a share of a card, by its uid. None means that a number is unknown.
 
-    `high`: whether it has high priority.
-    `busy`: the thousandths of the time in which it would use the card if it had the card to itself.
-    `loss`: the thousandths of its speed that it loses. `gets`: the thousandths of the time in which
-        it worked. None: unknown.
-    `strikes`: how often it was shut out for losses of the high-priority sharer, without forgotten
-        times.
-    `evict`: whether it must leave.
+    `busy`: the thousandths of the time in which it would use the card if it were alone there.
+    `loss`: the thousandths of its speed that it loses.
+    `gets`: the thousandths of the time in which it worked.
+    `strikes`: its GPU strikes, for losses of the high-priority sharer.
+    `evict`: whether it must be evicted.
     `infeasible`: whether it cannot have its minimum within the loss budget of that sharer.
-    `unhooked`: why its activity is unknown, a word of `UNHOOKED`; empty if known.
-    `coarse`: the milliseconds of its longest micro-step, if that is longer than it should be.
+    `unhooked`: why its activity is unknown, a key of `UNHOOKED`; empty if it is known.
+    `coarse`: the milliseconds of its longest micro-step, or None for short micro-steps.
     """
 
     pod: str
@@ -64,12 +62,11 @@ class CardSharer:
 class SharedGpu:
     """A slot of a node.
 
-    `reservation`: the uid of the pod that reserves a GPU for it, empty without one.
+    `reservation`: the uid of the pod that reserves a GPU for it, empty without a reservation.
     `card`: the UUID of that GPU.
-    `memory`: its memory in MiB; without a GPU, of the smallest GPU that the slot may get.
-    `healthy`: whether it may get sharers; `trouble`: why it may not, empty if nothing is said.
-    `moved`: whether its sharers have another GPU than the GPU that is reserved now.
-    `sharers`: the pods that have parts of it.
+    `memory`: its memory in MiB; without a GPU, the memory of the smallest GPU that it may get.
+    `healthy`: whether it may get sharers; `trouble`: why it may not, if the agent reports it.
+    `moved`: whether its sharers use another GPU than the reserved GPU.
     """
 
     node: str
@@ -104,13 +101,13 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
 
 
 def shut_out_message(strikes: int) -> str:
-    """Return the clause on a pod that was shut out of its card for losses of another pod."""
+    """Return the clause about a pod that was shut out of its card for losses of another pod."""
     return f"shut out {strikes} of {EVICTED_AFTER} times for losses"
 
 
 def coarse_message(millis: int) -> str:
-    """Return the clause on a pod with micro-steps that are longer than they should be."""
-    return f"it gives way only after micro-steps of up to {millis} ms"
+    """Return the clause about a pod with micro-steps that are too long."""
+    return f"it yields only after micro-steps of up to {millis} ms"
 
 
 def _sharer(raw: Mapping[str, Any]) -> CardSharer:

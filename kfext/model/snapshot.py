@@ -1,4 +1,4 @@
-"""The cluster at one moment: everything that a placement decision may depend on."""
+"""The cluster at one moment: all facts on which a placement decision may depend."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,10 +20,7 @@ from kfext.model.volume import StorageClass, Volume, VolumeClaim
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
-    """A step that the API server refused `count` times in a row, with its last answer.
-
-    `left`: for how many seconds it is not tried again.
-    """
+    """A step refused `count` times in a row, its last answer, and the seconds `left` to a retry."""
 
     step: str
     count: int
@@ -33,7 +30,7 @@ class RefusalRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnreservedRecord:
-    """A slot of a job that has had no reserved GPU for this many seconds."""
+    """A slot of a job that has had no reserved GPU for a number of seconds."""
 
     node: str
     slot: int
@@ -42,21 +39,21 @@ class UnreservedRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobClocks:
-    """What a controller knows of a job that no object in the cluster states.
+    """The facts about a job that only a controller knows and no object in the cluster states.
 
-    Durations are in seconds up to the moment of the snapshot.
+    Times are in seconds from the moment of the snapshot.
 
-    `waited`: since the job last made progress.
-    `unbound`: by uid, since when each pod without a node is behind kfext's gate, or past it.
-    `unreserved`: since each slot of the job has no reserved GPU.
-    `settled`: since its set of pods last changed.
-    `hopeless`: since not even the empty cluster would hold it; None: it would.
-    `resting`: how long a refused step is not tried again.
-    `enlarged`: since it was edited to need more; None: never.
+    `waited`: the time since the job last made progress.
+    `unbound`: the time since a pod without a node came to kfext's gate, or passed it, by uid.
+    `unreserved`: the slots of the job without a reserved GPU.
+    `settled`: the time since its set of pods last changed.
+    `hopeless`: the time since it stopped fitting even the empty cluster, or None.
+    `resting`: the time until a refused step is tried again.
+    `enlarged`: the time since it was edited to need more, or None.
     `turns`: its round among the jobs that take turns at the reservation; None outside of the queue.
-    `lapsed`: whether its plan no longer claims for pods that kfext does not hold back.
+    `lapsed`: whether its plan no longer claims capacity for pods that kfext does not hold back.
     `writing`: whether a step is being written. `assumed`: the plan of that step, as on the job,
-        empty if none. `assumed_workers`: its number of workers; None: as many as the job has.
+        or an empty text. `assumed_workers`: its number of workers, or None for the present number.
     `refusals`: the steps that were refused for good. `unclaimed`: whether its plan claims nothing
         because of them.
     `succeeded`: the replicas with a pod that had succeeded and was deleted while the job ran.
@@ -83,9 +80,9 @@ class JobClocks:
 class ReservationRecord:
     """The reservation at the moment of a snapshot: see core.queue.reservation.Reservation.
 
-    `kept`: what is kept free on each node. `until`: in epoch seconds; None: unknown.
-    `outdated`: whether something changed since it was found, so that it must be found again.
-    `held_for`: for how many seconds capacity has been reserved without a break.
+    `kept`: the capacity held on each node. `until`: its expected end in epoch seconds, or None.
+    `outdated`: whether it must be computed again because of a change.
+    `held_for`: the seconds since capacity was first reserved without a break.
     """
 
     job_uid: str
@@ -100,7 +97,7 @@ class ReservationRecord:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRecord:
-    """What a node has promised to a job, for one pod or for the GPU of a slot.
+    """The capacity of a node that is held for a job, for one pod or for the GPU of a slot.
 
     See state.reservations; the fields are as in core.ledger.claim.Claim.
     """
@@ -117,8 +114,8 @@ class PromiseRecord:
 class CreationRecord:
     """A gang with missing pods, at the moment of a snapshot.
 
-    `quiet`: for how many seconds no awaited pod was created. `came`: the replicas that were created
-    under its plan. `overdue`: whether kfext no longer waits for the others.
+    `quiet`: the seconds since an awaited pod was created. `came`: the replicas that were created
+        under its plan. `overdue`: whether kfext no longer waits for the others.
     """
 
     job_uid: str
@@ -129,12 +126,12 @@ class CreationRecord:
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A start of a job, by its uid, that failed on a node, under a plan of the generation.
+    """A start of a job, by its uid, that failed on a node, under the plan with this generation.
 
-    `at`: when it failed; once it is `cured`, when the job had run on other nodes. In epoch seconds.
+    `at`: the epoch seconds of the failure or, if it is `cured`, of the job's run on other nodes.
     `replica`: its first pod that failed. `twice`: whether the next pod of the replica failed too.
     `alone`: whether no pod on another node failed too, so that the node may be the cause.
-    `ran`: it did not fail: the job had run there for long by then, where others had failed.
+    `ran`: whether it is no failure: the job ran for long where starts of other jobs had failed.
     """
 
     node: str
@@ -155,12 +152,12 @@ class Snapshot:
     """The objects of all namespaces that placement depends on.
 
     `autoscaler`: whether there is an autoscaler. `can_ask`: whether kfext can ask it for nodes.
-    `usage`: what namespaces used, as stored; empty if it does not count or is not known.
+    `usage`: the usage of the namespaces in its stored form; empty if unknown, or if not counted.
     `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
-    What only a controller knows has the value of a controller that has just started: `clocks` by
-    job uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that
-    the operator is `creating`, in its order, whether it is `crowded` with pods to create, and the
-    `failed_starts`.
+
+    The facts that only a controller knows have by default the values at its start: `clocks` by job
+    uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that the
+    operator is `creating`, in order, whether it is `crowded` with pods, and the `failed_starts`.
     """
 
     nodes: tuple[Node, ...] = ()

@@ -1,7 +1,7 @@
 """Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch; durations.
 
-A time on an object may come from a clock that was ahead. `past` and `left` are the two ways to
-compare a stored time with the present: neither waits longer for such a time than for any other.
+A time on an object may come from a clock that was ahead. `past` and `seconds_until` compare a
+stored time with the present, and neither waits longer because of such a clock.
 """
 
 import re
@@ -12,9 +12,9 @@ from kfext.model.tolerant import text
 LAST = 253402300799
 """The last second of the year 9999: the API has no later time."""
 SKEW_SECONDS = 1.0
-"""Seconds that a stored time may be later than meant: some are written in whole seconds."""
+"""The largest delay of a stored time by rounding: some are written in whole seconds."""
 _AHEAD_SECONDS = 60.0
-"""A stored time that is later by at most this was written just now, by a clock that is ahead."""
+"""A stored time that is later by at most this was just written, by a clock that is ahead."""
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(h|ms|m|s|us|µs|ns)")
@@ -30,44 +30,40 @@ def timestamp(value: object) -> float:
 
 
 def past(at: float, *, now: float) -> float:
-    """Return a stored time of the past; 0.0, unknown, if it is later than clocks differ.
-
-    Both are in seconds since the epoch.
-    """
+    """Return a stored time in epoch seconds, at most `now`, or 0.0 if it is far in the future."""
     return min(at, now) if at <= now + _AHEAD_SECONDS else 0.0
 
 
-def left(until: float, *, now: float, longest: float) -> float:
-    """Return the seconds until a stored end, 0.0 once it is over.
+def seconds_until(until: float, *, now: float, longest: float) -> float:
+    """Return the seconds until a stored end, 0.0 after the end.
 
-    `longest`: the seconds from the write of the end to the end. An end that is further away counts
-    as over.
+    `longest`: the most seconds from the write of the end to the end; a later end counts as past.
     """
     seconds = until - now
     return seconds if 0 < seconds <= longest + SKEW_SECONDS else 0.0
 
 
 def duration(value: object) -> float | None:
-    """Return a duration as Go writes it, such as `1m30.5s`, in seconds, or None."""
-    rest, total = text(value), 0.0
+    """Return the seconds of a duration in Go's format, such as `1m30.5s`, or None."""
+    unread, total = text(value), 0.0
     for _ in range(_MOST_PARTS):
-        part = _PART.match(rest)
+        part = _PART.match(unread)
         if part is None:
             return None
         total += float(part[1]) * _UNITS[part[2]]
-        rest = rest[part.end() :]
-        if not rest:
+        unread = unread[part.end() :]
+        if not unread:
             return total
     return None
 
 
 def written_time(wall: float) -> str:
-    """Return seconds since the epoch as the API writes a Time: whole seconds, rounded down."""
+    """Return epoch seconds in the API's format of a Time: whole seconds, rounded down."""
     return _written(wall, "seconds")
 
 
 def written_micro_time(wall: float) -> str:
-    """Return seconds since the epoch as the API writes a MicroTime."""
+    """Return epoch seconds in the API's format of a MicroTime."""
     return _written(wall, "microseconds")
 
 

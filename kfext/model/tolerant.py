@@ -1,4 +1,4 @@
-"""Read fields of objects that others wrote: never raise, and use what is valid."""
+"""Read the fields of foreign objects: use the valid values, and never raise."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def json_object(written: str) -> Mapping[str, Any]:
 
 
 def member(value: object, path: Sequence[str]) -> object:
-    """Return what is at a path of keys in nested mappings, or None."""
+    """Return the value at a path of keys in nested mappings, or None."""
     for key in path:
         value = mapping(value).get(key)
     return value
@@ -50,5 +50,5 @@ def index_in(value: str) -> int | None:
 
 
 def strings(value: object) -> dict[str, str]:
-    """Return the entries of a mapping with strings as key and value, as labels have."""
+    """Return the entries of a mapping with a string as key and as value, such as labels."""
     return {k: v for k, v in mapping(value).items() if isinstance(k, str) and isinstance(v, str)}

@@ -1,7 +1,7 @@
 """The terms of a pod that kube-scheduler judges and kfext does not model, in words.
 
-kube-scheduler refuses a pin to a node that such a term excludes, so pods that have one are not
-pinned. Preferred terms refuse no node and do not count. Source: kubernetes
+kube-scheduler refuses a pin to a node that such a term excludes, so pods with such terms are not
+pinned. Preferred terms exclude no node and do not count. Source: kubernetes
 pkg/scheduler/framework/plugins: interpodaffinity, podtopologyspread, dynamicresources,
 gangscheduling, volumerestrictions, nodevolumelimits.
 """
@@ -23,8 +23,8 @@ JUDGED_VOLUMES = (
     "rbd",
     "vsphereVolume",
 )
-"""The types of volumes, besides claims, that may keep a pod from a node: disks that only one node
-or pod can use, or that a node can attach only a limited number of."""
+"""The types of volumes, besides claims, that may exclude a node: disks for a single node or pod, or
+with a limited number per node."""
 
 
 def unmodelled(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -40,8 +40,7 @@ def _terms(spec: Mapping[str, Any]) -> Iterator[str]:
     for spread in map(mapping, sequence(spec.get("topologySpreadConstraints"))):
         if spread.get("whenUnsatisfiable") != "ScheduleAnyway":
             yield "topologySpreadConstraints with DoNotSchedule"
-    # Kubernetes 1.35 calls the gang of kube-scheduler's own workloadRef, later versions call it
-    # schedulingGroup.
+    # kube-scheduler's own gangs: workloadRef in Kubernetes 1.35, schedulingGroup in later versions.
     for field in ("resourceClaims", "workloadRef", "schedulingGroup"):
         if spec.get(field):
             yield field

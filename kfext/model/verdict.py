@@ -5,11 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why kfext decided something.
-
-    `reason`: one of the REASON names of kfext.names.
-    `message`: a sentence for the user.
-    """
+    """The reason for a decision, a REASON of kfext.names, and a sentence for the user."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""Volume claims, volumes and storage classes: the parts that decide where a pod may run."""
+"""The parts of volume claims, volumes and storage classes that decide where a pod may run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +22,7 @@ class VolumeClaim:
     """A PersistentVolumeClaim.
 
     `volume`: the volume that it names, empty if it names none.
-    `bound`: whether it is bound to that volume for good.
-    `storage_class`: its storage class, empty if it has none.
+    `bound`: whether it is permanently bound to that volume.
     `one_pod`: whether only one pod may use it at a time.
     """
 
@@ -40,7 +39,7 @@ class Volume:
     """A PersistentVolume.
 
     `namespace`: the namespace of its claim, empty if it is for any claim.
-    `terms`: its node affinity; at least one term must match; None: no affinity.
+    `terms`: its node affinity, or None; at least one term must match.
     `zoned`: whether its labels name a zone.
     """
 
@@ -52,7 +51,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """A storage class; `delayed`: whether its claims are bound only for a pod that has a node."""
+    """A storage class; `delayed`: whether its claims are bound only for a pod with a node."""
 
     name: str
     delayed: bool = False

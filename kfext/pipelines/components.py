@@ -1,6 +1,6 @@
 """Steps of a pipeline that train: `pytorchjob` and `trainjob`. They need kfp.
 
-A step installs the Kubernetes client, and nothing of kfext. It waits as long as the queue takes.
+A step installs the Kubernetes client, and nothing of kfext. It waits until its job has ended.
 """
 
 import ast
@@ -41,11 +41,11 @@ def train(  # noqa: PLR0917
     task_config: dsl.TaskConfig,
 ) -> None:
     container = {"image": image, "command": as_written(command)}
-    given = {"replicas": int(replicas), "processes": int(processes), "task": task_config}
+    common = {"replicas": int(replicas), "processes": int(processes), "task": task_config}
     if kind == "TrainJob":
-        job = trainjob_of(container, runtime=runtime, **given)
+        job = trainjob_of(container, runtime=runtime, **common)
     else:
-        job = pytorchjob_of(container, backoff_limit=int(backoff_limit), **given)
+        job = pytorchjob_of(container, backoff_limit=int(backoff_limit), **common)
     run_job(job, settings, run=run, task=task, owned=owned, metrics=metrics)
 
 
@@ -61,18 +61,18 @@ def pytorchjob(
 ) -> Any:
     """Return the task of a pipeline that trains in a PyTorchJob.
 
-    `command`: of the training container; `command_of` makes it of a function.
+    `command`: of the training container; `command_of` makes it from a function.
     `replicas`: pods that train, each with the resources, variables, volumes, node selector,
         tolerations and affinity that are set on the task.
-    `processes`: processes that torchrun starts in each pod; 0: as many as it has GPUs, or without a
-        GPU as the node has CPUs.
+    `processes`: processes that torchrun starts in each pod. With 0 it starts one for each GPU of
+        the pod, or without a GPU one for each CPU of the node.
     `backoff_limit`: restarts of containers after which the job fails.
     `settings`: kfext's settings, such as {"colocation": "required"}. Raises ValueError for an
-        unknown setting, UserError for a malformed one.
-    `owned`: whether the job ends with the step, also where the run is terminated.
+        unknown setting, UserError for a malformed value.
+    `owned`: whether the job ends with the step, also if the run is terminated.
     """
-    given = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
-    return _task("PyTorchJob", command, settings, backoff_limit=backoff_limit, runtime="", **given)
+    common = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
+    return _task("PyTorchJob", command, settings, backoff_limit=backoff_limit, runtime="", **common)
 
 
 def trainjob(
@@ -89,41 +89,41 @@ def trainjob(
 
     `runtime`: its name. The other arguments are as for `pytorchjob`.
     """
-    given = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
-    return _task("TrainJob", command, settings, backoff_limit=0, runtime=runtime, **given)
+    common = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
+    return _task("TrainJob", command, settings, backoff_limit=0, runtime=runtime, **common)
 
 
 def _task(
-    kind: str, command: Sequence[str], settings: Mapping[str, str] | None, **given: Any
+    kind: str, command: Sequence[str], settings: Mapping[str, str] | None, **arguments: Any
 ) -> Any:
-    # What is known only when the pipeline runs is a placeholder in the text of its f-string.
+    # An f-string turns a value that is known only when the pipeline runs into a placeholder.
     prefix = f"{DOMAIN}/"
-    stated = {name.removeprefix(prefix): f"{value}" for name, value in (settings or {}).items()}
-    for name, value in stated.items():
+    texts = {name.removeprefix(prefix): f"{value}" for name, value in (settings or {}).items()}
+    for name, value in texts.items():
         key = prefix + name
         if key not in TABLE:
             known = ", ".join(sorted(row.removeprefix(prefix) for row in TABLE))
-            raise ValueError(f"{name} is no setting of kfext; the settings are {known}")
+            raise ValueError(f"{name} is not a setting of kfext; the settings are {known}")
         if "{{" not in value:
             parse_setting(key, value, place=name)
-    given |= {"kind": kind, "command": [f"{word}" for word in command], "settings": stated}
-    of_run = {"run": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "task": dsl.PIPELINE_TASK_NAME_PLACEHOLDER}
-    return train(**given, **of_run).set_caching_options(enable_caching=False)
+    arguments |= {"kind": kind, "command": [f"{word}" for word in command], "settings": texts}
+    run = {"run": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "task": dsl.PIPELINE_TASK_NAME_PLACEHOLDER}
+    return train(**arguments, **run).set_caching_options(enable_caching=False)
 
 
 def command_of(function: Callable[..., object], **arguments: object) -> list[str]:
-    """Return the command that calls a function. Its source has to be complete in itself.
+    """Return the command that calls a function, which must contain its own imports and helpers.
 
-    Its imports are inside. `arguments` are literals: text, numbers, lists and dicts of them. A
-    value of the pipeline is text: rate=f"{rate}". Raises ValueError for anything else. For
-    torchrun, put ["torchrun", "--no-python"] before the command.
+    `arguments` are literals: text, numbers, lists and dicts of them. A value of the pipeline is
+    text: rate=f"{rate}". Raises ValueError for anything else. For torchrun, put
+    ["torchrun", "--no-python"] before the command.
     """
     for name, value in arguments.items():
         try:
             ast.literal_eval(repr(value))
         except (ValueError, SyntaxError):
             raise ValueError(
-                f"{name} is {value!r}, which is no literal; pass a value of the pipeline as text: "
+                f"{name} is {value!r}, not a literal; pass a value of the pipeline as text: "
                 f'{name}=f"{{value}}"'
             ) from None
     source = textwrap.dedent(inspect.getsource(function))

@@ -1,8 +1,8 @@
-"""What a pipeline step runs: it creates a training job, or adopts it, and waits until it has ended.
+"""The program of a pipeline step: it creates or adopts a training job, and waits until it ends.
 
-Kubeflow Pipelines copies the source of these functions into the step. So each of them is complete
-in itself: it imports inside, and refers to nothing outside but `typing`, builtins and the other
-functions. They are for Python 3.10 and later.
+Kubeflow Pipelines copies the source of these functions into the step. So each function is complete:
+it has its own imports, and refers only to `typing`, builtins and the other functions. They are for
+Python 3.10 and later.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def pod_parts(task: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the settings of a step (dsl.TaskConfig) add to a pod spec and a container."""
+    """Return the fields of a pod spec and a container from the settings (TaskConfig) of a step."""
     spec = {"nodeSelector": task.node_selector, "tolerations": task.tolerations}
     spec |= {"affinity": task.affinity, "volumes": task.volumes}
     container = {"env": task.env, "resources": task.resources, "volumeMounts": task.volume_mounts}
@@ -25,7 +25,7 @@ def pytorchjob_of(
 ) -> dict[str, Any]:
     """Return a PyTorchJob without a name.
 
-    `container`: its image and command. `processes`: in each pod; 0: the operator's default.
+    `container`: its image and command. `processes`: in each pod, 0 for the operator's default.
     """
     spec, parts = pod_parts(task)
     template = {"spec": {**spec, "containers": [{"name": "pytorch", **container, **parts}]}}
@@ -45,10 +45,7 @@ def pytorchjob_of(
 def trainjob_of(
     container: dict[str, Any], *, replicas: int, processes: int, runtime: str, task: Any
 ) -> dict[str, Any]:
-    """Return a TrainJob without a name.
-
-    It trains in the replicated job `node`, as the runtimes that Trainer comes with do.
-    """
+    """Return a TrainJob without a name, trained in the replicated job `node` of its runtime."""
     spec, parts = pod_parts(task)
     trainer = {**container, "numNodes": replicas, "numProcPerNode": processes}
     trainer |= {"env": parts.get("env"), "resourcesPerNode": parts.get("resources")}
@@ -79,8 +76,8 @@ def patch_launcher(job: dict[str, Any], runtime: dict[str, Any]) -> None:
 def named(job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str) -> dict[str, Any]:
     """Return a job with its name and kfext's settings.
 
-    The name follows from the run, the task and the job itself: a retry has the same name, another
-    iteration of a loop, with other arguments, does not.
+    The name follows from the run, the task and the job: a retry uses the same name, another
+    iteration of a loop, with other arguments, uses another name.
     """
     import hashlib
     import json
@@ -98,17 +95,17 @@ def named(job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str)
 
 
 def condition_of(job: dict[str, Any], *types: str) -> dict[str, Any]:
-    """Return the first condition of one of these types that holds; empty without such."""
+    """Return the first condition of these types that is true; empty without such a condition."""
     conditions = (job.get("status") or {}).get("conditions") or []
     return next((c for c in conditions if c["type"] in types and c["status"] == "True"), {})
 
 
 def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
-    """Return where a job is, by its TrainingPlan: its reason and position, or its progress."""
+    """Return the status line of a job by its TrainingPlan: reason and position, or progress."""
     status = plan.get("status") or {}
     conditions = (job.get("status") or {}).get("conditions") or []
-    holding = [condition["type"] for condition in conditions if condition["status"] == "True"]
-    phase = status.get("phase") or (holding or ["Created"])[-1]
+    true = [condition["type"] for condition in conditions if condition["status"] == "True"]
+    phase = status.get("phase") or (true or ["Created"])[-1]
     parts = [phase + (f" on {status['nodeSummary']}" if status.get("nodeSummary") else "")]
     if phase not in {"Placed", "Finished"} and status.get("message"):
         parts = [f"{parts[0]}: {status.get('reason')}: {status['message']}"]
@@ -118,8 +115,8 @@ def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
         parts.append(f"starts: {status['expectedStart']['summary']}")
     progress = status.get("progress") or {}
     if progress.get("step") is not None:
-        of = f"/{progress['totalSteps']}" if progress.get("totalSteps") else ""
-        parts.append(f"step {progress['step']}{of}")
+        total = f"/{progress['totalSteps']}" if progress.get("totalSteps") else ""
+        parts.append(f"step {progress['step']}{total}")
     if progress.get("value") is not None:
         parts.append(f"{progress.get('metric')} {progress['value']:.6g}")
     if progress.get("secondsLeft") is not None:
@@ -127,17 +124,17 @@ def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def lines_of(looks: Iterable[tuple[float, dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
-    """Yield a line where a job is whenever that changes, and every minute, until it succeeded.
+def lines_of(observations: Iterable[tuple[float, dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
+    """Yield the status line of a job at each change, and every minute, until the job succeeded.
 
-    `looks`: the time in seconds, the job, which is empty once it is gone, and its TrainingPlan.
-    Raises RuntimeError if the job failed or is gone.
+    `observations`: the time in seconds, the job, which is empty after its deletion, and its
+    TrainingPlan. Raises RuntimeError if the job failed or was deleted.
     """
     line, last = "", 0.0
     shown: tuple[Any, ...] = ()
-    for now, job, plan in looks:
+    for now, job, plan in observations:
         if not job:
-            raise RuntimeError(f"the job was deleted. It was last {line or 'created'}")
+            raise RuntimeError(f"the job was deleted; it was last {line or 'created'}")
         status = plan.get("status") or {}
         line, key = line_of(job, plan), (status.get("phase"), status.get("reason"))
         failed = condition_of(job, "Failed")
@@ -171,7 +168,7 @@ def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
     created = job["metadata"]["creationTimestamp"]
     begun = resumed[0]["lastTransitionTime"] if resumed else status.get("startTime") or created
     ended = condition_of(job, "Succeeded", "Complete", "Failed").get("lastTransitionTime", begun)
-    found = {
+    figures = {
         progress.get("metric") or "metric": progress.get("value"),
         "step": progress.get("step"),
         "steps_per_second": progress.get("stepsPerSecond"),
@@ -179,11 +176,11 @@ def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
         "waited_seconds": seconds(begun) - seconds(created),
         "ran_seconds": seconds(ended) - seconds(begun),
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {name: float(value) for name, value in figures.items() if value is not None}
 
 
 def owners_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what holds the job of a step: its pod and, until a retry adopts it, the Workflow."""
+    """Return the owners of a step's job: the pod and, until a retry adopts it, the Workflow."""
     metadata, keys = pod["metadata"], ("apiVersion", "kind", "name", "uid")
     # Argo numbers the attempts of a step that has a retry: "train.executor(0)".
     node = (metadata.get("annotations") or {}).get("workflows.argoproj.io/node-name", "")
@@ -198,41 +195,42 @@ def adopted(
     """Create a job, or adopt the job of this name, which an earlier attempt of the step created.
 
     A job that failed is replaced. `ask` creates, gets, patches or deletes the job; it returns an
-    empty object if the job is absent or another, or there already on `create`.
+    empty object if the job is absent or was replaced, and on `create` if it exists already.
     """
     import time
 
     while True:
-        made = ask("create", {**job, "metadata": {**job["metadata"], "ownerReferences": owners}})
-        if made:
-            return made
-        found = ask("get")
-        metadata = found.get("metadata") or {}
-        ended = "deletionTimestamp" in metadata
-        if found and not ended and not condition_of(found, "Failed"):
+        created = ask("create", {**job, "metadata": {**job["metadata"], "ownerReferences": owners}})
+        if created:
+            return created
+        existing = ask("get")
+        metadata = existing.get("metadata") or {}
+        deleting = "deletionTimestamp" in metadata
+        if existing and not deleting and not condition_of(existing, "Failed"):
             present = metadata.get("ownerReferences") or []
             added = [owner for owner in owners if owner not in present]
-            print(f"adopts {metadata['name']}, which an earlier attempt created", flush=True)
-            seen = {"resourceVersion": metadata["resourceVersion"]}
-            owned = {"metadata": {**seen, "ownerReferences": [*present, *added]}}
+            print(f"adopting {metadata['name']}, which an earlier attempt created", flush=True)
+            version = {"resourceVersion": metadata["resourceVersion"]}
+            owned = {"metadata": {**version, "ownerReferences": [*present, *added]}}
             if not added or ask("patch", owned):
-                return found
-        elif found and not ended:
+                return existing
+        elif existing and not deleting:
             ask("delete", body={"preconditions": {"uid": metadata["uid"]}})
         time.sleep(2.0)
 
 
-def let_go(
+def clean_up(
     ask: Callable[..., dict[str, Any]], title: str, owners: list[dict[str, Any]], *, silent: bool
 ) -> None:
-    """Delete the job of a step that is told to end or has no answer, or leave it to a retry."""
+    """Delete the job of a terminated or `silent` (unanswered) step, or leave it to a retry."""
     try:
-        # A pod that is drained or preempted says so; the pod of a terminated run does not.
-        if len(owners) > 1 and (silent or condition_of(ask("get", of="pod"), "DisruptionTarget")):
+        # A drained or preempted pod has this condition; the pod of a terminated run does not.
+        retried = len(owners) > 1
+        if retried and (silent or condition_of(ask("get", kind="pod"), "DisruptionTarget")):
             print(f"{title} is left to the retry of the step", flush=True)
             return
         metadata = ask("get").get("metadata") or {}
-        pods = [held for held in metadata.get("ownerReferences") or [] if held["kind"] == "Pod"]
+        pods = [owner for owner in metadata.get("ownerReferences") or [] if owner["kind"] == "Pod"]
         if metadata and all(pod in owners for pod in pods[-1:]):  # else a retry has adopted it
             print(f"the step ends, so {title} is deleted", flush=True)
             ask("delete", body={"preconditions": {"uid": metadata["uid"]}})
@@ -241,10 +239,10 @@ def let_go(
 
 
 def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
-    """Return the namespace of this step, and a function that asks for its job.
+    """Return the namespace of this step, and a function that sends requests about its job.
 
-    It also gets the job's plan or runtime, or the step's pod. Without an answer it asks again for
-    ten minutes; a refusal is a RuntimeError. Outside a cluster, the kubeconfig says where to ask.
+    It also reads the job's plan or runtime, or the step's pod. Without an answer it retries for ten
+    minutes; a refusal raises RuntimeError. Outside a cluster, the kubeconfig names the API server.
     """
     import json
     import os
@@ -259,13 +257,13 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
     else:
         config.load_kube_config()
         namespace = config.list_kube_config_contexts()[1]["context"].get("namespace", "default")
-    api, kind, name = client.CustomObjectsApi(), job["kind"].lower(), job["metadata"]["name"]
+    api, title, name = client.CustomObjectsApi(), job["kind"].lower(), job["metadata"]["name"]
     group, pod = job["apiVersion"].split("/"), (os.environ.get("KFP_POD_NAME"), namespace)
-    of_job = (*group, namespace, f"{kind}s", name)
-    of_plan = ("kfext.dev", "v1alpha1", namespace, "trainingplans", f"{kind}-{name}")
+    path = (*group, namespace, f"{title}s", name)
+    plan = ("kfext.dev", "v1alpha1", namespace, "trainingplans", f"{title}-{name}")
     runtime = (*group, "clustertrainingruntimes", job["spec"].get("runtimeRef", {}).get("name"))
     reads = {
-        "plan": (api.get_namespaced_custom_object, of_plan),
+        "plan": (api.get_namespaced_custom_object, plan),
         "runtime": (api.get_cluster_custom_object, runtime),
         "pod": (client.CoreV1Api().read_namespaced_pod, pod),
     }
@@ -273,42 +271,42 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
     merge = client.ApiClient(None, "Content-Type", "application/merge-patch+json")
     absent = {"create": {409}, "get": {404}, "patch": {404, 409}, "delete": {404, 409}}
 
-    def ask(verb: str, *given: Any, of: str = "", **more: Any) -> dict[str, Any]:
+    def ask(verb: str, *body: Any, kind: str = "", **options: Any) -> dict[str, Any]:
         custom = client.CustomObjectsApi(merge) if verb == "patch" else api
         call = getattr(custom, f"{verb}_namespaced_custom_object")
-        call, where = reads.get(of, (call, of_job[:-1] if verb == "create" else of_job))
+        call, where = reads.get(kind, (call, path[:-1] if verb == "create" else path))
         pauses = iter((2.0, 4.0, 8.0, *[10.0] * 57))  # a step that is told to end has 30 s
         while True:
             try:
-                answer = call(*where, *given, _request_timeout=30, **more)
+                answer = call(*where, *body, _request_timeout=30, **options)
                 return dict(api.api_client.sanitize_for_serialization(answer))
             except Exception as error:
-                status, said = getattr(error, "status", None) or 0, str(getattr(error, "body", ""))
-                # A client that is older than the cluster may take what it reads for invalid.
-                unread = of and (status == 403 or isinstance(error, ValueError))
-                if unread or status in absent[verb]:
+                status, text = getattr(error, "status", None) or 0, str(getattr(error, "body", ""))
+                # A client that is older than the cluster may reject a valid object.
+                unreadable = kind and (status == 403 or isinstance(error, ValueError))
+                if unreadable or status in absent[verb]:
                     return {}
-                said = json.loads(said).get("message") if said.startswith("{") else str(error)
+                text = json.loads(text).get("message") if text.startswith("{") else str(error)
                 if verb != "get" and 400 <= status < 500 and status not in {401, 429}:
-                    raise RuntimeError(f"{verb} of {kind} {name} was refused: {said}") from error
+                    raise RuntimeError(f"{verb} of {title} {name} was refused: {text}") from error
                 pause = next(pauses, 0.0)
                 if not pause:
-                    raise TimeoutError(f"{verb} of {kind} {name} failed: {said}") from error
-                print(f"the API server did not answer: {said}", flush=True)
+                    raise TimeoutError(f"{verb} of {title} {name} failed: {text}") from error
+                print(f"the API server did not answer: {text}", flush=True)
             time.sleep(pause)
 
     return namespace, ask
 
 
-def looks_at(
+def observe(
     ask: Callable[..., dict[str, Any]], uid: str
 ) -> Iterator[tuple[float, dict[str, Any], dict[str, Any]]]:
-    """Yield the time, a job and its TrainingPlan every 10 seconds; the job is empty once gone."""
+    """Yield the time, a job, empty once it is deleted, and its TrainingPlan, every 10 seconds."""
     import time
 
     while True:
-        job, plan = ask("get"), ask("get", of="plan")
-        # Another uid is of an earlier or later job of the name.
+        job, plan = ask("get"), ask("get", kind="plan")
+        # An earlier or later job of the same name has another uid.
         job = job if job and job["metadata"]["uid"] == uid else {}
         yield time.monotonic(), job, plan if plan and plan["spec"]["job"]["uid"] == uid else {}
         time.sleep(10.0)
@@ -329,7 +327,7 @@ def as_written(command: list[str]) -> list[str]:
 def run_job(
     job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str, owned: bool, metrics: Any
 ) -> None:
-    """Create or adopt a job, print where it is until it has ended, and record its figures.
+    """Create or adopt a job, print its status until it has ended, and record its figures.
 
     An owned job is deleted when the step ends before it, unless a retry of the step may adopt it.
     Raises RuntimeError if the job is refused, fails or is deleted.
@@ -342,21 +340,21 @@ def run_job(
     namespace, ask = connected(job)
     title = f"{job['kind']} {namespace}/{job['metadata']['name']}"
     pod = {"name": os.environ.get("KFP_POD_NAME"), "uid": os.environ.get("KFP_POD_UID")}
-    owners = owners_of(ask("get", of="pod") or {"metadata": pod}) if owned and pod["uid"] else []
+    owners = owners_of(ask("get", kind="pod") or {"metadata": pod}) if owned and pod["uid"] else []
     if "runtimePatches" in job["spec"]:
-        patch_launcher(job, ask("get", of="runtime"))
+        patch_launcher(job, ask("get", kind="runtime"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        made = adopted(ask, job, owners)
+        present = adopted(ask, job, owners)
         print(title, flush=True)
-        looks = looks_at(ask, made["metadata"]["uid"])
-        for line in lines_of(looks):
+        observations = observe(ask, present["metadata"]["uid"])
+        for line in lines_of(observations):
             print(line, flush=True)
-        _, ended, plan = next(looks)  # after the end, kfext reads the last lines of the log
+        _, ended, plan = next(observations)  # kfext reads the last lines of the log after the end
     except BaseException as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if owned and not isinstance(error, RuntimeError):  # else the job was refused or has ended
-            let_go(ask, title, owners, silent=isinstance(error, Exception))
+            clean_up(ask, title, owners, silent=isinstance(error, Exception))
         raise
     for figure, value in figures_of(ended, plan).items() if ended else ():
         metrics.log_metric(figure, value)
@@ -365,7 +363,7 @@ def run_job(
 
 FUNCTIONS = (
     *(as_written, pod_parts, pytorchjob_of, trainjob_of, named, condition_of, line_of),
-    *(patch_launcher, lines_of, figures_of, owners_of, adopted, let_go),
-    *(connected, looks_at, run_job),
+    *(patch_launcher, lines_of, figures_of, owners_of, adopted, clean_up),
+    *(connected, observe, run_job),
 )
 """The functions that are copied into a step."""

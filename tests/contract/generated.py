@@ -15,7 +15,7 @@ import yaml
 from kfext.core.settings.table import PREFIX, TABLE, Row, Settings, field_of
 from kfext.core.settings.values import MetricsSource
 from kfext.model.parameters import SECTIONS, ParameterRow, rows
-from kfext.model.policy import Mode, usual_choice
+from kfext.model.policy import Mode, default_choice
 from kfext.state.running.policy import Policy
 from kfext.state.running.registry import POLICIES
 from tests.contract.board import BOARD, board
@@ -109,7 +109,7 @@ def policies_schema() -> str:
 def policies_sample() -> str:
     """Every parameter of every policy with its default."""
     policies = {
-        policy.name: {"mode": str(usual_choice(policy.name).mode), **_sample_parameters(policy)}
+        policy.name: {"mode": str(default_choice(policy.name).mode), **_sample_parameters(policy)}
         for policy in POLICIES
     }
     return textwrap.indent(_yaml(policies), " " * 4)
@@ -161,7 +161,7 @@ def generated(path: Path) -> str:
 
 
 def _policy(policy: Policy) -> dict[str, Any]:
-    mode = f"Default {usual_choice(policy.name).mode}. {policy.without_act}".strip()
+    mode = f"Default {default_choice(policy.name).mode}. {policy.without_act}".strip()
     parameters = {
         name: {
             "description": f"{_sentence(of.effect)} Default {of.default:g}.",

@@ -22,7 +22,7 @@ from kfext.model.job_state import JobState
 from kfext.model.node_ask import NodeAsk
 from kfext.model.plan import Assignment
 from kfext.model.quantity import PODS
-from kfext.model.timestamps import left, past
+from kfext.model.timestamps import past, seconds_until
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,
@@ -216,7 +216,7 @@ def _pause(situation: Situation, why: Verdict, phase: str) -> Wait | None:
 def _pause_left(situation: Situation) -> float:
     """Return the seconds until the job may ask again."""
     ask = situation.state.ask
-    return left(ask.again_at, now=situation.now, longest=_LONGEST_PAUSE) if ask else 0.0
+    return seconds_until(ask.again_at, now=situation.now, longest=_LONGEST_PAUSE) if ask else 0.0
 
 
 def _not_yet(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:

@@ -14,7 +14,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
-from kfext.model.timestamps import left
+from kfext.model.timestamps import seconds_until
 from kfext.model.verdict import Verdict
 from kfext.names import (
     BINDING,
@@ -53,7 +53,7 @@ def patience(
 def until_strike(situation: Situation, *, limit: float, waited: float) -> float:
     """Return the seconds until a strike is due; the last strike does not count twice."""
     # A later time is from a back-off.
-    since_last = left(situation.state.retry_at, now=situation.now, longest=limit)
+    since_last = seconds_until(situation.state.retry_at, now=situation.now, longest=limit)
     return max(limit - waited, since_last)
 
 

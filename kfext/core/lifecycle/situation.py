@@ -21,7 +21,7 @@ from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slo
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.shared_gpu import CardSharer, SharedGpu
-from kfext.model.timestamps import left, past, written_time
+from kfext.model.timestamps import past, seconds_until, written_time
 from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
@@ -334,7 +334,7 @@ class Situation:
     @property
     def backs_off(self) -> float:
         """The seconds until the job's back-off ends."""
-        return left(self.state.retry_at, now=self.now, longest=_LONGEST_BACKOFF)
+        return seconds_until(self.state.retry_at, now=self.now, longest=_LONGEST_BACKOFF)
 
     @property
     def generation(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kfext.model.bounds import kept, name, own
+from kfext.model.bounds import kept, kfext_annotations, name
 from kfext.model.job import TrainingJob
 from kfext.model.replica_group import ReplicaGroup
 from kfext.names import DOMAIN
@@ -56,7 +56,7 @@ def _metadata(metadata: object) -> Any:
 def _annotations(annotations: object) -> Any:
     if not isinstance(annotations, Mapping):
         return annotations
-    readable = own(annotations)
+    readable = kfext_annotations(annotations)
     marks = (key for key in annotations if key.startswith(f"{DOMAIN}/"))
     return kept({key: readable.get(key, "") for key in marks})
 

@@ -1,1 +1,1 @@
-"""How far a job is and how it goes, from the lines that it prints."""
+"""The progress and the growth of a job, from the lines of its log and its posts."""

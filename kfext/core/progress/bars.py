@@ -1,4 +1,4 @@
-"""Which of the bars of a log count its training, and the place of a line in it."""
+"""The progress bars of a log that count its training, and the place of a line in the training."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from kfext.core.progress.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a line was: at a step of `end`, in an epoch; `whole` as in Position."""
+    """The place of a line: a step of `end`, in an epoch; `whole` as in Position."""
 
     epoch: float
     step: int
@@ -20,18 +20,17 @@ class Place:
         return (self.epoch, self.step)
 
     def is_before(self, other: "Place") -> bool:
-        """Return whether this place is earlier, False if the two do not compare."""
+        """Return whether this place is earlier, False if the two are not comparable."""
         if self.whole is True and other.whole is True:
             return self.step < other.step
-        compare = self.whole is not True and other.whole is not True
-        return compare and self.order < other.order
+        comparable = self.whole is not True and other.whole is not True
+        return comparable and self.order < other.order
 
 
 class Bars:
-    """Follows the bars of a log; only some of the bars on lines of their own count the training.
+    """Follows the bars of a log; only some of the bars on separate lines count the training.
 
-    Other bars count an evaluation, or files. `last`: the bar above the next measure, None without
-    one.
+    Other bars count an evaluation, or files. `last`: the bar above the next measure, or None.
     """
 
     def __init__(self) -> None:
@@ -41,9 +40,9 @@ class Bars:
         self._goes_on = True
 
     def trust(self, bar: Position) -> bool:
-        """Return whether the bar above a measure counts its steps, and use the bar up.
+        """Return whether the bar above a measure counts its steps, and forget the bar.
 
-        The first bar is not over yet, or has the title of a training. Later bars have the same end.
+        The first such bar is unfinished, or has the title of a training. Later bars have its end.
         """
         self.last = None
         unfinished = bar.step is not None and bar.step < (bar.steps or 0)
@@ -53,7 +52,7 @@ class Bars:
         return True
 
     def see(self, bar: Position) -> None:
-        """Register a bar without a measure: a bar that is open may hold other bars."""
+        """Read a bar without a measure: an open bar may contain other bars."""
         self.last = bar
         if bar.step == bar.steps:
             self._open = None if bar.steps == self._open else self._open
@@ -61,11 +60,11 @@ class Bars:
             self._open = bar.steps
 
     def hold(self, bar: Position, place: Place | None) -> bool:
-        """Return whether a bar with a measure is within an open bar, unless it led to `place`."""
+        """Return whether a bar with a measure is in an open bar, unless it led to `place`."""
         own = {self._open, place.end if place else 0}
         return self._open is not None and not bar.whole and bar.steps not in own
 
     def goes_on(self, bar: Position, *, since: int) -> bool:
-        """Return whether a bar goes on from a step, and no bar with its end began again before."""
+        """Return whether a bar continues from a step, and no bar has begun again before."""
         self._goes_on &= bar.step is not None and bar.step >= since
         return self._goes_on

@@ -1,8 +1,8 @@
-"""What the log of a job shows of its checkpoints: the last complete one, and its answers.
+"""The checkpoints in the log of a job: the last complete checkpoint, and the answers to requests.
 
-kfext risks work on such a line, so only messages count that a framework prints once its checkpoint
-is written: `FORMS`, each with the file that prints it. A message counts as a whole, after the
-prefix of a logger of rank 0. Any other line is no checkpoint.
+kfext relies on such a line when it stops a job, so it accepts only messages that a framework prints
+after its checkpoint is written: `FORMS`, each with the file that prints it. The whole message must
+match, after the prefix of a logger of rank 0. No other line shows a checkpoint.
 """
 
 import re
@@ -24,16 +24,16 @@ _PATH = (
     r"(?P<path>(?:[A-Za-z][\w+.-]{0,30}:/|~/|\.{0,2}/|[A-Za-z_][\w.+-]{0,200}/(?=\S{0,1000}[0-9.]))"
     r"\S{0,1000})"
 )
-"""An absolute path, a URL, or a relative path of a file; never a mere word, `n/a` or `3/8`."""
+"""An absolute path, a URL, or the relative path of a file; never a single word, `n/a` or `3/8`."""
 _PART = re.compile(
     r"(?:shard|part)[-_.]?[0-9]|[0-9][-_]of[-_][0-9]|rank[-_]?[0-9]+[^/]*$"
     r"|\.(?:tmp|part|partial|incomplete)$"
 )
-"""In a path: a part of a checkpoint, or a file that is still to be renamed."""
+"""In a path: a part of a checkpoint, or a file that will be renamed."""
 
 
 class Place(Enum):
-    """Why all ranks have written their part when a program prints a form, or that they may not."""
+    """The place of a message in its program: whether all ranks have written their parts by then."""
 
     ALONE = "the process that prints has written all of it; docs/elastic.md asks others to wait"
     JOINED = "the ranks have met after their writes, in a barrier or another collective call"
@@ -42,15 +42,15 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a framework prints when a checkpoint is complete.
+    """The message of a framework about a complete checkpoint.
 
-    `place`: where its program prints it. After EARLY the checkpoint is complete once the log shows
-        the next step, because all ranks take part in a step.
+    `place`: its place in the program. After EARLY the checkpoint is complete when the log shows the
+        next step, because all ranks participate in a step.
     `complete`: the whole message; docs/elastic.md has messages as printed.
     `source`: the repository and the file that print it.
-    `begun`: the message at the begin of a save during which the training may go on; empty if the
-        training stands still. The checkpoint is then as old as that message. The group `save` of
-        both messages tells one save from another.
+    `begun`: the message at the begin of a save during which the training may continue; empty if the
+        training pauses. The checkpoint is then as old as that message. The group `save` of both
+        messages identifies the save.
     """
 
     place: Place
@@ -197,7 +197,7 @@ _PREFIX = re.compile(
     rf"|{_DOTTED}(?::(?! )| [|-] )"
     rf"|[\w.-]{{1,63}}:0\t{_DOTTED}:[0-9]{{1,6}}\t){{0,8}}"
 )
-"""What loggers and launchers print before a message: the time, the level, the place, rank 0."""
+"""The prefixes of loggers and launchers: the time, the level, the source location, rank 0."""
 _FAILURE = re.compile(
     r"\b(?:fail(?:s|ed|ure|ing)?|could not|couldn't|cannot|can't|unable|abort(?:s|ed|ing)?"
     r"|traceback|killed|quota|no space|denied|timed out|interrupted|cancell?ed|corrupt(?:ed)?"
@@ -212,7 +212,7 @@ _BEGUN = tuple((form, re.compile(form.begun)) for form in FORMS.values() if form
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A save of `form` has begun; `save` tells it from other saves, empty if nothing does."""
+    """A save of `form` has begun; `save` identifies it, or is empty."""
 
     form: Form
     save: str
@@ -220,7 +220,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A checkpoint of `form` is complete; `save`: as in Begun, `message`: of the line."""
+    """A checkpoint of `form` is complete; `save`: as in Begun, `message`: the line's message."""
 
     form: Form
     save: str
@@ -228,7 +228,7 @@ class Complete:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the message tells this checkpoint from the checkpoints before and after it."""
+        """Whether the message has a number that identifies this checkpoint."""
         return _NUMBERED.search(self.message) is not None
 
 
@@ -238,8 +238,8 @@ Saving = Begun | Complete
 def answer_of(text: str) -> int | None:
     """Return N of the line `kfext.checkpoint N`, or None for any other line.
 
-    A logger may print its prefix before the line. 0 means that the job listens; N from 1 on, up to
-    LARGEST_ANSWER, means that checkpoint N is complete.
+    A logger may print its prefix before the line. N of 0 means that the job listens; any other N,
+    up to LARGEST_ANSWER, means that checkpoint N is complete.
     """
     if _LISTENS not in text:
         return None
@@ -249,7 +249,7 @@ def answer_of(text: str) -> int | None:
 
 
 def saving(text: str) -> Saving | None:
-    """Return what a line says of a checkpoint, or None."""
+    """Return the begin or the completion of a checkpoint in a line, or None."""
     if not ("heckpoint" in text or "sav" in text or "Sav" in text):
         return None
     line = visible(text)
@@ -257,10 +257,10 @@ def saving(text: str) -> Saving | None:
     start = prefix.end() if prefix else 0
     for form, message in _COMPLETE:
         if match := message.fullmatch(line, start):
-            named = match.groupdict()
-            if _PART.search(named.get("path") or ""):
+            groups = match.groupdict()
+            if _PART.search(groups.get("path") or ""):
                 return None
-            return Complete(form, named.get("save") or "", line[start:])
+            return Complete(form, groups.get("save") or "", line[start:])
     for form, message in _BEGUN:
         if match := message.fullmatch(line, start):
             return Begun(form, match.groupdict().get("save") or "")
@@ -268,19 +268,18 @@ def saving(text: str) -> Saving | None:
 
 
 def tells_failure(text: str) -> bool:
-    """Return whether a line may say that something failed; a line in doubt does."""
+    """Return whether a line may report a failure; a doubtful line counts."""
     return _FAILURE.search(visible(text)) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoints of a job; None stands for a part that the log has not shown.
+    """The checkpoints of a job; None stands for a value that the log has not shown.
 
-    `saved`: when the last complete checkpoint was written, in epoch seconds. If the training went
-        on meanwhile, this is when its save began, as later work is not in the checkpoint.
-    `step`: the step of the training then.
-    `answered`: the largest number in an answer to a request, 0 if the job has only printed that it
-        listens.
+    `saved`: the epoch seconds at which the last complete checkpoint was written. If the training
+        continued meanwhile, the begin of its save, as later work is not in the checkpoint.
+    `step`: the step of the training at that time.
+    `answered`: the largest number in an answer to a request, 0 if the job only listens so far.
     """
 
     saved: float | None = None
@@ -294,7 +293,7 @@ class Checkpoints:
 
 
 class CheckpointLog:
-    """Follows one job by its lines in the order printed. `seen`: what they have shown so far."""
+    """Follows one job by its lines in the order printed. `seen`: the checkpoints so far."""
 
     def __init__(self) -> None:
         self.seen = Checkpoints()
@@ -303,10 +302,9 @@ class CheckpointLog:
         self._last = ""
 
     def read_line(self, line: LogLine, *, step: int | None, now: float) -> None:
-        """Register a line; `step` is the present step, `now` the reader's epoch seconds.
+        """Read a line; `step` is the present step, `now` the reader's epoch seconds.
 
-        Clocks jump, so no checkpoint is older than the checkpoint before it nor newer than the
-        reader.
+        Clocks jump, so no checkpoint is older than the previous, or newer than the reader.
         """
         at = min(max(line.at, self.seen.saved or line.at), now)
         answer = answer_of(line.text)
@@ -315,54 +313,53 @@ class CheckpointLog:
             if answer:
                 self.seen = replace(self.seen, saved=at, step=step)
             return
-        said = saving(line.text)
-        match said:
+        event = saving(line.text)
+        match event:
             case Begun():
-                self._begun = said, at, step
+                self._begun = event, at, step
             case Complete():
-                self._complete(said, at, step)
+                self._complete(event, at, step)
             case None:
                 if (self._begun or self._early) and tells_failure(line.text):
                     self._begun = self._early = None
             case _:
-                assert_never(said)
+                assert_never(event)
 
-    def _complete(self, said: Complete, at: float, step: int | None) -> None:
-        """Register a checkpoint that is complete.
+    def _complete(self, checkpoint: Complete, at: float, step: int | None) -> None:
+        """Record a complete checkpoint.
 
-        If the training may have gone on meanwhile, the checkpoint is as old as the begin of its
-        save. If that line is missing, the checkpoint counts only if no step after its own was
-        shown. A repeated message about a numbered checkpoint is a status line about an old
-        checkpoint.
+        If the training may have continued meanwhile, the checkpoint is as old as the begin of its
+        save. If that line is missing, the checkpoint counts only if the log shows no step after it.
+        A repeated message about a numbered checkpoint is a status line about an old checkpoint.
         """
-        if said.message == self._last and said.is_numbered:
+        if checkpoint.message == self._last and checkpoint.is_numbered:
             return
         begun = self._begun
-        if begun is not None and begun[0].form is said.form:
+        if begun is not None and begun[0].form is checkpoint.form:
             shown, (first, at, step) = step, begun
-            if said.save and first.save != said.save:
+            if checkpoint.save and first.save != checkpoint.save:
                 return
             self._begun = None
-            if said.form.place is Place.EARLY:
-                # A step meanwhile shows that the training goes on whether all have written or not.
-                self._early = (said, at, step) if shown == step else None
+            if checkpoint.form.place is Place.EARLY:
+                # After a step meanwhile, the next step does not show that all ranks have written.
+                self._early = (checkpoint, at, step) if shown == step else None
                 return
-        elif said.form.begun and not (
-            said.save.isdecimal() and (step is None or int(said.save) >= step)
+        elif checkpoint.form.begun and not (
+            checkpoint.save.isdecimal() and (step is None or int(checkpoint.save) >= step)
         ):
             return
-        self._count(said, at, step)
+        self._count(checkpoint, at, step)
 
-    def _count(self, said: Complete, at: float, step: int | None) -> None:
+    def _count(self, checkpoint: Complete, at: float, step: int | None) -> None:
         if self.seen.saved is None or at >= self.seen.saved:
-            self.seen, self._last = replace(self.seen, saved=at, step=step), said.message
+            self.seen, self._last = replace(self.seen, saved=at, step=step), checkpoint.message
 
-    def go_on(self, step: int | None) -> None:
-        """Register that the log shows a step: all ranks have written what they saved before."""
+    def advance(self, step: int | None) -> None:
+        """Record that the log shows a step: all ranks have finished earlier writes by then."""
         if self._early and step is not None and (self._early[2] is None or step > self._early[2]):
             self._count(*self._early)
             self._early = None
 
     def restarted(self) -> None:
-        """Register that the job began anew: a checkpoint that was being written may be broken."""
+        """Record that the job began anew: a checkpoint that was being written may be broken."""
         self._begun, self._early, self._last = None, None, ""

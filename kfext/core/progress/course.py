@@ -1,15 +1,15 @@
 """Follow a job's training by the lines of its log: its step, its rate and its growth.
 
-The progress P of an interval is the improvement of the metric as a share of the first window's
+The progress P of an interval is the improvement of the metric as a fraction of the first window's
 mean; it is 0 if the improvement may be chance. The growth efficiency G is P divided by the share of
-the node's CPU that the job used. A job is on the list New while G is at least a small part of its
-best G so far. Below, it moves to Watching and then to Completing, one list in an interval.
+the node's CPU that the job used. A job is on the list New while G is at least a small fraction of
+its best G so far. Below that, it moves to Watching and then to Completing, one list per interval.
 
-Source: Zheng et al., FlowCon, ICPP 2019. FlowCon takes the absolute change per second, as a share
+Source: Zheng et al., FlowCon, ICPP 2019. FlowCon uses the absolute change per second, as a fraction
 of the largest value. Here the threshold depends neither on the interval nor on the metric.
 
-The code keeps counts and sums of short slots of time, so a job that prints a million lines costs no
-more than a job that prints ten.
+The code stores counts and sums of short slots of time, so a job that prints a million lines costs
+no more than a job that prints ten.
 """
 
 import math
@@ -22,17 +22,17 @@ from kfext.core.progress.lines import Line
 from kfext.core.progress.position import MOST, Position
 from kfext.core.progress.reported import GrowthState, Progress
 from kfext.core.progress.step_count import Step, Steps
-from kfext.core.progress.vocabulary import WHOLE, Better, better, is_checking, order
+from kfext.core.progress.vocabulary import WHOLE, Better, better, is_eval, order
 
 SLOTS = 10
-"""The slots that a window is divided into."""
+"""The slots of a window."""
 _KEPT = 3 * SLOTS
 _LARGEST = 1e30
 
 
 @dataclass(slots=True)
 class _Slot:
-    """The values of one slot: their number, mean, and sum of squared differences from it."""
+    """The values of a slot: their number, mean, and sum of squared deviations from the mean."""
 
     index: int
     count: int = 0
@@ -56,10 +56,10 @@ class Mean:
 
 
 class Windows:
-    """The values of one metric in windows of time. Times are in epoch seconds.
+    """The values of a metric in windows of time. Times are in epoch seconds.
 
     `seconds`: the length of a window.
-    `first`: the mean of the first window with values; None before the first value.
+    `first`: the mean of the first window with values, or None before the first value.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -69,7 +69,7 @@ class Windows:
         self._slots: deque[_Slot] = deque(maxlen=_KEPT)
 
     def add(self, at: float, value: float) -> None:
-        """Add a value, in the order of time. NaN and absurdly large values do not count."""
+        """Add a value, in the order of time. NaN and extremely large values do not count."""
         if not math.isfinite(value) or abs(value) > _LARGEST:
             return
         if self._began is None:
@@ -82,12 +82,12 @@ class Windows:
             self.first = self._mean_of(list(self._slots)).value
 
     def forget(self) -> None:
-        """Forget all values but the mean of the first window, because a clock went back."""
+        """Drop all values but the mean of the first window, because a clock went back."""
         self._slots.clear()
         self._began = None if self.first is None else -math.inf
 
     def mean(self, until: float) -> Mean | None:
-        """Return the mean of the window that ends at a time, or None without a value."""
+        """Return the mean of the window that ends at `until`, or None without a value."""
         end = math.floor(until * SLOTS / self.seconds)
         slots = [slot for slot in self._slots if end - SLOTS < slot.index <= end]
         return self._mean_of(slots) if slots else None
@@ -102,16 +102,16 @@ class Windows:
 
 
 _FEWEST = 2
-"""The fewest values of a window that tell improvement from chance."""
+"""The fewest values of a window that distinguish improvement from chance."""
 _CERTAIN = 2.0
-"""Standard errors that the improvement from one window to the next must exceed."""
+"""The standard errors that the improvement from one window to the next must exceed."""
 
 
 def progress_of(windows: Windows, better: Better, *, now: float) -> float | None:
-    """Return the progress P of the last window against the window before it, from 0 to 1.
+    """Return the progress P of the last window since the window before it, from 0 to 1.
 
-    P is the improvement as a share of the first window's mean, 0 if it may be chance. Return None
-    without enough values in both windows, so that silence does not count as an end of progress.
+    P is the improvement as a fraction of the first window's mean, 0 if it may be chance. Return
+    None without enough values in both windows, so that silence does not count as no progress.
     """
     last, before = windows.mean(now), windows.mean(now - windows.seconds)
     if last is None or before is None or not windows.first:
@@ -131,9 +131,9 @@ def progress_of(windows: Windows, better: Better, *, now: float) -> float | None
 
 
 ALPHA = 0.03
-"""A job stops growing below this part of its best G so far."""
+"""A job stops growing when G is below this fraction of its best G so far."""
 _LEAST_SHARE = 0.05
-"""The least share that counts, so that starving a job does not make it look efficient."""
+"""The least share of CPU that counts, so that a starved job does not seem efficient."""
 _WHOLE_NODE = 1.0
 _NEXT = {
     GrowthState.NEW: GrowthState.WATCHING,
@@ -143,7 +143,7 @@ _NEXT = {
 
 
 def growth_efficiency(progress: float, share: float) -> float:
-    """Return G for the progress P of an interval and the share R of the node's CPU, both 0 to 1."""
+    """Return G for the progress P in an interval and the share of the node's CPU, both 0 to 1."""
     return progress / max(share, _LEAST_SHARE)
 
 
@@ -151,7 +151,7 @@ class GrowthList:
     """The list of one job. The job grows while G is at least `alpha` times its best G so far.
 
     `state`: the list that the job is on.
-    `growth`: its last G; None: unknown.
+    `growth`: its last G, or None.
     """
 
     def __init__(self, alpha: float = ALPHA) -> None:
@@ -164,8 +164,8 @@ class GrowthList:
     def add_interval(self, progress: float | None, share: float | None) -> None:
         """Register an interval: its progress, and the share of the node's CPU that the job used.
 
-        The last known share holds while the share is unknown. An interval with unknown progress
-        changes nothing else: silence, NaN and a restart are no end of growth.
+        While the share is unknown, the last known share counts. An interval with unknown progress
+        changes nothing else: silence, NaN and a restart do not end the growth.
         """
         if share is not None and math.isfinite(share):
             self._share = share
@@ -178,25 +178,25 @@ class GrowthList:
 
 
 _PACES = 64
-"""The pairs of time and step that are kept to compute the rate of a job."""
+"""The most pairs of time and step for the rate of a job."""
 _RECENT, _VALUES = 40, 3
-"""The lines that tell how often a measure is printed, and the values that make a guess one."""
+"""The lines that show the frequency of a measure, and the different values that prove a guess."""
 _OFTEN = {False: 10, True: 4}
-"""A measure on so many times fewer lines than another is of something else; True: an accuracy."""
+"""A measure on so many times fewer lines than another does not show the training. The key is
+whether it is an accuracy."""
 _MANY = 50
-"""So many steps are of a training, and not of an installation."""
+"""The fewest steps of a training; an installation has fewer."""
 _DISORDER = 0.1
-"""Two threads may print out of order by so many seconds although no clock went back."""
+"""Two threads may print out of order by so many seconds, although no clock went back."""
 
 
 class Course:
     """Follows the training of one job.
 
-    `interval`: the length of the windows that are compared, in seconds.
-    `metric`: the name of the measure that is followed, empty before the first.
-    `at`: when a measure was last printed, in epoch seconds, None before the first.
-    `diverged_since`: the time, in epoch seconds, since when all values are NaN or infinite; None:
-        the last value is a number.
+    `interval`: the length of the compared windows, in seconds.
+    `metric`: the name of the followed measure, empty before the first measure.
+    `at`: the epoch seconds of the last measure, or None before the first.
+    `diverged_since`: the epoch seconds since which all values are NaN or infinite, or None.
     """
 
     def __init__(self, interval: float) -> None:
@@ -215,7 +215,7 @@ class Course:
 
     @property
     def restarts(self) -> int:
-        """How often the steps went back, as after a restart from a checkpoint."""
+        """The number of times that the steps went back, such as after a restart."""
         return self._steps.restarts
 
     @property
@@ -225,31 +225,31 @@ class Course:
 
     @property
     def counted(self) -> int | None:
-        """The last step, or None without more than its epoch or fold."""
+        """The last step, or None for a known epoch or fold alone."""
         return None if self._last and self._last.coarse else self.step
 
     @property
     def _last(self) -> Step | None:
-        """The last step of the lines with measures; if none has a step, of lines that name one."""
+        """The last step of lines with measures; if they show no step, of lines that name a step."""
         return self._steps.last if self.metric or not self._bare.moved else self._bare.last
 
     @property
     def better(self) -> Better | None:
-        """Which way the metric improves, None before the first."""
+        """The direction in which the metric improves, None before the first metric."""
         return better(self.metric) if self.metric else None
 
     def read_line(self, line: Line, *, at: float, now: float) -> None:
-        """Register a line in the order printed; `at` is its time, `now` the time of the reader.
+        """Read a line, in the order printed; `at` is its time, `now` the time of the reader.
 
-        Clocks jump, so a line is never newer than the reader, nor older than the line before it
+        Clocks jump, so a line is never newer than the reader, nor older than the previous line
         unless a clock went back by more than an interval.
         """
         if line.rank is not None:
             if self._rank is not None and line.rank > self._rank:
                 return  # if several ranks print, the lowest rank counts
             self._rank = line.rank
-        if line.checks:
-            self._steps.checking = True
+        if line.evaluation:
+            self._steps.evaluating = True
         values = dict(line.measures)
         name = min(values, key=order, default="")
         if name:
@@ -263,24 +263,24 @@ class Course:
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
         shows_more = not self.metric or self._order(name) < self._order(self.metric)
-        if shows_more and not (self.metric and self._steps.checking):
+        if shows_more and not (self.metric and self._steps.evaluating):
             self._follow(name)
         if self.metric not in values:
-            # An evaluation counts steps of its own.
+            # An evaluation counts its own steps.
             self._steps.add_position(
-                line.position, checks=is_checking(name) or self._steps.checking
+                line.position, evaluation=is_eval(name) or self._steps.evaluating
             )
             self._steps.end_epoch(line.position)
             return
-        self._go_to(line.position, at, checks=is_checking(self.metric), timely=at == stated)
+        self._go_to(line.position, at, evaluation=is_eval(self.metric), timely=at == stated)
         self._steps.end_epoch(line.position)
-        if self._steps.aside:
+        if self._steps.unrelated:
             return
         self._reported = at
         self._record_value(at, values[self.metric])
 
     def advance(self, position: Position, *, at: float, now: float) -> None:
-        """Register a step stated without a new measure; times as in `read_line`."""
+        """Read a step without a new measure; the times are as in `read_line`."""
         stated = min(at, now)
         self.at = at = self._in_order(stated, now)
         self._go_to(position, at, timely=at == stated)
@@ -303,22 +303,24 @@ class Course:
         )
 
     def restart_rate(self, at: float) -> None:
-        """Count the rate from a time on: the job has another size since then."""
+        """Compute the rate only from this time on, since which the job has another size."""
         self._paced_from = at
 
     def resumed(self, *, since: float, after: float) -> float | None:
-        """Return when the longest silence between steps ended, or None without a silence.
+        """Return the end of the longest silence between steps, or None without a silence.
 
         A silence counts if it began at `since` or later and ended after `after`, in epoch seconds.
         """
         times = [since, *(at for at, _ in self._pace if at > since)]
-        ends = [(until - began, until) for began, until in pairwise(times) if until > after]
-        return max(ends, key=lambda silence: silence[0])[1] if ends else None
+        silences = [(end - begin, end) for begin, end in pairwise(times) if end > after]
+        return max(silences, key=lambda silence: silence[0])[1] if silences else None
 
-    def _go_to(self, position: Position, at: float, *, timely: bool, checks: bool = False) -> None:
-        """Go to the step of a line, and record the pace if the time of the line is `timely`."""
+    def _go_to(
+        self, position: Position, at: float, *, timely: bool, evaluation: bool = False
+    ) -> None:
+        """Move to the step of a line, and record the pace if the time of the line is `timely`."""
         restarts, before = self._steps.restarts, self._steps.last
-        step = self._steps.step_at(position, checks=checks)
+        step = self._steps.step_at(position, evaluation=evaluation)
         recounted = before and step and before.coarse != step.coarse
         if self._steps.restarts > restarts or recounted:
             self._pace.clear()
@@ -328,14 +330,14 @@ class Course:
             self._record_pace(at, step.number)
 
     def _order(self, name: str) -> tuple[bool, tuple[int, int]]:
-        """Return the order of a measure; a seldom measure comes last, except a reward."""
-        lines = Counter(name for name, _ in self._recent if not is_checking(name))
-        said = order(name)
-        often = _OFTEN[said[0] > WHOLE] * lines[name] >= max(lines.values(), default=0)
-        return said[0] > 0 and not often, said
+        """Return the order of a measure; a rare measure is last, except a reward."""
+        lines = Counter(name for name, _ in self._recent if not is_eval(name))
+        rank = order(name)
+        often = _OFTEN[rank[0] > WHOLE] * lines[name] >= max(lines.values(), default=0)
+        return rank[0] > 0 and not often, rank
 
     def _varies(self, name: str) -> bool:
-        """Return whether a measure has shown several numbers: NaN is none, and equals nothing."""
+        """Return whether a measure has shown several numbers; NaN does not count."""
         values = {value for seen, value in self._recent if seen == name}
         return sum(not math.isnan(value) for value in values) >= _VALUES
 
@@ -347,10 +349,10 @@ class Course:
         self._pace.clear()
 
     def _in_order(self, at: float, now: float) -> float:
-        """Return the time of a line, but never a time before the line before it.
+        """Return the time of a line, but never a time before the previous line.
 
-        If a clock went back, the duration of the steps is unknown, so the rate is counted anew.
-        After more than an interval back, the new clock counts.
+        If a clock went back, the duration of the steps is unknown, so the rate is computed anew. If
+        it went back by more than an interval, the new time counts.
         """
         back = 0.0 if self.at is None else self.at - at
         if back > _DISORDER:
@@ -371,10 +373,7 @@ class Course:
             self.windows.add(at, value)
 
     def _record_pace(self, at: float, step: int) -> None:
-        """Keep pairs that are at least a tenth of an interval apart, and the newest pair.
-
-        Of several steps with one time, the last counts.
-        """
+        """Add a pair; the last pair is dropped if it has the same time or a near predecessor."""
         pace, apart = self._pace, self.windows.seconds / 10
         same = bool(pace) and pace[-1][0] == at
         if same or (len(pace) > 1 and pace[-1][0] - pace[-2][0] < apart):
@@ -385,11 +384,11 @@ class Course:
         paces = [pace for pace in self._pace if pace[0] >= self._paced_from]
         if len(paces) < 2:
             return None
-        (began, first), (until, last) = paces[0], paces[-1]
-        return (last - first) / (until - began) if until > began and last > first else None
+        (begin, first), (end, last) = paces[0], paces[-1]
+        return (last - first) / (end - begin) if end > begin and last > first else None
 
 
-def _names_a_step(at: Position) -> bool:
+def _names_a_step(position: Position) -> bool:
     """Return whether a line without a measure is surely of a training, not `Step 2/3: install`."""
-    many = at.steps is None or at.steps >= _MANY
-    return not at.bar and (at.epoch is not None or (at.named and many))
+    many = position.steps is None or position.steps >= _MANY
+    return not position.bar and (position.epoch is not None or (position.named and many))

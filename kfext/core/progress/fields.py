@@ -1,8 +1,7 @@
-"""The text of a line: what a terminal shows of it, its numbers as fields, and its phases.
+"""The text of a line: its visible state on a terminal, its numbers as fields, and its phases.
 
-`Epoch [3/10], loss: 0.5` has two fields. A field is read from the text between two numbers, and a
-line has at most _MOST numbers, whatever a job prints. The names of a row of a table stand in a line
-above it.
+`Epoch [3/10], loss: 0.5` has two fields. A field is read from the text between two numbers, and at
+most _MOST numbers are read. The names for the row of a table are in a line above it.
 """
 
 import re
@@ -19,7 +18,7 @@ _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[@-Z\\-_])"
 )
 _ANEW = re.compile(r"\r|\x08+|#015")
-"""A return, also as syslog writes it, or backspaces."""
+"""A carriage return, perhaps in syslog's form, or backspaces."""
 _CONTROLS = re.compile(r"[\x00-\x07\x0b-\x1f\x7f]")
 
 
@@ -29,10 +28,10 @@ def visible(line: str) -> str:
 
 
 def states(line: str) -> Iterator[str]:
-    """Yield the states of a line that overwrites itself, the last one first.
+    """Yield the states of a line that overwrites itself, the last state first.
 
-    A carriage return begins the line anew, and Keras 2 goes back by backspaces instead. The end of
-    an overlong line is kept, because a bar without line ends grows there.
+    A carriage return begins the line anew; Keras 2 uses backspaces instead. Only the end of an
+    overlong line is read, because a bar without line breaks grows there.
     """
     for state in reversed(_ANEW.split(line[-LONGEST_LINE:])):
         plain = _CONTROLS.sub("", _ESCAPES.sub("", state)).replace("#011", "\t").strip()
@@ -50,7 +49,7 @@ _COMMA = re.compile(r"(?<=[=: ])(0|[1-9]\d{0,4}(?!,\d{3}(?!\d))),(\d{1,8})(?=[\s
 def spoken(line: str) -> str:
     """Return a line with `epoch 3` for `3epoch`, and decimal points for decimal commas."""
     if not line.isascii() or "epoch" in line:
-        line = _TURNED.sub(lambda said: f" {said[2] or said[3]} {said[1]} ", line)
+        line = _TURNED.sub(lambda match: f" {match[2] or match[3]} {match[1]} ", line)
     return _COMMA.sub(r"\1.\2", line) if "," in line else line
 
 
@@ -69,16 +68,16 @@ _FIELDS = re.compile(
     rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
     rf"(?:\ {{0,12}}(?:/|of|out\ of|von|de|sur|z|из)\ {{0,12}}(?P<of>{_NUMBER}))?)"
 )
-"""A number and its end; or a time, and a place as absl prints it, to skip numbers like positions.
+"""A number and its end; or a time and absl's source location, which have numbers like positions.
 
 The end of `0.5:0.95` is not matched."""
 _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
-"""Up to three words of a name. A wider gap than a space, or a tab, is between two columns."""
+"""Up to three words of a name. A gap of more than a space, or a tab, separates two columns."""
 _REMARK = re.compile(r"(?:\([\w ]{1,20}\)|\[[\w -]{1,20}\])$")
 _CALLED = re.compile(r"(?:[:=] ?[A-Za-z][\w.]{1,20}| tensor)$")
-"""What stands before the number of `loss: tensor(0.5)`."""
+"""The text before the number in `loss: tensor(0.5)`."""
 _CODE = re.compile(r"\d{3}|\d/")
-"""What no word of a name has but the last: `E012 B050/900 loss`."""
+"""A part that only the last word of a name may have: `E012 B050/900 loss`."""
 _VERB = re.compile(r" (?:is|was|of)$")
 _QUOTES = frozenset("\"'")
 _OPENING, _BEFORE, _BETWEEN = frozenset("([{<"), " \t([{<#", " \t)]}>,:|-"
@@ -94,16 +93,16 @@ _MOST = 96
 class Field(NamedTuple):
     """A number of a line.
 
-    `name`: the words before it, without what is in brackets after them; empty without a name.
+    `name`: the words before it, without a remark in brackets after them; empty without a name.
     `text`, `of`: the number and its end as printed, without separators of thousands; `of` is empty
         if no end follows after a slash.
     `sign`: the sign between name and number: `:`, `=`, `|`, or nothing.
-    `opened`, `quoted`, `first`, `joined`: whether directly before it stands a bracket, a quotation
-        mark, nothing but a clock or a bar, and only brackets since the field before.
-    `after`: the mark that follows it; a colon before a tab with that.
-    `bar`: whether it is the count of a progress bar. `unit`: what a bar or a fraction counts, if it
-        says: `it` of 1.5s/it, `Steps` of 3/10 Steps.
-    `at`: where it begins, in characters.
+    `opened`, `quoted`, `first`, `joined`: whether the text directly before it is a bracket, is a
+        quotation mark, has only a clock or a bar, and has only brackets since the previous field.
+    `after`: the character after it, or a colon and a tab.
+    `bar`: whether it is the count of a progress bar. `unit`: the unit of a bar or a fraction, if
+        shown: `it` of 1.5s/it, `Steps` of 3/10 Steps.
+    `at`: its position in the line, in characters.
     """
 
     name: str
@@ -121,11 +120,11 @@ class Field(NamedTuple):
 
 
 def fields(line: str) -> list[Field]:
-    """Return the numbers of a line in their order. A bar has the name that stands before it.
+    """Return the numbers of a line in their order. A bar has the name that is before it.
 
-    If a bar is drawn again on the same line, the result has the numbers of the last time.
+    If a bar is drawn again on the same line, the result has the last numbers.
     """
-    found: list[Field] = []
+    numbers: list[Field] = []
     end, title, joined, begins = 0, None, False, True
     drawn, ahead = None, 0
     for match in deque(_FIELDS.finditer(line), maxlen=_MOST):
@@ -137,7 +136,7 @@ def fields(line: str) -> list[Field]:
             continue
         if line.startswith(("%|", "% |"), end):
             bare = gap.rstrip(_BEFORE)
-            title, joined = name_of(bare)[0], bool(found) and not bare.strip(_BETWEEN)
+            title, joined = name_of(bare)[0], bool(numbers) and not bare.strip(_BETWEEN)
             continue
         field = _field(line, match, gap, begins=begins)
         begins = begins and field is not None and field.after == "%" and not field.name
@@ -148,13 +147,13 @@ def fields(line: str) -> list[Field]:
                 field = _bar(field, name, joined, line[end : end + _LONGEST_RATE])
             if barred or (field.of and field.after == "["):
                 if drawn is None:
-                    drawn, ahead = (field.name, field.of), len(found)
+                    drawn, ahead = (field.name, field.of), len(numbers)
                 elif drawn == (field.name, field.of):
-                    found = found[len(found) - ahead :]
-                    field = field._replace(first=field.first or not found)
-            found.append(field)
+                    numbers = numbers[len(numbers) - ahead :]
+                    field = field._replace(first=field.first or not numbers)
+            numbers.append(field)
             title, joined = None, False
-    return found
+    return numbers
 
 
 def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field | None:
@@ -202,13 +201,13 @@ def name_of(bare: str) -> tuple[str, str]:
     sign = ""
     if bare and bare[-1] in _SIGNS:
         sign, bare = bare[-1], bare[:-1].rstrip(" \"'")
-    elif said := _VERB.search(bare):
-        sign, bare = "=", bare[: said.start()]
-    if bare.endswith((")", "]")) and (said := _REMARK.search(bare)):
-        bare = bare[: said.start()].rstrip()
+    elif verb := _VERB.search(bare):
+        sign, bare = "=", bare[: verb.start()]
+    if bare.endswith((")", "]")) and (remark := _REMARK.search(bare)):
+        bare = bare[: remark.start()].rstrip()
     words: list[str] = []
-    read = _BACKWARDS.match(bare[::-1])
-    for word in reversed(read[0][::-1].split(" ")) if read else ():
+    reverse = _BACKWARDS.match(bare[::-1])
+    for word in reversed(reverse[0][::-1].split(" ")) if reverse else ():
         plain = word.lstrip("-./@'")
         if not plain[:1].isalpha() or len(plain) > _LONGEST_WORD:
             break
@@ -235,10 +234,10 @@ class Table:
         self._names: list[str] = []
 
     def named(self, raw: str) -> str:
-        """Return a row with the name of each number before it, any other line as it is.
+        """Return a row with the name of each number before it, and any other line unchanged.
 
-        A row has only numbers, since a row with a name of its own is not about the whole training.
-        The rest of the line, such as a bar, stays behind the row.
+        A row has only numbers, since a row with its own name is not about the whole training. The
+        text after the row, such as a bar, stays there.
         """
         names = self._names
         line = visible(raw)
@@ -250,15 +249,15 @@ class Table:
             return raw
         row, behind = cells[: len(names)], cells[len(names) :]
         if behind and all(map(_CELL.fullmatch, behind)):
-            return raw  # the names do not stand above their columns
-        last, _, rest = row[-1].partition(" ")
+            return raw  # the names are not above their columns
+        last, _, remainder = row[-1].partition(" ")
         row[-1] = last.rstrip(":")
         if not (any(row) and all(not cell or _CELL.fullmatch(cell) for cell in row)):
             return raw
         pairs = (
             f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True)
         )
-        return ", ".join((*pairs, *([rest] if rest else []), *behind))
+        return ", ".join((*pairs, *([remainder] if remainder else []), *behind))
 
 
 def _is_heading(cells: list[str]) -> bool:
@@ -267,10 +266,10 @@ def _is_heading(cells: list[str]) -> bool:
         return False
     if any(":" in cell or "=" in cell for cell in cells):
         return False
-    said = [meaning(cell) for cell in cells]
-    measured = any(column and column.role is Role.MEASURE for column in said)
-    measured |= said[0] is not None and len(cells) > _NARROWEST
-    return measured and (len(cells) > _NARROWEST or all(said))
+    columns = [meaning(cell) for cell in cells]
+    measured = any(column and column.role is Role.MEASURE for column in columns)
+    measured |= columns[0] is not None and len(cells) > _NARROWEST
+    return measured and (len(cells) > _NARROWEST or all(columns))
 
 
 _EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
@@ -281,7 +280,7 @@ _PHASE = re.compile(
     rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
     r"|saving dict for\b"
 )
-"""A word for the phase of its line, or of what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
+"""A word for the phase of its line, or of the text after it: `DEV : loss 0.9`, `[valid] ...`."""
 _BEFORE_PHASE = re.compile(
     r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running|on|for)\s)[\"']?$"
 )
@@ -300,15 +299,15 @@ def of_rank(line: str) -> tuple[str, int | None]:
     head = line[:_LONGEST_PREFIX].lower()
     if not ("rank" in head or "<std" in head or "[default" in head):
         return line, None
-    found = _RANK.search(line, 0, _LONGEST_PREFIX)
-    if found is None:
+    match = _RANK.search(line, 0, _LONGEST_PREFIX)
+    if match is None:
         return line, None
-    rank = int(found[1] or found[2] or found[3])
-    return (line[found.end() :] if found.start() == 0 else line), rank
+    rank = int(match[1] or match[2] or match[3])
+    return (line[match.end() :] if match.start() == 0 else line), rank
 
 
 Mark = tuple[int, str]
-"""Where a phase begins, and the word for an evaluation; the word is empty for a training."""
+"""The position at which a phase begins, and its word for an evaluation, empty for a training."""
 
 
 def marks_of(line: str) -> list[Mark]:
@@ -317,25 +316,25 @@ def marks_of(line: str) -> list[Mark]:
     if not any(hint in lower for hint in _HINTS):
         return []
     marks = []
-    for found in islice(_PHASE.finditer(lower), _MOST_MARKS):
-        begin, end = found.span()
-        if found["of"]:
-            marks.append((0, found["of"]))
+    for match in islice(_PHASE.finditer(lower), _MOST_MARKS):
+        begin, end = match.span()
+        if match["of"]:
+            marks.append((0, match["of"]))
         elif _BEFORE_PHASE.search(lower[max(0, begin - 9) : begin]):
-            marks.append((end, "" if found["trains"] else line[begin:end]))
+            marks.append((end, "" if match["trains"] else line[begin:end]))
     return marks
 
 
-def phases_of(found: Sequence[Field], marks: Sequence[Mark]) -> list[str]:
-    """Return for each field the word that makes it part of an evaluation, empty without one.
+def phases_of(numbers: Sequence[Field], marks: Sequence[Mark]) -> list[str]:
+    """Return for each field the word that makes it a part of an evaluation, or an empty text.
 
-    The word stands before the field, or after all fields if no word stands before any.
+    The word is before the field, or after all fields if no word is before any of them.
     """
-    if not marks or not found:
-        return [""] * len(found)
+    if not marks or not numbers:
+        return [""] * len(numbers)
     phases, passed = [], 0
-    phase = marks[0][1] if marks[0][0] > found[-1].at else ""
-    for field in found:
+    phase = marks[0][1] if marks[0][0] > numbers[-1].at else ""
+    for field in numbers:
         while passed < len(marks) and marks[passed][0] <= field.at:
             phase = marks[passed][1]
             passed += 1

@@ -1,6 +1,6 @@
-"""One job followed by its log and its posts: its course, its growth, and why it is unknown.
+"""One job followed by its log and its posts: its course, its growth, and the reason if unknown.
 
-What the program posts comes before what it prints: while it posts, its log shows checkpoints only.
+Posts of the program take precedence: while it posts, only checkpoints are read from its log.
 """
 
 import math
@@ -22,29 +22,29 @@ from kfext.model.timestamps import written_time
 from kfext.model.verdict import Verdict
 
 INTERVAL = 30.0
-"""Seconds of the windows that are compared."""
+"""The seconds of a window."""
 _MOST_TEXT = 16 * 1024
-"""The characters of the newest lines of one read that count: 80 lines of 200."""
+"""The most characters that are read at once, of the newest lines: 80 lines of 200 characters."""
 _UNRECOGNISED = 60.0
-"""The seconds of reads without progress after which this is shown: programs take time to start."""
+"""Unrecognised progress is shown after so many seconds of reads: programs take time to start."""
 _UNAVAILABLE = 3
-"""The reads in a row without success after which this is shown."""
+"""An unavailable log is shown after so many failed reads in a row."""
 _POSTS_COUNT = 180.0
 """The log counts again if the job has not posted for so many seconds: a step may take long."""
 _UNMEASURED = 6
-"""The rounds with pending CPU use after which this is shown: three minutes."""
+"""Pending CPU use is shown after so many rounds: three minutes."""
 
 
 class Followed:
-    """Follows one job by the lines of its log and by what its program posts.
+    """Follows one job by the lines of its log and the posts of its program.
 
     `course`: its training so far.
-    `expression`: the expression of the user, empty if kfext recognises progress by itself.
-    `fruitful`: the reads that recognised something.
-    `fruitless`, `failures`: reads in a row that recognised nothing, or failed.
-    `silent`: the seconds from the first to the last of the reads that recognised nothing.
-    `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. A pause
-        with a restart does not count.
+    `expression`: the user's expression, empty if kfext itself recognises the progress.
+    `fruitful`: the number of reads that recognised progress.
+    `fruitless`, `failures`: the number of reads in a row that recognised nothing, or failed.
+    `silent`: the seconds from the first to the last read that recognised nothing.
+    `pause`: the longest time between two lines with progress, in seconds, 0.0 while unknown. A
+        pause with a restart does not count.
     `life`: its counters. `moved`, `steps`: whether a counter has moved, and whether a step was
         shown, since the silence was last judged; `start`: that silence; `judged`: see Reported.
     """
@@ -84,47 +84,47 @@ class Followed:
         source: str = "",
         beside: Collection[str] = (),
     ) -> list[Line]:
-        """Register the lines of a read in the order printed; return the lines with measures.
+        """Read new lines, in the order printed; return the lines with measures.
 
-        `source`: the uid of the pod that printed them. If another pod goes on, the training began
-            anew.
+        `source`: the uid of the pod that printed them. Another pod begins the training anew.
         `beside`: the uids of the pods that run beside it. If all ranks print, lines of another rank
-            that are older than the last line are no news.
+            that are older than the last line are ignored.
         """
         self.failures, self._failed = 0, None
-        found: list[Line] = []
+        measured: list[Line] = []
         step, saved = self.course.step, self._checkpoints.seen
         posts = self._by_posts = self.posts(now.monotonic)
         with self._judged_after(now):
             for printed in _newest(lines):
-                if not posts and self._source in beside and self._is_of_before(printed):
+                if not posts and self._source in beside and self._is_older(printed):
                     continue
                 text = printed.text if self.expression else self._table.named(printed.text)
                 line = None if posts else read_line(text, self.expression)
                 self.moved |= self.life.read_line(text, line)
                 if line is not None:
-                    self._take_line(line, at=printed.at, now=now.wall, source=source)
-                    self._checkpoints.go_on(self.course.counted)
+                    self._add_line(line, at=printed.at, now=now.wall, source=source)
+                    self._checkpoints.advance(self.course.counted)
                     known = line.measures and not line.guessed
-                    found += [line] if known or self.course.metric in dict(line.measures) else []
+                    shown = known or self.course.metric in dict(line.measures)
+                    measured += [line] if shown else []
                 self._checkpoints.read_line(printed, step=self.course.counted, now=now.wall)
                 if self._checkpoints.seen != saved:
                     saved, self.moved, self.life.saving = self._checkpoints.seen, True, False
-            self.steps |= bool(found) or self.course.step != step
-            useful = bool(found) or posts
+            self.steps |= bool(measured) or self.course.step != step
+            useful = bool(measured) or posts
             if useful or not self.fruitless:
                 self._silent_from = now.monotonic
             self.fruitful += useful
             self.fruitless = 0 if useful else self.fruitless + 1
             self.silent = now.monotonic - self._silent_from
-        return found
+        return measured
 
-    def take_posts(
+    def add_posts(
         self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
     ) -> None:
-        """Register the posts of a pod that are newer than what was registered; see `read_lines`.
+        """Add the posts of a pod that are newer than the last line or post; see `read_lines`.
 
-        While one pod posts, the posts of the pods that run beside it do not count.
+        While a pod posts, the posts of the pods that run beside it do not count.
         """
         if self._source in beside and self.posts(now.monotonic):
             return
@@ -136,17 +136,17 @@ class Followed:
                 if post.measures or post.step != self.course.step:
                     self.moved = self.steps = True
                 if post.measures:
-                    self._take_line(post.line, at=post.at, now=now.wall, source=source)
+                    self._add_line(post.line, at=post.at, now=now.wall, source=source)
                 else:
                     self.course.advance(post.line.position, at=post.at, now=now.wall)
 
     def posts(self, monotonic: float) -> bool:
-        """Return whether the program posts its progress, so that its log does not count."""
+        """Return whether the program posts its progress, so its log does not count."""
         return monotonic - self._posted_at <= _POSTS_COUNT
 
     @contextmanager
     def _judged_after(self, now: Moment) -> Iterator[None]:
-        """Judge the growth after lines or posts were registered."""
+        """Judge the growth after lines or posts are added."""
         metric, restarts = self.course.metric, self.course.restarts
         yield
         if self.course.metric != metric:
@@ -155,11 +155,11 @@ class Followed:
             self._disturbed = now.monotonic
         self._judge(now)
 
-    def _is_of_before(self, printed: LogLine) -> bool:
-        """Return whether a line was printed before the last line that was registered."""
+    def _is_older(self, printed: LogLine) -> bool:
+        """Return whether a line is not newer than the last line with a measure."""
         return self.course.at is not None and printed.at <= self.course.at
 
-    def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
+    def _add_line(self, line: Line, *, at: float, now: float, source: str) -> None:
         before, restarts = self.course.at, self.course.restarts
         self.course.read_line(line, at=at, now=now)
         if not line.measures:
@@ -171,7 +171,7 @@ class Followed:
             self.pause = max(self.pause, self.course.at - before)
 
     def fail(self, why: Verdict | None) -> None:
-        """Register that a read failed; without a reason, the log does not exist yet.
+        """Record that a read failed; without a reason, the log does not exist yet.
 
         A single failure is shown only if reading is forbidden.
         """
@@ -184,9 +184,9 @@ class Followed:
             self._failed = why
 
     def use(self, cores: float | None, *, share: float | None, why: Verdict | None = None) -> None:
-        """Register the cores in use and their share of the nodes, or why they are unknown.
+        """Record the cores in use and their share of the nodes, or why they are unknown.
 
-        While they are pending, this is shown only after several rounds.
+        Pending values are shown as unknown only after several rounds.
         """
         pending = why is not None and why.reason == names.REASON_CPU_USE_PENDING
         self._pending = self._pending + 1 if pending else 0
@@ -205,16 +205,16 @@ class Followed:
 
     @property
     def _unreadable(self) -> Verdict | None:
-        """Why its log cannot be read, if it cannot, and it does not post."""
+        """Why its log cannot be read, or None, as for a program that posts."""
         return None if self._by_posts else self._failed
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """What the log has shown of checkpoints."""
+        """The checkpoints in the log so far."""
         return self._checkpoints.seen
 
     def reported(self) -> Reported:
-        """Return the progress to show."""
+        """Return the progress to display."""
         return Reported(
             progress=self.course.progress(),
             growth=self._growth.growth,
@@ -239,28 +239,28 @@ class Followed:
             return Verdict(names.REASON_RECOGNISED, f"{shows} steps and no measure")
         if self.silent < _UNRECOGNISED:
             return None
-        what = "matches the expression" if self.expression else "looks like progress"
+        predicate = "matches the expression" if self.expression else "looks like progress"
         return Verdict(
-            names.REASON_NOTHING_RECOGNISED, f"nothing in the log {what}; see {names.METRICS}"
+            names.REASON_NOTHING_RECOGNISED, f"nothing in the log {predicate}; see {names.METRICS}"
         )
 
     def _judge(self, now: Moment) -> None:
-        """Judge the growth of the last interval, once in an interval.
+        """Judge the growth of the last interval, once per interval.
 
-        It is unknown while one of the windows has values from before a restart, or no values.
+        It is unknown while a window has values from before a restart, or no values.
         """
-        at = now.monotonic
-        if self.course.better is None or at - self._judged < INTERVAL:
+        time = now.monotonic
+        if self.course.better is None or time - self._judged < INTERVAL:
             return
-        self._judged = at
+        self._judged = time
         progress = None
-        if at - self._disturbed >= 2 * INTERVAL:
+        if time - self._disturbed >= 2 * INTERVAL:
             progress = progress_of(self.course.windows, self.course.better, now=now.wall)
         self._growth.add_interval(progress, self._share)
 
 
 def _newest(lines: Sequence[LogLine]) -> Iterable[LogLine]:
-    """Return the newest lines, as many as may be read."""
+    """Return the newest lines, up to the bound on their characters."""
     size, first = 0, len(lines)
     while first > 0 and size < _MOST_TEXT:
         first -= 1

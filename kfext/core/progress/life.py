@@ -1,9 +1,9 @@
-"""Whether a job is alive: a counter that its log shows has moved.
+"""Whether a job is alive: a counter in its log has moved.
 
 A counter is a step, a part of a whole (`40/100`), a percentage or an epoch: of the training, of an
-evaluation, or of anything else that goes on. Times, sizes and the load of a machine are no
-counters, so a job that hangs and still prints these is not alive. Neither is a job that repeats a
-line, whatever the timestamp of the line.
+evaluation, or of any other activity. Times, sizes and the load of a machine are not counters, so a
+job that hangs and still prints them is not alive. Neither is a job that repeats a line, whatever
+the timestamp of the line.
 """
 
 import re
@@ -15,7 +15,7 @@ from kfext.core.progress.lines import Line
 _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})"
 _NUMBER = rf"(?:{_WHOLE}(?:\.\d{{1,9}})?)"
 _AMOUNT = r"(?:[kKMGTP]?i?B|[mun]?s|sec(?:ond)?s?|min(?:ute)?s?|hours?|h|W|C)\b"
-"""The unit of what is no count: `120/1800 s`."""
+"""The unit of an amount that is not a count: `120/1800 s`."""
 _LOAD = r"(?:[cg]pu|v?ram|mem(?:ory)?|disk|util\w{0,9}|usage|load)\W{0,3}"
 _COUNTED = (
     r"(?:(?:time)?step|epoch|iter(?:ation)?|batch|update|episode|round|fold|sample|token|image"
@@ -28,54 +28,51 @@ _COUNTER = re.compile(
     rf"|(?<![a-z]){_COUNTED}\W{{0,24}}{_NUMBER})",
     re.IGNORECASE,
 )
-"""A counter is in the group: `40/100`, `40%`, `189it`, `step 40`, `40 images`. Neither the load of
-a machine nor a rate is."""
+"""The group matches a counter: `40/100`, `40%`, `189it`, `step 40`, `40 images`. It matches neither
+the load of a machine nor a rate."""
 _SAVES = re.compile(
     r"\b(?:(?:sav|writ|upload|stor|dump)ing|scheduled async|preparing(?= checkpoint)"
     r"|about to be saved|begin to save)\b",
     re.IGNORECASE,
 )
 _SAVED = re.compile(r"checkpoint|ckpt|model|state|weights|snapshot", re.IGNORECASE)
-"""A line with a word of both announces a save: `Saving model checkpoint to out/500`."""
+"""A line that matches both announces a save: `Saving model checkpoint to out/500`."""
 _WORD = re.compile(r"\b[^\W\d]\w{0,40}")
 _MOST_COUNTERS, _MOST_WORDS = 8, 6
 _REMEMBERED = 64
-"""The kinds of lines, by the words before the first counter, with a last line that is kept: several
-ranks may print, and a short epoch soon has the counters of the last epoch again."""
+"""The kinds of lines, by the words before the first counter, with a stored last line: several ranks
+may print, and a short epoch soon repeats the counters of the last epoch."""
 
 
 class Life:
-    """Follows the counters of a log.
-
-    `saving`: whether a save was announced, and no counter has moved since.
-    """
+    """Follows the counters of a log; `saving` is true from an announced save to the next move."""
 
     def __init__(self) -> None:
         self.saving = False
         self._last: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def read_line(self, text: str, line: Line | None) -> bool:
-        """Register a line in the order printed; return whether a counter of it has moved.
+        """Read a line, in the order printed; return whether a counter in it has moved.
 
-        `line`: what `text` says of the training. Its measures count too: an epoch that is printed
-        as 0.4 may have many steps.
+        `line`: the content of `text` about the training. Its measures count too: an epoch that is
+        printed as 0.4 may have many steps.
         """
         shown = visible(text)
-        found = (match for match in _COUNTER.finditer(shown) if match[1])
-        counters = tuple(islice(found, _MOST_COUNTERS))
-        counted = tuple(match[1] for match in counters)
+        matches = (match for match in _COUNTER.finditer(shown) if match[1])
+        counters = tuple(islice(matches, _MOST_COUNTERS))
+        values = tuple(match[1] for match in counters)
         if line is not None:
-            at, measures = line.position, () if line.guessed else line.measures
-            pairs = (("epoch", at.epoch), ("step", at.step), *measures)
-            counted += tuple(f"{name} {of}" for name, of in pairs if of is not None)
+            position, measures = line.position, () if line.guessed else line.measures
+            pairs = (("epoch", position.epoch), ("step", position.step), *measures)
+            values += tuple(f"{name} {value}" for name, value in pairs if value is not None)
         words = _WORD.finditer(shown, 0, counters[0].start() if counters else len(shown))
         kind = tuple(word[0] for word in islice(words, _MOST_WORDS))
         # The words may have an identifier that is new in each line.
         known = (self._last[kind],) if kind in self._last else self._last.values()
-        moved = bool(counted) and counted not in known
+        moved = bool(values) and values not in known
         if moved:
             self._last.pop(kind, None)
-            self._last[kind] = counted
+            self._last[kind] = values
             if len(self._last) > _REMEMBERED:
                 del self._last[next(iter(self._last))]
             self.saving = False

@@ -1,9 +1,9 @@
 """Read one line of a training log: its measures, such as the loss, and its position.
 
-The code knows no framework by name. A line has a measure if a number stands beside the name of a
+The code knows no framework by name. A line has a measure if a number is beside the name of a
 measure. Its position is in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][ 40/196]`) or in
 a progress bar. A line seldom shows whether a step counts over the run or within an epoch, so a
-`Position` leaves open what the line does not show.
+`Position` has None for every fact that the line does not show.
 """
 
 import re
@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from kfext.core.progress import fields as texts
 from kfext.core.progress.fields import Field, name_of, states
 from kfext.core.progress.position import MOST, Position
-from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, may_measure, meaning
+from kfext.core.progress.vocabulary import Meaning, Role, better, is_eval, may_measure, meaning
 from kfext.core.settings.values import compiled
 
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
@@ -35,7 +35,7 @@ _MOST_MEASURES = 16
 _MOST_GUESSES = 4
 _UNIT = re.compile(r"%| ?(?:[A-Za-z]{1,9}/[A-Za-z]|(?:[mu]?s|sec|min|[KMGT]i?B|W|C)\b)")
 _MOST_STATES = 8
-"""A bar overwrites its line: so many of the earlier states are searched for a step."""
+"""The earlier states of a line, overwritten by a bar, that are searched for a step."""
 _NOWHERE = Position()
 
 
@@ -45,29 +45,29 @@ class Line:
 
     `measures`: pairs of name and number, in the order printed.
     `guessed`: whether the names are unknown, so that many lines must show that they are measures.
-    `checks`: whether the line announces an evaluation, so that the next lines may belong to it.
-    `rank`: the rank of the process that printed the line; None: unknown.
+    `evaluation`: whether the line announces an evaluation, so that the next lines may belong to it.
+    `rank`: the rank of the process that printed the line, or None.
     """
 
     measures: tuple[tuple[str, float], ...]
     position: Position
-    checks: bool = False
+    evaluation: bool = False
     rank: int | None = None
     guessed: bool = False
 
 
 def read_line(raw: str, expression: str = "") -> Line | None:
-    """Return what a line says of a training, by the user's expression if there is one, or None."""
+    """Return the content of a line about a training, by the user's expression if any, or None."""
     if expression:
         return read_matched(raw, expression)
     seen = states(raw)
     line, rank = texts.of_rank(next(seen, ""))
     line = texts.spoken(line)
-    found, marks = texts.fields(line), texts.marks_of(line)
-    if not found and not marks:
+    numbers, marks = texts.fields(line), texts.marks_of(line)
+    if not numbers and not marks:
         return None
-    named = _with_inner_steps(line, [(field, _meaning_of(field)) for field in found])
-    phases = texts.phases_of(found, marks)
+    named = _with_inner_steps(line, [(field, _meaning_of(field)) for field in numbers])
+    phases = texts.phases_of(numbers, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
     if measures and (_is_of_part(named) or len(_SETTINGS.findall(line)) > 2):
         return None
@@ -78,7 +78,7 @@ def read_line(raw: str, expression: str = "") -> Line | None:
     position = _position(named, measured=bool(measures))
     if position.epoch is not None and position.step is None and _ENDED.search(line):
         position = replace(position, ended=True)
-    checks = not found and bool(marks[-1][1])
+    evaluation = not numbers and bool(marks[-1][1])
     guesses = tuple(islice(_guesses(line, named), _MOST_GUESSES))
     if guessed := not measures and not position.anew and bool(guesses):
         counted = _position(named, measured=True)
@@ -88,22 +88,22 @@ def read_line(raw: str, expression: str = "") -> Line | None:
         position = _overwritten(position, seen)
     elif position.bar and not measures and position.step == position.steps:
         position = _overwritten(position, seen)  # an evaluation has overwritten the bar of the run
-    if measures or position.known or checks:
-        return Line(measures, position, checks, rank, guessed)
+    if measures or position.known or evaluation:
+        return Line(measures, position, evaluation, rank, guessed)
     return None
 
 
 _Named = tuple[Field, Meaning | None]
-"""A field, and the meaning of its name or unit; None: unknown."""
+"""A field, and the meaning of its name or unit, or None."""
 
 
 def _meaning_of(field: Field) -> Meaning | None:
     """Return the meaning of a field's name, or else of its unit: `12/90 Steps`, `1.5s/epoch`."""
-    said = meaning(field.name)
-    if said is None and field.of and field.unit and (counted := meaning(field.unit)):
+    named = meaning(field.name)
+    if named is None and field.of and field.unit and (counted := meaning(field.unit)):
         units = _OF_BARS if field.bar else _OF_FRACTIONS
         return counted if counted.role in units else None
-    return said
+    return named
 
 
 def _with_inner_steps(line: str, named: list[_Named]) -> list[_Named]:
@@ -116,14 +116,14 @@ def _with_inner_steps(line: str, named: list[_Named]) -> list[_Named]:
         if count and not value.name and value.sign and (ahead := _AT.match(line, 0, field.at)):
             name, _ = name_of(ahead[1])
             named[index : index + 2] = (field, count), (value._replace(name=name), meaning(name))
-    if any(said and said.role is not Role.MEASURE for _, said in named):
+    if any(known and known.role is not Role.MEASURE for _, known in named):
         return named  # the line names its step
-    for index, ((field, said), (value, other)) in enumerate(pairwise(named)):
-        if not _is_number(field) or not said or said.role is not Role.MEASURE:
+    for index, ((field, known), (value, other)) in enumerate(pairwise(named)):
+        if not _is_number(field) or not known or known.role is not Role.MEASURE:
             continue
         if value.joined and not value.opened and "." in value.text and other is None:
             named[index] = field, _STEP
-            named[index + 1] = value._replace(name=field.name), said
+            named[index + 1] = value._replace(name=field.name), known
     return named
 
 
@@ -131,32 +131,32 @@ def _is_of_part(named: Sequence[_Named]) -> bool:
     """Return whether the measures are about one part of a model or a job: `layer 2 loss: 0.9`."""
     if len(named) < 2:
         return False
-    last = max(n for n, (_, said) in enumerate(named) if said and said.role is Role.MEASURE)
+    last = max(n for n, (_, known) in enumerate(named) if known and known.role is Role.MEASURE)
     return any(_counts(field) and _last_word(field) in _PARTS for field, _ in named[:last])
 
 
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
     """Yield each measure with its value.
 
-    After `Test Instance Accuracy: 0.4` also `Class Accuracy: 0.3` belongs to the evaluation.
+    After `Test Instance Accuracy: 0.4`, `Class Accuracy: 0.3` belongs to the evaluation too.
     """
     seen: set[str] = set()
     evaluated = ""
-    for (field, said), phase in zip(named, phases, strict=True):
-        if said is None or said.role is not Role.MEASURE:
-            seen = set() if said or field.of else seen  # what follows is of a later step
+    for (field, known), phase in zip(named, phases, strict=True):
+        if known is None or known.role is not Role.MEASURE:
+            seen = set() if known or field.of else seen  # the next fields are of a later step
             continue
         head, _, last = field.name.removesuffix(" mean").rpartition(" ")
         if not field.sign and head and better(last) is None:
             continue
-        if said.counts and field.text.lstrip("+-").isdecimal():
+        if known.counts and field.text.lstrip("+-").isdecimal():
             continue
         trains = not _TRAINING.isdisjoint(field.name.lower().split())
-        if said.checking or trains:
-            words = field.name.split() if said.checking and " " in field.name else []
-            evaluated = next(filter(is_checking, words), "")
-        of = phase or evaluated
-        name = f"{of} {field.name}" if of and not said.checking else field.name
+        if known.evaluation or trains:
+            words = field.name.split() if known.evaluation and " " in field.name else []
+            evaluated = next(filter(is_eval, words), "")
+        prefix = phase or evaluated
+        name = f"{prefix} {field.name}" if prefix and not known.evaluation else field.name
         if name not in seen:
             seen.add(name)
             whole = _counts(field) and _count(field.of)  # `10.5/9.0` is no fraction
@@ -164,9 +164,9 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
 
 
 def _guesses(line: str, named: Iterable[_Named]) -> Iterable[tuple[str, float]]:
-    """Yield numbers that may be measures: a name that says nothing, a fraction, and no unit."""
-    for field, said in named:
-        if said or field.of or field.text.lstrip("+-").isdecimal():
+    """Yield numbers that may be measures: decimal fractions with an unknown name and no unit."""
+    for field, known in named:
+        if known or field.of or field.text.lstrip("+-").isdecimal():
             continue
         if may_measure(field.name.rpartition(" ")[2]) and not _UNIT.match(
             line, field.at + len(field.text)
@@ -175,7 +175,7 @@ def _guesses(line: str, named: Iterable[_Named]) -> Iterable[tuple[str, float]]:
 
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
-    """Return a position with the step of the bar that the line has overwritten, if there is one."""
+    """Return a position with the step of the bar that the line has overwritten, if any."""
     for state in islice(before, _MOST_STATES):
         bar = _position(
             [(field, _meaning_of(field)) for field in texts.fields(state)], measured=False
@@ -189,31 +189,32 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     if not named:
         return _NOWHERE
     roles: dict[Role, Field] = {}
-    for field, said in named:
-        if said and said.role is not Role.MEASURE and (role := _role(field, said.role, measured)):
+    counts = [(field, known.role) for field, known in named if known]
+    for field, named_role in counts:
+        if named_role is not Role.MEASURE and (role := _role(field, named_role, measured)):
             roles.setdefault(role, field)
     if outer := roles.get(Role.OUTER):
         return Position(anew=True, epoch=_epoch(outer, over=False), epochs=_count(outer.of))
-    found = [field for field, _ in named]
+    numbers = [field for field, _ in named]
     epoch, first = roles.get(Role.EPOCH), None
     step, whole = _named(roles)
     if epoch is None and step is None and measured:
-        epoch, step, first = _pair(found)
+        epoch, step, first = _pair(numbers)
         whole = None if step is None or step.after == "|" else False
-    bar = next((field for field in found if field.bar), None)
+    bar = next((field for field in numbers if field.bar), None)
     if step and bar and not step.of and epoch is None:
         step = step._replace(of=bar.of)
-    elif step and bar and step.of and bar.of != step.of and found[found.index(bar) - 1] is step:
+    elif step and bar and step.of and bar.of != step.of and numbers[numbers.index(bar) - 1] is step:
         epoch, step, whole = step, bar, False  # `Episode [3/20]: 10%|# | 5/50`
     elif step is None:
-        step, whole = _unnamed(found, epoch, measured=measured)
+        step, whole = _unnamed(numbers, epoch, measured=measured)
     if epoch and step and (of_epochs := _of_epochs(epoch, step, measured=measured)):
         epoch, step = of_epochs, None
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
         first = 1
     steps, whole = _end(roles, step, whole)
-    if step and step.of and whole is None and epoch is None and _is_within(step, found):
-        whole, ahead = False, found[found.index(step) - 1]
+    if step and step.of and whole is None and epoch is None and _is_within(step, numbers):
+        whole, ahead = False, numbers[numbers.index(step) - 1]
         epoch = ahead if ahead.first and ahead.opened and ahead.of and not ahead.name else None
     # After a bar of epochs the next lines belong to the next epoch.
     over = epoch is not None and epoch.bar and not measured
@@ -257,12 +258,12 @@ def _named(roles: Mapping[Role, Field]) -> tuple[Field | None, bool | None]:
     return roles.get(Role.STEPS), None
 
 
-def _pair(found: Sequence[Field]) -> tuple[Field | None, Field | None, int | None]:
-    """Return epoch and step of a pair, and the number of the first epoch.
+def _pair(numbers: Sequence[Field]) -> tuple[Field | None, Field | None, int | None]:
+    """Return the epoch and the step of a pair, and the number of the first epoch.
 
     Pairs are `[2, 2000]`, `[1/20][5/90]`, `Train: 2 [ 50/1251]` and `1|10|Loss: 1.5`.
     """
-    for epoch, step in pairwise(found[:4]):
+    for epoch, step in pairwise(numbers[:4]):
         if not (step.joined and (step.opened or epoch.after in {",", "|"})) or step.name:
             continue
         phase = _last_word(epoch) in _TRAINING
@@ -275,15 +276,15 @@ def _pair(found: Sequence[Field]) -> tuple[Field | None, Field | None, int | Non
 
 
 def _unnamed(
-    found: Sequence[Field], epoch: Field | None, *, measured: bool
+    numbers: Sequence[Field], epoch: Field | None, *, measured: bool
 ) -> tuple[Field | None, bool | None]:
-    """Return the step that has no name, and whether it counts over the run.
+    """Return the step without a name, and whether it counts over the run.
 
     It follows the epoch, is a bar or a fraction at the beginning or in brackets, or a first `[10]`.
     """
     fractions = [
         field
-        for field in found
+        for field in numbers
         if field.of and field is not epoch and field.text.isdecimal() and field.of.strip("0.")
     ]
     for field in fractions:
@@ -293,10 +294,10 @@ def _unnamed(
         if field.bar and (measured or _is_of_training(field)):
             return field, None
         titled = field.name and _TRAINING.issuperset(field.name.lower().split())
-        alone = field.first or field.opened or field is found[0]
+        alone = field.first or field.opened or field is numbers[0]
         if measured and (titled or (not field.name and alone)):
             return field, False if field.after in {"[", "-"} else None
-    ahead = found[0] if found and measured and epoch is None else None
+    ahead = numbers[0] if numbers and measured and epoch is None else None
     ends = {"]", ")"} if ahead and ahead.opened else {":\t"}
     if ahead and ahead.first and ahead.after in ends and _counts(ahead):
         return ahead, None
@@ -304,7 +305,7 @@ def _unnamed(
 
 
 def _of_epochs(epoch: Field, step: Field, *, measured: bool) -> Field | None:
-    """Return the field of the epochs if the step counts these: `Epoch 5 (18/200)`, or its bar."""
+    """Return the field of the epochs if the step counts epochs: `Epoch 5 (18/200)`, or its bar."""
     if step.joined and step.after == ")" and not (measured or epoch.of):
         return step
     return epoch if step.bar and epoch.of and epoch.of == step.of else None
@@ -317,7 +318,7 @@ def _is_of_training(bar: Field) -> bool:
 
 
 def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
-    """Return whether a line has a form in which the first epoch is 0 as often as 1.
+    """Return whether a line has a form in which the first epoch is as often 0 as 1.
 
     These forms are `Epoch: [2][ 10/100]` and `Epoch 2: 45%|##  | 10/20`.
     """
@@ -342,13 +343,13 @@ def _end(
     return None, whole
 
 
-def _is_within(step: Field, found: Iterable[Field]) -> bool:
-    """Return whether a fraction stands before a step, which may count within it: `[3/9] 5/90`."""
-    return any(field.of not in {"", step.of} and field.at < step.at for field in found)
+def _is_within(step: Field, numbers: Iterable[Field]) -> bool:
+    """Return whether a fraction is before a step, which may count within it: `[3/9] 5/90`."""
+    return any(field.of not in {"", step.of} and field.at < step.at for field in numbers)
 
 
 def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:
-    """Return whether the name of the end may mean what was done so far."""
+    """Return whether the name of the end may stand for the steps so far."""
     ends = roles.get(Role.LAST), roles.get(Role.END) or roles.get(Role.STEPS)
     return bool(step and not step.of and not ends[0] and ends[1] not in {None, step})
 
@@ -366,7 +367,7 @@ def _is_number(field: Field) -> bool:
 
 
 def _count(text: str | None) -> int | None:
-    """Return a whole number that is not negative, None for anything else."""
+    """Return a non-negative whole number, or None for any other text."""
     digits = text.lstrip("+") if text else ""
     return min(int(digits), MOST) if digits.isdecimal() else None
 
@@ -384,16 +385,16 @@ _MOST_DIGITS = 15
 
 
 def read_matched(raw: str, expression: str) -> Line | None:
-    """Return what a user's expression finds in a line, or None without a match of a number.
+    """Return the measure and position that a user's expression matches, or None without a number.
 
-    Its groups: `value`; `name`, else the word before the value is the name; `step` and `total`.
+    Its groups: `value`; `name`, by default the word before the value; `step` and `total`.
     """
     line = next(states(raw), "")
-    searched = compiled(expression)
-    match = searched.search(line)
+    pattern = compiled(expression)
+    match = pattern.search(line)
     if match is None:
         return None
-    groups, start = match.groupdict(), match.start(searched.groupindex["value"])
+    groups, start = match.groupdict(), match.start(pattern.groupindex["value"])
     try:
         value = float(groups["value"] or "")
     except ValueError:

@@ -1,8 +1,8 @@
-"""What the program of a job posts of its progress, as it stands in the job's TrainingPlan.
+"""The posts of a job's program about its progress, and their form in the job's TrainingPlan.
 
-A program posts the last value of everything that it measures, so most values of a post are as old
-as the program's last line. Only a value of a group that changed is a new measurement: windows of
-repeated values would look like the end of growth.
+A program posts the last values of all its measures, so most values of a post are as old as the
+program's last line. Values are new measurements only if any value of their group changed: windows
+of repeated values would look like the end of growth.
 
 Kubeflow Trainer defines the wire format. Source: kubeflow/trainer KEP-2779; huggingface
 transformers, integration_utils.py KubeflowCallback.
@@ -16,29 +16,30 @@ from typing import Any
 
 from kfext.core.progress.lines import Line
 from kfext.core.progress.position import MOST, Position
-from kfext.core.progress.vocabulary import Role, is_checking, meaning, order
+from kfext.core.progress.vocabulary import Role, is_eval, meaning, order
 from kfext.model.timestamps import timestamp, written_time
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_POSTS = 16
-"""The posts of a write that are kept, the newest: a callback posts every 5 s at most."""
+"""The most posts per write, the newest: a callback posts every 5 s at most."""
 MOST_METRICS = 64
 _MOST_MEASURES = 8
 _LONGEST = 64
-"""Characters of a name and its value together."""
+"""The most characters of a name and its value together."""
 _STEP = {Role.RUN_STEP, Role.STEP}
 _TOTAL = {Role.END, Role.LAST}
 _WHOLE = 100
-"""The total of a program that has posted no step: a percentage counts as steps of 100."""
+"""The total of a program that has posted no step: a percentage counts as a step of 100."""
 _LEAST, _ROUNDED = 5, 1.5
-"""The least percentage that tells a total, and the difference of two that tell the same total."""
+"""The least percentage that shows a total, and the largest difference of percentages with the same
+total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """The content of a post: its time in epoch seconds, its position, and what was just measured.
+    """The content of a post: its time in epoch seconds, its position, and its new measures.
 
-    `step` of `total`: over the run; None: unknown. `measures`: pairs of name and number.
+    `step` of `total`: over the run, or None. `measures`: pairs of name and number.
     """
 
     at: float
@@ -48,7 +49,7 @@ class Post:
 
     @property
     def line(self) -> Line:
-        """The post as a line of a log would say it."""
+        """The post in the form of a line of a log."""
         return Line(self.measures, Position(self.step, self.total, whole=True, named=True))
 
 
@@ -61,7 +62,7 @@ class Posted:
 
 
 class PodPosts:
-    """The posts of one pod. `posts`: the posts that were not written yet."""
+    """The posts of one pod. `posts`: the posts that are not written yet."""
 
     def __init__(self) -> None:
         self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
@@ -73,7 +74,7 @@ class PodPosts:
         self._status_at = 0.0
 
     def read_post(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
-        """Register a post: its metrics by name, and the percentage of the training that is done.
+        """Read a post: its metrics by name, and the percentage of the training that is done.
 
         Long names and values, and metrics beyond the first MOST_METRICS, do not count.
         """
@@ -82,7 +83,7 @@ class PodPosts:
         step, total = _count(metrics, _STEP), _count(metrics, _TOTAL)
         self._total = total or self._total
         self._stepped |= step is not None
-        total = self._total or self._told(step, percentage or 0)
+        total = self._total or self._likely_total(step, percentage or 0)
         if step is None and percentage and (self._total or not self._stepped):
             total = self._total or _WHOLE
             step = percentage * total // _WHOLE
@@ -91,16 +92,17 @@ class PodPosts:
         if step is not None or measures:
             self.posts.append(Post(at, step, total, measures))
 
-    def _told(self, step: int | None, percentage: int) -> int | None:
-        """Return the total that a step and its percentage tell, as in the first post, or None."""
+    def _likely_total(self, step: int | None, percentage: int) -> int | None:
+        """Return the total by a step and its percentage if it agrees with the first, or None."""
         if step and percentage >= _LEAST:
-            told = _WHOLE * step / percentage
-            old, at = self._first = self._first or (told, percentage)
-            self._likely = min(round(told), MOST) if abs(told / old - 1) * at <= _ROUNDED else None
+            total = _WHOLE * step / percentage
+            first, at = self._first = self._first or (total, percentage)
+            agrees = abs(total / first - 1) * at <= _ROUNDED
+            self._likely = min(round(total), MOST) if agrees else None
         return self._likely
 
-    def take_status(self, status: Mapping[str, Any]) -> None:
-        """Register a status of Kubeflow Trainer as a post, unless it has the time of the last.
+    def read_status(self, status: Mapping[str, Any]) -> None:
+        """Read a status of Kubeflow Trainer as a post, unless it has the time of the last status.
 
         Its clock may be set back, so an earlier time is new too.
         """
@@ -116,14 +118,14 @@ class PodPosts:
     def _measured(self, metrics: Mapping[str, str]) -> Iterator[tuple[str, float]]:
         """Yield the measures of the groups, training and evaluation, in which a value changed."""
         changed = {
-            is_checking(name)
+            is_eval(name)
             for name, value in metrics.items()
             if _role(name) in {None, Role.MEASURE} and self._metrics.get(name) != value
         }
         measures = [name for name in metrics if _role(name) is Role.MEASURE]
         for name in sorted(measures, key=order)[:_MOST_MEASURES]:
             value = _number(metrics[name])
-            if value is not None and is_checking(name) in changed:
+            if value is not None and is_eval(name) in changed:
                 yield name, value
 
 
@@ -145,7 +147,7 @@ def encode_posted(posted: Posted) -> dict[str, Any]:
 
 
 def decode_posted(raw: object) -> Posted | None:
-    """Return the posts from their JSON, or None without any. Never raises."""
+    """Return the posts from their JSON, or None without posts. Never raises."""
     written = mapping(raw)
     posts = tuple(map(_decoded, sequence(written.get("posts"))[-MOST_POSTS:]))
     return Posted(text(written.get("pod")), posts) if posts else None
@@ -164,12 +166,12 @@ def _decoded(raw: object) -> Post:
 
 
 def _role(name: str) -> Role | None:
-    said = meaning(name)
-    return said.role if said else None
+    known = meaning(name)
+    return known.role if known else None
 
 
 def _count(metrics: Mapping[str, str], roles: set[Role]) -> int | None:
-    """Return the count with one of these roles that is largest: `step` beside `global_step`."""
+    """Return the largest count with one of these roles: `step` beside `global_step`."""
     counts = (_number(value) for name, value in metrics.items() if _role(name) in roles)
     known = [int(count) for count in counts if count is not None and 0 <= count <= MOST]
     return max(known, default=None)

@@ -1,7 +1,4 @@
-"""What is shown of a job's progress, when it is written again, and its JSON.
-
-This is the field `status.progress` of a TrainingPlan.
-"""
+"""The displayed progress of a job: the field `status.progress` of a TrainingPlan."""
 
 import math
 import sys
@@ -23,18 +20,19 @@ _DIGITS = 2
 _LONGEST_METRIC = 253
 _LARGEST = sys.float_info.max
 LATE = 1.2
-"""A job takes up to this many times as long as its progress shows."""
+"""A job needs up to this many times the remaining time by its progress."""
 _SILENT_SECONDS = 60.0
-"""A job may print nothing for so long beyond that before its end is unknown."""
+"""The seconds of silence beyond that after which the end of a job is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a job last reported about itself; None stands for a value that it does not report.
+    """The last report of a job about itself; None stands for a value that it does not report.
 
-    `metric`, `value`: the name of its best measure, and its last value, None for NaN. `step` of
-        `total`, `rate` in steps a second, and the seconds `left` at that rate.
-    `at`: when the job last printed that measure, in epoch seconds.
+    `metric`, `value`: the name of its best measure, and its last value, None for NaN.
+    `step`, `total`, `rate`, `left`: the step, the number of steps, the steps per second, and the
+        remaining seconds at that rate.
+    `at`: the epoch seconds at which the job last printed that measure.
     """
 
     metric: str = ""
@@ -51,23 +49,23 @@ class Progress:
         return bool(self.metric) or self.step is not None
 
     def left_at(self, now: float, *, since: float) -> float | None:
-        """Return the seconds that a job which runs `since` then has left now; None: unknown."""
+        """Return the remaining seconds of a job that runs `since` then, or None."""
         if self.left is None or self.overdue(now, since=since):
             return None
         return max(0.0, self.left - self._silent(now, since))
 
     def overdue(self, now: float, *, since: float) -> bool:
-        """Return whether a job has been silent for so long that what it has left is unknown."""
+        """Return whether a job has been silent for so long that its remaining time is unknown."""
         silent, left = self._silent(now, since), self.left
         return left is not None and silent > LATE * left + _SILENT_SECONDS
 
     def _silent(self, now: float, since: float) -> float:
-        """Return for how many seconds a job has printed nothing, although it ran."""
+        """Return the seconds since a running job last printed."""
         return 0.0 if self.at is None else max(0.0, now - max(self.at, since))
 
 
 class GrowthState(StrEnum):
-    """FlowCon's list of a job: the job grows, has not grown for an interval, or for several."""
+    """FlowCon's list of a job: it grows, or has not grown for an interval, or for several."""
 
     NEW = "New"
     WATCHING = "Watching"
@@ -76,14 +74,14 @@ class GrowthState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The progress of a job as it stands in its TrainingPlan.
+    """The progress of a job in its TrainingPlan. None stands for an unknown value.
 
-    `growth`: its growth efficiency G in the last interval; None: unknown.
-    `state`: None for a job without a metric that is known to improve up or down.
-    `cpu`: the cores that its pods use together; None: unknown.
-    `known`: whether the progress is known, and why not; None: too early to say.
-    `unmeasured`: why the CPU use is unknown although it could be known; None: it is known.
-    `moves`: MOVES, why the job is stalled, or why that is unknown; None: too early to say.
+    `growth`: its growth efficiency G in the last interval.
+    `state`: its list; None without a metric that is known to improve up or down.
+    `cpu`: the cores that its pods use together.
+    `known`: whether the progress is known, and why not, or None before that is decided.
+    `unmeasured`: why the CPU use is unknown although it could be known, or None.
+    `moves`: MOVES, why the job is stalled, or why that is unknown, or None before a decision.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -97,8 +95,8 @@ class Reported:
     def after(self, old: "Reported") -> "Reported":
         """Return this progress; if it has no numbers, with the numbers that were shown before it.
 
-        If nothing is recognised, the old numbers go: they are of another expression. What was shown
-        of a stalled job holds until that is judged again.
+        If nothing is recognised, the old numbers are dropped: they are of another expression. The
+        verdict on a stalled job remains until the next.
         """
         reason = self.known.reason if self.known else ""
         moves = self.moves or stalled(old.moves)
@@ -109,10 +107,7 @@ class Reported:
 
 
 def looks_the_same(reported: Reported, other: Reported) -> bool:
-    """Return whether states and reasons are equal, and all numbers in their first two digits.
-
-    The time of the last report is left out: it changes with every line.
-    """
+    """Return whether states, reasons and the first two digits of all numbers are equal."""
     return _shown(reported) == _shown(other)
 
 
@@ -135,7 +130,7 @@ def _rounded(number: float) -> float:
 
 
 def as_written(reported: Reported) -> Reported:
-    """Return a progress as it is read back after it was written."""
+    """Return a progress as it is read after its write."""
     progress = reported.progress
     return replace(
         reported,
@@ -151,7 +146,7 @@ def as_written(reported: Reported) -> Reported:
 
 
 def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
-    """Return the field. In a merge patch, null removes a value that is no longer known."""
+    """Return the JSON field. In a merge patch, null removes a value that is no longer known."""
     if reported is None or (not reported.progress.shown and reported.cpu is None):
         return None
     progress = reported.progress
@@ -170,10 +165,7 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
 
 
 def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) -> Reported | None:
-    """Return the progress from its JSON and the conditions by type, or None without both.
-
-    Total, whatever the input: a malformed part counts as absent.
-    """
+    """Return the progress from its JSON and the conditions by type, or None. Never raises."""
     written = mapping(raw)
     known = _verdict(conditions.get(names.PROGRESS_KNOWN))
     unmeasured = _verdict(conditions.get(names.CPU_USE_KNOWN))

@@ -1,8 +1,8 @@
-"""When a running job counts as stalled: it is silent for much longer than it ever was before.
+"""The rule for a stalled job: a running job that is silent for much longer than ever before.
 
-Innocent silences are long: a first step compiles for an hour, a checkpoint goes to a slow disk. So
-a silence is measured by the longest of the same start, and of ended starts of the series. All times
-are in seconds. Source of the constants: trials on random courses, docs/performance.md.
+Harmless silences are long: a first step compiles for an hour, a checkpoint is written to a slow
+disk. So a silence is compared with the longest silence of the same start, and of earlier starts of
+the series. All times are in seconds. Source of the constants: trials in docs/performance.md.
 """
 
 import math
@@ -19,11 +19,11 @@ MOVES = Verdict("", "")
 
 
 class Rule(NamedTuple):
-    """A job is silent for too long after `times` the longest silence, `least` at least.
+    """The bound on the silence of a job: `times` the longest silence, but at least `least`.
 
-    `early`: the least in the first EARLY_SECONDS after the first step, once it trains for twice as
-        long as any job of its series before. `first`: the least before the first step of a series
-        without history.
+    `early`: replaces `least` in the first EARLY_SECONDS after the first step, if the job has
+        trained for twice as long as all jobs of its series before. `first`: replaces `least` before
+        the first step of a series without history.
     """
 
     times: float
@@ -33,19 +33,19 @@ class Rule(NamedTuple):
 
 
 REPORT, RESTART = Rule(3.0, 900.0, 1800.0, 7200.0), Rule(6.0, 1800.0, 7200.0, math.inf)
-"""When a job is shown as stalled, and when it may be restarted: a false alarm then costs work."""
+"""The bounds for showing a job as stalled and for restarting it, where a false alarm costs work."""
 EARLY_SECONDS = 7200.0
 SETTLED_SECONDS = 120.0
-"""The silence begins so long after a change of the size."""
+"""The silence begins so many seconds after a change of the size."""
 _OF_SAVES = 4.0
-"""A save that was announced may take so many times longer."""
+"""The factor for an announced save, which may take longer."""
 _OF_FIRST = 0.4
-"""This part of the time to a first step counts as a silence: a program may begin anew in its pods,
-and then takes about as long again."""
+"""This fraction of the time to a first step counts as a silence: a program may begin anew in its
+pods, and then takes about as long again."""
 
 
 class Habits(NamedTuple):
-    """The longest silence, time to a first step, and time after it, of a series; 0.0: unknown."""
+    """The longest silence, time to a first step, and time after it, of a series, or 0.0."""
 
     silence: float = 0.0
     first: float = 0.0
@@ -53,9 +53,10 @@ class Habits(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A pod, by uid, with a CPU use unlike the pods that do the same work: how, in `words`.
+    """A pod, by uid, with another CPU use than the pods that do the same work.
 
-    `number`: its last measurement. `times`: the measurements in a row in which it differed.
+    `words`: the difference, in words. `number`: the number of its last measurement. `times`: the
+        measurements in a row in which it differed.
     """
 
     uid: str
@@ -67,16 +68,16 @@ class Suspect(NamedTuple):
 
 @dataclass(slots=True)
 class Start:
-    """The silences of a job since all its pods run, by the times of the reads of its log.
+    """The silences of a job since all its pods run, at the times of reads of its log.
 
-    `began`: when all ran, or this controller first read the log. `read`: the last read.
-    `moved`: the last read that showed that a counter had moved, `alive` if there is any.
-    `stepped`: the read that showed the first step; None: no read did.
-    `longest`: the longest time without a movement, since the first step if there is any.
+    `began`: the time when all pods ran, or this controller first read the log. `read`: the last
+        read. `moved`: the last read with a moved counter. `alive`: whether there was such a read.
+    `stepped`: the read that showed the first step, or None.
+    `longest`: the longest time without a movement, since the first step if it is known.
     `unread`: whether a read has failed since the last read.
     `created`: the creation of the newest pod, and `at`: the last movement; in epoch seconds.
     `hangs`: whether the silence is so long that the job may be restarted.
-    `inherited`: whether an earlier controller has shown the silence, with its evidence.
+    `inherited`: whether an earlier controller showed the silence, from its own evidence.
     `late`: whether the job had run for long before this controller first read its log.
     """
 
@@ -95,11 +96,8 @@ class Start:
     suspect: Suspect | None = None
 
     def observe(self, now: float, *, moved: bool, steps: bool) -> None:
-        """Register a read: whether a counter moved, and whether a step was shown.
-
-        The time in which the log could not be read does not count.
-        """
-        if self.unread:
+        """Record a read: whether a counter moved, and whether a step was shown."""
+        if self.unread:  # the time in which the log could not be read does not count
             self.moved += now - self.read
         if moved and steps and self.stepped is None:
             self.stepped, self.longest = now, 0.0
@@ -110,12 +108,12 @@ class Start:
 
     @property
     def silent(self) -> float:
-        """For how long no counter had moved at the last read."""
+        """The seconds from the last move of a counter to the last read."""
         return self.read - self.moved
 
     @property
     def first(self) -> float:
-        """The time to the first step; 0.0: unknown."""
+        """The time to the first step, 0.0 while unknown."""
         return 0.0 if self.late or self.stepped is None else self.stepped - self.began
 
     @property
@@ -124,9 +122,9 @@ class Start:
         return self.suspect if self.suspect and self.suspect.times >= _MEASUREMENTS else None
 
     def limit(self, rule: Rule, known: Habits, *, saving: bool) -> float:
-        """Return how long the job may be silent, infinity if its log may show nothing at all.
+        """Return the longest allowed silence, infinity if the log may never show anything.
 
-        `known`: of its series. `saving`: whether a save is announced and not complete.
+        `known`: the habits of its series. `saving`: whether a save is announced and not complete.
         """
         if self.stepped is None:
             least = rule.least if known.first else rule.first if self.alive else math.inf
@@ -139,24 +137,21 @@ class Start:
 
 
 _FAR = 0.4
-"""The least difference from the median, as a part of it."""
+"""The least difference from the median, as a fraction of it."""
 _FEWEST = 3
-"""Of two pods, either may be the odd pod."""
+"""The fewest pods with an odd pod: of two pods, either may be odd."""
 _TINY = 0.001
 _MEASUREMENTS = 3
 """The measurements in a row in which a pod differs before it is named."""
 
 
 def stalled(moves: Verdict | None) -> Verdict | None:
-    """Return why a job is stalled; None: it is not, or this is not known."""
+    """Return why a job is stalled, or None for any other job."""
     return moves if moves and moves.reason == REASON_STALLED else None
 
 
 def odd_pod(uses: Mapping[str, float]) -> str | None:
-    """Return the pod with the CPU use that differs most from the median, or None without any.
-
-    `uses`: of pods that do the same work, in cores by uid.
-    """
+    """Return the uid of the pod with the most unusual use, in cores, for the same work, or None."""
     middle = median(uses.values()) if len(uses) >= _FEWEST else math.inf
     far = [uid for uid, use in uses.items() if abs(use - middle) > _FAR * middle]
     ratios = {uid: abs(math.log((uses[uid] + _TINY) / (middle + _TINY))) for uid in far}

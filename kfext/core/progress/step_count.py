@@ -1,8 +1,8 @@
-"""The step of the whole training, from lines that each say a part of it.
+"""The step of the whole training, from lines that each show a part of it.
 
-One line seldom says over what its step counts: the agreement of many lines decides. Until they
-agree, the step or its total is unknown, because a wrong value would mislead which job ends first,
-and when.
+A line seldom shows whether its step counts over the run or an epoch: the agreement of many lines
+decides. Until they agree, the step or its total is unknown, because a wrong value would mislead the
+decisions about the order and the end of jobs.
 """
 
 import math
@@ -12,18 +12,18 @@ from kfext.core.progress.bars import Bars, Place
 from kfext.core.progress.position import MOST, Position
 
 _PERSISTS = 5
-"""Lines in a row that count to another end before the training has that end."""
+"""Lines in a row that must count to another end before the training has that end."""
 _LAST_DIGIT = 9
-"""Epochs are seldom so many that their number ends in it: `8/299` counts from 0."""
+"""The number of epochs seldom ends in this digit: `8/299` counts from 0."""
 _ALIKE = 2
-"""The end of the steps may change by up to this factor when a job restarts with other workers."""
+"""The end of the steps may change by up to this factor when a job restarts with another size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far a training is: `number` of `total`; a total of None is unknown.
+    """The progress of a training: `number` of `total`, or of None for an unknown total.
 
-    `coarse`: whether these are epochs or folds although the training counts steps within them.
+    `coarse`: whether these count epochs or folds, although the training has steps within them.
     """
 
     number: int
@@ -34,17 +34,17 @@ class Step:
 class Steps:
     """Follows the positions of a log.
 
-    `restarts`: how often the steps went back. `moved`: whether they went on.
+    `restarts`: the number of times that the steps went back. `moved`: whether they ever advanced.
     `last`: the last known step, or None.
-    `aside`: whether the last line with a measure was about something else that prints alike, such
-        as an evaluation.
-    `checking`: whether an evaluation is expected, so that steps which go back may be its steps.
+    `unrelated`: whether the last line with a measure was not about the training but about something
+        with similar lines, such as an evaluation.
+    `evaluating`: whether an evaluation is expected, so that steps that go back may be its steps.
     """
 
     def __init__(self) -> None:
         self.restarts = 0
         self.last: Step | None = None
-        self.aside = False
+        self.unrelated = False
         self._context = Position()
         self._bars = Bars()
         self._first: int | None = None
@@ -52,10 +52,10 @@ class Steps:
         self._parts = False
         self._whole: bool | None = None
         self._place: Place | None = None
-        self._left: Place | None = None
+        self._abandoned: Place | None = None
         self._stride = 0
         self._apart = 0
-        self.checking = False
+        self.evaluating = False
         self._begins_anew = False
         self._stepped = self.moved = False
         self._several = False
@@ -65,22 +65,22 @@ class Steps:
         self._summed = False
         self._outer: Position | None = None
         self._heading: tuple[int, Step | None] | None = None
-        self._told = Position()
+        self._totals = Position()
         self._ended = self._taken = False
 
     def count_anew(self) -> None:
-        """Forget the last line: the next lines are about another measure."""
+        """Drop the last line: the next lines are about another measure."""
         self.last = self._place = None
 
-    def add_position(self, position: Position, *, checks: bool = False) -> None:
-        """Keep the position of a line without a measure: a heading, or a bar above it.
+    def add_position(self, position: Position, *, evaluation: bool = False) -> None:
+        """Add the position of a line without a measure: a heading, or a bar above a measure.
 
-        Of a line of an evaluation (`checks`) only a count that holds the others is kept.
+        In a line of an `evaluation` only a count that contains the other counts is read.
         """
         if self._may_hold(position):
             self._hold(position)
             return
-        if checks:
+        if evaluation:
             return
         if position.anew:
             self._anew(position)
@@ -90,10 +90,10 @@ class Steps:
             self._summed = self._ended = position.ended
         if position.step is None and position.epoch is None:
             self._several |= (position.epochs or 0) > 1
-            self._told = replace(
-                self._told,
-                steps=position.steps or self._told.steps,
-                epochs=position.epochs or self._told.epochs,
+            self._totals = replace(
+                self._totals,
+                steps=position.steps or self._totals.steps,
+                epochs=position.epochs or self._totals.epochs,
             )
             return
         if position.bar:
@@ -105,17 +105,17 @@ class Steps:
         else:
             self._bars.last = None
             if position.step is None:
-                around = Position()  # that position was of the epoch before the heading
-            elif not self.checking and self._goes_with(position):
-                at = _within(position, around)
-                step = self._count(at, self._whole if at.whole is None else at.whole)
+                around = Position()  # that position is in the epoch before the heading
+            elif not self.evaluating and self._continues(position):
+                merged = _within(position, around)
+                step = self._count(merged, self._whole if merged.whole is None else merged.whole)
                 last = self.last or (step if self._taken else None)
                 if step and last and step.number >= last.number:
                     self.last = _step(step.number, step.total or last.total)
         self._context = _within(position, around)
 
     def _may_hold(self, position: Position) -> bool:
-        """Return whether a heading may count what holds all epochs: `round 3/200`."""
+        """Return whether a heading may be a count that contains all epochs: `round 3/200`."""
         if not position.named or position.bar or position.step is None or position.steps is None:
             return False
         if self._outer and self._outer.epochs:
@@ -124,25 +124,25 @@ class Steps:
         return bool(last and last.total and not last.coarse and last.total < position.steps)
 
     def _hold(self, heading: Position) -> None:
-        """Follow a heading that goes on while the steps below it are over, or stay."""
+        """Follow a heading that advances while the steps below it have ended, or stay."""
         last, step = self.last, heading.step or 0
-        held, self._heading = self._heading, (step, last)
+        before, self._heading = self._heading, (step, last)
         over = last is not None and last.number == last.total
-        if self._outer or over or (held and held[0] < step and held[1] == last):
+        if self._outer or over or (before and before[0] < step and before[1] == last):
             self._anew(replace(heading, epoch=heading.step, epochs=heading.steps))
 
-    def _goes_with(self, position: Position) -> bool:
-        """Return whether a step without the followed measure counts as the last step does."""
+    def _continues(self, position: Position) -> bool:
+        """Return whether a step without the followed measure counts like the last step."""
         alike = self.last and position.steps == self.last.total and not self._several
         return position.named or bool(alike and position.epoch is None and not position.bar)
 
     def end_epoch(self, position: Position) -> None:
-        """Register a line with any measure: with an epoch and no step it may end that epoch."""
+        """Read a line with a measure: with an epoch and no step, it may sum up the epoch."""
         if position.step is None and position.epoch is not None:
             self._summed = True
 
     def _end_epoch(self, position: Position) -> None:
-        """Forget the epoch of a summary if the steps after it begin again without a heading."""
+        """Drop the epoch of a summary if the steps after it begin again without a heading."""
         place, step = self._place, position.step
         if step is None:
             return
@@ -153,15 +153,15 @@ class Steps:
 
     def _move_on(self, bar: Position) -> None:
         last = self.last
-        if last is None or last.total != bar.steps or bar.step is None or self.checking:
+        if last is None or last.total != bar.steps or bar.step is None or self.evaluating:
             return
         if self._bars.goes_on(bar, since=last.number):
             self.last = Step(bar.step, last.total)
 
-    def step_at(self, position: Position, *, checks: bool = False) -> Step | None:
+    def step_at(self, position: Position, *, evaluation: bool = False) -> Step | None:
         """Return the step of a line with a measure, or None without a known step.
 
-        `checks`: the measure is of an evaluation, and so is a bar above it without a title.
+        `evaluation`: whether the measure, and an untitled bar above it, are of an evaluation.
         """
         if position.anew:
             self._anew(position)
@@ -169,53 +169,53 @@ class Steps:
             return self.last
         if position.bar and self._bars.hold(position, self._place):
             position = Position()
-        if checks and self._bars.last and not self._bars.last.named:
+        if evaluation and self._bars.last and not self._bars.last.named:
             self._bars.last, self._stepped = None, True
         self._taken = True
         self._end_epoch(position)
-        at = self._around(position)
-        self._learn(at)
-        begun = position.step is not None and self._began_anew(at)
-        self.aside = not begun and self._is_aside(at)
-        if self.aside:
+        merged = self._around(position)
+        self._learn(merged)
+        begun = position.step is not None and self._began_anew(merged)
+        self.unrelated = not begun and self._is_unrelated(merged)
+        if self.unrelated:
             return None
         if position.step is not None:
-            # Further lines about this step may state none.
-            self._context = at
-        if not at.known:
+            # Further lines about this step may not state it.
+            self._context = merged
+        if not merged.known:
             return None
-        whole = self._scope(at)
-        self._go_to(at, whole)
+        whole = self._scope(merged)
+        self._go_to(merged, whole)
         over = self._ended and position.epoch is None and position.step is None
-        found, before = None if over else self._count(at, whole), self.last
-        if found is None and not checks and not over:
-            found = self._coarse(at)
-        if found and before and found.number == before.number and found.total is None:
-            found = before  # such as a summary of the last step
-        self.moved |= bool(found and before and found.number > before.number)
-        self.last = found
-        return found
+        step, before = None if over else self._count(merged, whole), self.last
+        if step is None and not evaluation and not over:
+            step = self._coarse(merged)
+        if step and before and step.number == before.number and step.total is None:
+            step = before  # such as a summary of the last step
+        self.moved |= bool(step and before and step.number > before.number)
+        self.last = step
+        return step
 
-    def _coarse(self, at: Position) -> Step | None:
-        """Return the fold, the epoch, or the part of the steps that a part of the epochs makes."""
+    def _coarse(self, position: Position) -> Step | None:
+        """Return the fold or epoch as the step, or the step at this fraction of the epochs."""
         if self._outer and self._outer.epoch and self._outer.epochs:
             return _step(int(self._outer.epoch), self._outer.epochs, coarse=True)
-        if at.epoch is None:
+        if position.epoch is None:
             return None
         if self._parts:
-            share = at.epoch / self._told.epochs if self._told.epochs else math.inf
-            steps = self._told.steps
+            share = position.epoch / self._totals.epochs if self._totals.epochs else math.inf
+            steps = self._totals.steps
             return _step(round(share * steps), steps) if steps and share <= 1 else None
-        return _step(int(at.epoch) + (self._first == 0), self._epochs(at), coarse=True)
+        return _step(int(position.epoch) + (self._first == 0), self._epochs(position), coarse=True)
 
     def _anew(self, outer: Position | None = None) -> None:
-        """Follow steps that are counted within something else, and so not over the run."""
+        """Follow steps that count within another count, and so not over the run."""
         self.count_anew()
         self._outer = outer or self._outer or Position()
-        self.aside, self._within_other, self._context = False, True, Position()
+        self.unrelated, self._within_other, self._context = False, True, Position()
 
     def _around(self, position: Position) -> Position:
-        """Return a position with what the lines before it say, and a bar above it that agrees."""
+        """Return a position merged with the lines before it, and with a bar that agrees."""
         if position.step is None and not position.bar and (bar := self._bars.last) is not None:
             if self._bars.trust(bar):
                 self._context = _within(replace(bar, epoch=None), self._context)
@@ -223,140 +223,145 @@ class Steps:
                 self._stepped, self._context = True, _without_step(self._context)
         return _within(position, self._context)
 
-    def _learn(self, at: Position) -> None:
-        """Learn how epochs are counted, and whether a doubtful count is an end."""
-        if at.doubt:
-            said = at.step if at.steps is None else at.steps
-            self._varies |= self._doubtful is not None and said != self._doubtful
-            self._doubtful = said
-        if at.epoch is None:
+    def _learn(self, position: Position) -> None:
+        """Learn the first number of the epochs, and whether a doubtful count is an end."""
+        if position.doubt:
+            count = position.step if position.steps is None else position.steps
+            self._varies |= self._doubtful is not None and count != self._doubtful
+            self._doubtful = count
+        if position.epoch is None:
             return
-        self._parts |= at.parts
-        if at.epoch == 0:
+        self._parts |= position.parts
+        if position.epoch == 0:
             self._first = 0
-        elif at.first == 0 and at.epoch == at.epochs:
+        elif position.first == 0 and position.epoch == position.epochs:
             self._first = 1
         elif self._first is None:
-            begins = at.step is None or (at.steps or 0) >= 10 * at.step
-            if at.first == 0 or (at.epochs or 0) % 10 == _LAST_DIGIT:
+            begins = position.step is None or (position.steps or 0) >= 10 * position.step
+            if position.first == 0 or (position.epochs or 0) % 10 == _LAST_DIGIT:
                 self._first = 0
-            elif (at.epoch == 1 and (at.first == 1 or begins)) or (at.first == 1 and at.epochs):
+            elif (position.epoch == 1 and begins) or (
+                position.first == 1 and (position.epoch == 1 or position.epochs)
+            ):
                 self._first = 1
-        if self._first == 0 and at.first != 0 and at.epoch == at.epochs:
-            self._epochs_end = at.epochs + 1
+        if self._first == 0 and position.first != 0 and position.epoch == position.epochs:
+            self._epochs_end = position.epochs + 1
 
-    def _began_anew(self, at: Position) -> bool:
-        """Return whether an unfinished epoch is at its beginning again, whatever its end.
+    def _began_anew(self, position: Position) -> bool:
+        """Return whether an unfinished epoch is at its beginning again, even with another end.
 
-        A job that starts again with more workers makes fewer steps in an epoch.
+        A job that restarts with more workers has fewer steps in an epoch.
         """
-        place, end, stride = self._place, at.steps, max(self._stride, 1)
-        if self.checking or at.bar or place is None or at.step is None or not (end and place.end):
+        place, end, stride = self._place, position.steps, max(self._stride, 1)
+        if self.evaluating or position.bar or place is None or position.step is None:
             return False
-        epoch = -1 if at.epoch is None else at.epoch
-        if at.step > stride or epoch > place.epoch:
+        if not (end and place.end):
             return False
-        alike = at.whole is False or place.end <= _ALIKE * end <= _ALIKE**2 * place.end
+        epoch = -1 if position.epoch is None else position.epoch
+        if position.step > stride or epoch > place.epoch:
+            return False
+        alike = position.whole is False or place.end <= _ALIKE * end <= _ALIKE**2 * place.end
         return epoch < place.epoch or (alike and 1 < place.step < place.end - self._stride)
 
-    def _is_aside(self, at: Position) -> bool:
-        """Return whether a line is about something other than the training that prints alike.
+    def _is_unrelated(self, position: Position) -> bool:
+        """Return whether a line is not about the training but about something with similar lines.
 
-        Such a line goes back after an evaluation was announced, or to a step of another end.
+        Such a line goes back after an evaluation was announced, or has another end of its steps.
         """
         place = self._place
-        if place is None or at.step is None:
+        if place is None or position.step is None:
             return False
-        other = bool(at.steps and place.end and at.steps != place.end)
-        ahead = at.step > place.step and not (other and at.bar)
-        if at.whole is not True and at.epoch is not None and at.epoch != place.epoch:
-            ahead = at.epoch > place.epoch
+        other = bool(position.steps and place.end and position.steps != place.end)
+        ahead = position.step > place.step and not (other and position.bar)
+        epoch = position.epoch
+        if position.whole is not True and epoch is not None and epoch != place.epoch:
+            ahead = epoch > place.epoch
         if ahead:
-            self.checking, self._apart = False, 0
+            self.evaluating, self._apart = False, 0
             return False
-        again = place.end == at.steps and at.step < place.step < (place.end or 0)
-        if self.checking and not again:
-            self.checking = at.step != at.steps
+        again = place.end == position.steps and position.step < place.step < (place.end or 0)
+        if self.evaluating and not again:
+            self.evaluating = position.step != position.steps
             return True
         if not other:
             self._apart = 0
             return False
-        if at.step == place.step and at.epoch is None:
-            self._begins_anew = True  # an end that moves is no end
+        if position.step == place.step and position.epoch is None:
+            self._begins_anew = True  # an end that moves is not an end
             return False
-        self._apart = 0 if at.step == at.steps else self._apart + 1
+        self._apart = 0 if position.step == position.steps else self._apart + 1
         return self._apart < _PERSISTS
 
-    def _scope(self, at: Position) -> bool | None:
-        """Return whether a step counts over the run, or None so far.
+    def _scope(self, position: Position) -> bool | None:
+        """Return whether a step counts over the run, or None before that is known.
 
-        Within an epoch the step begins again with the next epoch, or it is at another part of its
-        end than the epoch is of the epochs. Beside a number of epochs only a bar may count over all
-        of them.
+        A step within an epoch begins again with the next epoch, or its fraction of its end differs
+        from the fraction of the epochs. Beside a number of epochs only a bar may count over all.
         """
-        if at.step is None or at.whole is not None:
-            return at.whole
-        if at.epoch is None or self._parts:
-            return None if at.epoch is None else True
+        if position.step is None or position.whole is not None:
+            return position.whole
+        if position.epoch is None or self._parts:
+            return None if position.epoch is None else True
         place = self._place
-        if place and min(place.order) >= 0 and at.epoch > place.epoch:
-            # The step may go on by chance, if lines in between were not read.
-            self._whole = self._whole is not False and at.step > place.step
-        if self._whole is None and at.steps and at.epochs and self._first is not None:
-            passed, share = at.epoch - self._first, at.step * at.epochs / at.steps
+        if place and min(place.order) >= 0 and position.epoch > place.epoch:
+            # The step may be larger by chance, if lines in between were not read.
+            self._whole = self._whole is not False and position.step > place.step
+        if self._whole is None and position.steps and position.epochs and self._first is not None:
+            passed = position.epoch - self._first
+            share = position.step * position.epochs / position.steps
             if not passed - 0.5 <= share <= passed + 1.5:
                 self._whole = False
-            elif passed == 0 and not at.bar:
+            elif passed == 0 and not position.bar:
                 return False
         return self._whole
 
-    def _go_to(self, at: Position, whole: bool | None) -> None:
+    def _go_to(self, position: Position, whole: bool | None) -> None:
         """Compare a line with the line before it: steps that go back are a restart.
 
-        From the end of a count to its beginning is no restart: the count begins again with an
-        epoch.
+        A count that goes from its end to its beginning is no restart: it begins a new epoch.
         """
-        before, step = self._place, at.step
-        epoch = -1 if at.epoch is None else at.epoch
-        place = Place(epoch, -1 if step is None else step, at.steps, whole)
+        before, step = self._place, position.step
+        epoch = -1 if position.epoch is None else position.epoch
+        place = Place(epoch, -1 if step is None else step, position.steps, whole)
         self._place = place
         if before is None:
             return
-        left, self._left = self._left, None
+        abandoned, self._abandoned = self._abandoned, None
         if not place.is_before(before):
             self._stride = max(place.step - before.step, 0)
-            self.restarts -= bool(left and left.is_before(place))  # another count was between
+            self.restarts -= bool(abandoned and abandoned.is_before(place))  # no restart after all
             return
         end, stride = before.end or 0, self._stride
         ended = before.step == end and 2 * place.step <= end
         ended |= before.step + stride >= end and place.step <= stride
         ended &= end > 0 and end == place.end
-        again = before.epoch == at.epochs if step is None else ended and before.epoch == at.epoch
-        if at.bar and again:
-            self._anew()  # a bar that begins again within the same epoch is about a part of a step
-        elif ended and at.epoch is None:
+        of_epoch = ended and before.epoch == position.epoch
+        again = before.epoch == position.epochs if step is None else of_epoch
+        if position.bar and again:
+            self._anew()  # a bar that begins again within the same epoch counts parts of a step
+        elif ended and position.epoch is None:
             self._begins_anew = True
         else:
-            self.restarts, self._left = self.restarts + 1, before
+            self.restarts, self._abandoned = self.restarts + 1, before
 
-    def _count(self, at: Position, whole: bool | None) -> Step | None:
-        """Return the step of the training for a line, or None."""
-        if at.step is None or self._within_other:
-            return None if self._within_other else self._in_epochs(at)
+    def _count(self, position: Position, whole: bool | None) -> Step | None:
+        """Return the step of the training in a line, or None."""
+        if position.step is None or self._within_other:
+            return None if self._within_other else self._in_epochs(position)
         self._stepped = True
-        step, steps, epoch = at.step, at.steps, at.epoch
-        if at.doubt and (steps is None or steps <= step or self._varies):
+        step, steps, epoch = position.step, position.steps, position.epoch
+        if position.doubt and (steps is None or steps <= step or self._varies):
             if steps is None and not self._varies:
                 return None
             steps = None
         if whole is True:
             return _step(step, steps)
         if epoch is None:
-            known = not self._begins_anew and (at.named or whole is None)
+            known = not self._begins_anew and (position.named or whole is None)
             alone = whole is None and not self._several
             return _step(step, steps if alone else None) if known else None
         passed = -1 if self._first is None else int(epoch) - self._first
-        epochs = self._epochs(at)
+        epochs = self._epochs(position)
         total = epochs * steps if steps and epochs and whole is False else None
         if passed > 0 and steps and whole is False:
             step += passed * steps
@@ -364,22 +369,22 @@ class Steps:
             return None
         return _step(step, total)
 
-    def _in_epochs(self, at: Position) -> Step | None:
+    def _in_epochs(self, position: Position) -> Step | None:
         """Return the epoch as the step if only epochs are counted."""
-        if at.epoch is None or self._first is None or self._stepped or self._parts:
+        if position.epoch is None or self._first is None or self._stepped or self._parts:
             return None
-        return _step(int(at.epoch) + 1 - self._first, self._epochs(at))
+        return _step(int(position.epoch) + 1 - self._first, self._epochs(position))
 
-    def _epochs(self, at: Position) -> int | None:
-        """Return how many epochs there are. Epoch 0 of 9 may be the first of 9, or of 10."""
-        return at.epochs if self._first == 1 or at.first == 0 else self._epochs_end
+    def _epochs(self, position: Position) -> int | None:
+        """Return the number of epochs. Epoch 0 of 9 may be the first of 9, or of 10."""
+        return position.epochs if self._first == 1 or position.first == 0 else self._epochs_end
 
 
 def _within(position: Position, around: Position) -> Position:
-    """Return a position with the step and the epoch of the position around it where it has none."""
+    """Return a position with its missing step and epoch from the position around it."""
     step, epoch = position, position
     if epoch.epoch is None and (position.step is None or around.whole is not True):
-        epoch = around  # a line with a count over the run is no heading of another count
+        epoch = around  # a line with a count over the run is not a heading of another count
     same = position.epoch is None or around.epoch in {None, position.epoch}
     if step.step is None and (same or around.whole is True or position.parts):
         step = around

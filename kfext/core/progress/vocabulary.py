@@ -1,7 +1,7 @@
-"""What the name of a number says: a count of steps or epochs, their end, or a measure of training.
+"""The meaning of the name of a number: a count of steps or epochs, their end, or a measure.
 
 One table serves all frameworks. A name with a word of a setting in it (`loss_scale`, `grad_acc`,
-`warmup_steps`) says nothing.
+`warmup_steps`) has no meaning.
 """
 
 import re
@@ -11,20 +11,20 @@ from functools import lru_cache
 
 
 class Better(Enum):
-    """Which way a metric improves."""
+    """The direction in which a metric improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
 
 
 class Role(StrEnum):
-    """What a named number is.
+    """The role of a named number.
 
     `RUN_STEP` counts over the whole run, `STEP` perhaps within an epoch, `BATCH` within an epoch.
-    `STEPS` is such a count or its end. `EPOCHS` is the last epoch, or an epoch if it has an end of
-    its own. `END` is the last step, or the last step so far; `LAST` is surely the last step.
-    `EPOCH_END` is the last step of an epoch. `OUTER` counts something in which all of these begin
-    again.
+    `STEPS` is such a count or its end. `EPOCHS` is the last epoch, or an epoch if it has its own
+    end. `END` is the last step, or the last step so far; `LAST` is surely the last step.
+    `EPOCH_END` is the last step of an epoch. `OUTER` is a count that contains all of these: they
+    begin again when it advances.
     """
 
     RUN_STEP = "run step"
@@ -42,20 +42,19 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a name says.
+    """The meaning of a name.
 
-    `better`: the way in which a measure improves. `checking`: whether the measure is of an
-        evaluation.
-    `order`: how well the measure shows the progress of a training, the smallest best: training
-        before validation, rewards before losses, because a program that prints both optimizes the
-        reward; the whole loss before its parts, losses before accuracies, and among accuracies a
-        name without another word before a name with a word for the training.
+    `better`: the direction of improvement. `evaluation`: whether the measure is of an evaluation.
+    `order`: a sort key, the smallest for the measure that best shows the progress of a training:
+        training before validation, rewards before losses, because a program that prints both
+        optimizes the reward; the whole loss before its parts, losses before accuracies, and among
+        accuracies a name without another word before a name with a word for the training.
     `counts`: whether a whole number under this name may be a count or a setting.
     """
 
     role: Role
     better: Better | None = None
-    checking: bool = False
+    evaluation: bool = False
     order: tuple[int, int] = (0, 0)
     counts: bool = False
 
@@ -70,7 +69,7 @@ _LOSS = re.compile(r"(?<![A-Za-z0-9_])[lL]_(?=[A-Za-z])")
 """The prefix of a name of a loss: `l_pix`."""
 _WORDS = re.compile(r"[a-z]+[0-9]*")
 _RATE = re.compile(r"[a-z]Per[A-Z]|(?i:persec|throughput)")
-"""What a joined name of a rate has: `SamplesPerSec`."""
+"""A part of a joined name of a rate: `SamplesPerSec`."""
 _LONGEST = 80
 _KNOWN = 4096
 
@@ -80,7 +79,7 @@ _FOREIGN = (
     "epoch epoche epoka époque epoque época epoca 轮次 轮 エポック 에폭 эпоха|round runde|"
     "step schritt étape paso passo itération iteración 步数 步 ステップ 스텝 шаг|batch 批次"
 )
-"""English words, each before its words in other languages; these may be parts of a name."""
+"""English words, each before its words in other languages, which may be parts of a name."""
 _ENGLISH = {w: words.split()[0] for words in _FOREIGN.split("|") for w in words.split()[1:]}
 _OTHER = re.compile(
     "|".join(w if w > "℀" else rf"{w}\b" if len(w) > 6 else rf"\b{w}\b" for w in _ENGLISH)
@@ -126,13 +125,13 @@ _HIGHER = _set(
 _REWARDS = _set("reward rewards rew return returns ret epret")
 _OF_SCORES = _set("critic episode ep")
 """Words that make a score a reward: `critic/score/mean`."""
-_OF_ASIDES = _set("d disc discriminator real fake temp entropy aux kl reg dur value vf")
-"""Words of losses beside the main one, such as of the discriminator of a GAN."""
+_OF_SIDE_LOSSES = _set("d disc discriminator real fake temp entropy aux kl reg dur value vf")
+"""Words of losses beside the main loss, such as of the discriminator of a GAN."""
 _COSTS = _set("cost costs objective")
-"""Words that are a measure only beside words for the whole: `objective/kl` is another."""
+"""Words that are a measure only beside words for the whole: `objective/kl` is none."""
 _AMBIGUOUS = _HIGHER - _set("acc accuracy f1 auc bleu reward rew score") | _set("error err l")
 """Words that, as the whole name of a whole number, are more often a count or a setting."""
-_OF_CHECKING = _set("val valid validation eval evaluation test dev heldout")
+_OF_EVALUATIONS = _set("val valid validation eval evaluation test dev heldout")
 _OF_SETTINGS = _set(
     "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
     "rate lr threshold thresh time sec secs margin gamma alpha beta patience best min max prev "
@@ -145,12 +144,12 @@ _OF_SETTINGS = _set(
 _COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update updates")
 """Words that make a name a count if they end it: loss_steps, but not epoch_loss."""
 _SPANS = _set("step epoch iter batch")
-"""Words that Lightning appends to say over what it measured: loss_step, acc_epoch."""
+"""Words that Lightning appends for the span of a measurement: loss_step, acc_epoch."""
 _OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoothed my on total")
 _OF_TRAINING = _set("train training")
 _TOTAL = _set("total tot overall sum combined global")
 WHOLE, UNKNOWN = 2, 5
-"""In an order: the last of the losses, and names that the vocabulary does not have."""
+"""In an order: the last of the losses, and names outside of the vocabulary."""
 _NO_MEASURES = _set(
     "e eps epsilon temp temperature momentum mom wd mfu tflops flops mem memory ram gpu cpu vram "
     "gb mb tps wps tok it data wall hours days eta took duration kimg min kl entropy gn gnorm "
@@ -158,12 +157,12 @@ _NO_MEASURES = _set(
     "set bandwidth"
 )
 _NO_LOSSES = _set("gloss logloss")
-"""Words that end like a loss. A logloss is a metric that an evaluation has beside its loss."""
+"""Words that end like a loss. A logloss is a metric of an evaluation beside its loss."""
 
 
 @lru_cache(maxsize=_KNOWN)
 def meaning(name: str) -> Meaning | None:
-    """Return what a name says, or None for a name that says nothing about a training.
+    """Return the meaning of a name, or None for a name without a meaning for a training.
 
     >>> meaning("train/loss").better, meaning("max_steps").role, meaning("loss_scale")
     (<Better.LOWER: 'lower'>, <Role.LAST: 'last'>, None)
@@ -176,44 +175,44 @@ def meaning(name: str) -> Meaning | None:
 
 
 def better(name: str) -> Better | None:
-    """Return which way a metric improves, None for a name that is no measure of training."""
-    said = meaning(name)
-    return said.better if said else None
+    """Return the direction in which a metric improves, or None for a name of no measure."""
+    known = meaning(name)
+    return known.better if known else None
 
 
 def order(name: str) -> tuple[int, int]:
-    """Return how well a measure shows the progress; see Meaning.
+    """Return the sort key of a measure; see Meaning.
 
-    An unknown name comes after the measures of a training and before an evaluation.
+    An unknown name is after the measures of a training and before measures of an evaluation.
     """
-    said = meaning(name)
-    if said:
-        return said.order
+    known = meaning(name)
+    if known:
+        return known.order
     words = set(_words(name))
     return (
-        UNKNOWN + bool(words & _OF_CHECKING) * UNKNOWN,
-        len(words & _OF_ASIDES) - len(words & _TOTAL),
+        UNKNOWN + bool(words & _OF_EVALUATIONS) * UNKNOWN,
+        len(words & _OF_SIDE_LOSSES) - len(words & _TOTAL),
     )
 
 
 @lru_cache(maxsize=_KNOWN)
 def may_measure(name: str) -> bool:
-    """Return whether an unknown name may be of a measure: it has no word of another number."""
+    """Return whether an unknown name may be a measure: it has no word of another number."""
     if _RATE.search(name):
         return False
     words = set(_words(name.lower()))
     other = words & (_OF_SETTINGS | _OF_OTHER_COUNTS | _COUNTERS | _NO_MEASURES | _AMOUNTS)
-    return bool(name) and not (other or words & _OF_CHECKING or _counted(name))
+    return bool(name) and not (other or words & _OF_EVALUATIONS or _counted(name))
 
 
 @lru_cache(maxsize=_KNOWN)
-def is_checking(name: str) -> bool:
+def is_eval(name: str) -> bool:
     """Return whether a measure is of an evaluation, even if its name is unknown."""
-    return bool(_OF_CHECKING.intersection(_words(name)))
+    return bool(_OF_EVALUATIONS.intersection(_words(name)))
 
 
 def _counted(name: str) -> Role | None:
-    """Return the role of a count; its words may be joined (`max_steps`) or not (`Total steps`)."""
+    """Return the role of a count with joined (`max_steps`) or separate (`Total steps`) words."""
     head, _, last = _CAMEL.sub("_", name).lower().rpartition(" ")
     above, _, last = last.rpartition("/")
     if above in _AMOUNTS:
@@ -256,32 +255,32 @@ def _measured(name: str) -> Meaning | None:
         present = present - {"rate", "cross", "entropy"} | {"error"}
     if present & _OF_SETTINGS:
         return None
-    costs = present & _COSTS and present - _COSTS <= _OF_THE_WHOLE | _OF_CHECKING
+    costs = present & _COSTS and present - _COSTS <= _OF_THE_WHOLE | _OF_EVALUATIONS
     is_loss = costs or any(map(_is_loss, own)) or name in {"l", "L"}
     if is_loss or present & _LOWER:
-        way = Better.LOWER
+        direction = Better.LOWER
     elif present & _HIGHER:
-        way = Better.HIGHER
+        direction = Better.HIGHER
     else:
         return None
-    checking = bool(present & _OF_CHECKING)
-    rest = present - _OF_THE_WHOLE - _OF_CHECKING - _COUNTERS - _SPANS
+    evaluation = bool(present & _OF_EVALUATIONS)
+    specific = present - _OF_THE_WHOLE - _OF_EVALUATIONS - _COUNTERS - _SPANS
     if is_loss:
-        rank = 1 if present & _TOTAL or len(rest) == 1 else 2
-    elif way is Better.HIGHER and _is_reward(name, present):
+        rank = 1 if present & _TOTAL or len(specific) == 1 else 2
+    elif direction is Better.HIGHER and _is_reward(name, present):
         rank, words = 0, (*present - _OF_THE_WHOLE, *present & {"ret"})
     else:
-        rank = 3 if way is Better.LOWER else 4
+        rank = 3 if direction is Better.LOWER else 4
     single = len(own) == 1 and own[0] in _AMBIGUOUS
-    stands = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
-    stands += 2 * (is_loss and not present.isdisjoint(_OF_ASIDES))
-    if rank > WHOLE and stands > 1:
-        stands = 2 if present & _OF_TRAINING else stands + 1
+    length = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
+    length += 2 * (is_loss and not present.isdisjoint(_OF_SIDE_LOSSES))
+    if rank > WHOLE and length > 1:
+        length = 2 if present & _OF_TRAINING else length + 1
     return Meaning(
         Role.MEASURE,
-        better=way,
-        checking=checking,
-        order=((UNKNOWN + 1) * checking + rank, stands),
+        better=direction,
+        evaluation=evaluation,
+        order=((UNKNOWN + 1) * evaluation + rank, length),
         counts=single or spanned,
     )
 
@@ -291,7 +290,7 @@ def _is_loss(word: str) -> bool:
 
 
 def _is_reward(name: str, present: set[str]) -> bool:
-    """Return whether the name is of a whole reward, not of a part: `rewards/chosen`."""
+    """Return whether a name is of a whole reward, not of a part such as `rewards/chosen`."""
     folders = (set(_words(folder)) for folder in reversed(name.split("/")))
     last = next((folder for folder in folders if folder - _OF_THE_WHOLE), present)
     scored = "score" in last and present & _OF_SCORES
@@ -301,15 +300,16 @@ def _is_reward(name: str, present: set[str]) -> bool:
 def _in_english(name: str) -> str:
     """Return a name with English words in place of foreign words."""
     lower = name.lower()
-    found = _OTHER.search(lower)
-    return _OTHER.sub(lambda word: f" {_ENGLISH[word[0]]} ", lower).strip() if found else name
+    if not _OTHER.search(lower):
+        return name
+    return _OTHER.sub(lambda word: f" {_ENGLISH[word[0]]} ", lower).strip()
 
 
 def _words(name: str) -> tuple[str, ...]:
     """Return the words of a name such as train/total_loss, Acc@1 or valLoss, without numbers."""
-    parted = _CAMEL.sub(" ", _LOSS.sub("loss ", _in_english(name))).lower()
-    parted = _AT.sub("", parted)
+    split = _CAMEL.sub(" ", _LOSS.sub("loss ", _in_english(name))).lower()
+    split = _AT.sub("", split)
     known = _LOWER | _HIGHER
     return tuple(
-        word if word in known else word.rstrip("0123456789") for word in _WORDS.findall(parted)
+        word if word in known else word.rstrip("0123456789") for word in _WORDS.findall(split)
     )

@@ -41,7 +41,7 @@ from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.limit import Limit, MaxNodes
 from kfext.model.parameters import HostNetwork, Placement, QueueOrder
-from kfext.model.policy import Mode, PolicyChoice, usual_choice
+from kfext.model.policy import Mode, PolicyChoice, default_choice
 from kfext.names import DOMAIN, QUEUE_WEIGHT
 
 PREFIX = f"{DOMAIN}/"
@@ -320,7 +320,7 @@ class Settings:
         """
         if opted is Mode.OFF or not self.managed:
             return _OFF  # of most jobs, at each look
-        choice = self.companion.get(policy) or usual_choice(policy)
+        choice = self.companion.get(policy) or default_choice(policy)
         is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[opted]
         return choice if is_lower else replace(choice, mode=opted)
 

@@ -1,1 +1,1 @@
-"""The kinds of training jobs: one adapter each. Code elsewhere never tells kinds apart."""
+"""The kinds of training jobs: one adapter each. No other code distinguishes kinds."""

@@ -1,7 +1,7 @@
-"""What kfext needs to know of a kind of training job: each kind answers it in one adapter.
+"""The properties of a kind of training job: each kind has one adapter.
 
-Everything outside this folder asks the adapter and never compares kinds. The defaults fit a kind
-with pods that stay on the pod network and a number of workers that never changes.
+Code outside this folder asks the adapter and never compares kinds. The defaults fit a kind with
+pods on the pod network and a fixed number of workers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from kfext.model.replica_group import ReplicaGroup
 
 WORKER = "Worker"
-"""The replica type, of every kind, with a number of replicas that may change."""
+"""The replica type with a number of replicas that may change, the same for every kind."""
 
 Env = list[dict[str, Any]]
 Raw = Mapping[str, Any]
 
 
 EVERY_TYPE = ""
-"""The key of changes of all replica types, whichever the operator will render."""
+"""The key of changes to all replica types, including types that are not rendered yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of objects in the API server: `plural` is the name in URLs."""
+    """A resource of the API server: `plural` is its name in URLs."""
 
     group: str
     version: str
@@ -46,7 +46,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class TemplateSource:
-    """The object that an operator makes the templates of a job from.
+    """The object that an operator renders into the templates of a job.
 
     `kind`, `name`: of the object. `namespaced`: whether it is in the namespace of the job.
     """
@@ -59,7 +59,7 @@ class TemplateSource:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Changes of a list of objects: by the value of their member `key`, the change of each."""
+    """Changes to a list of objects, by the value of their member `key`."""
 
     key: str
     changes: Mapping[str, dict[str, Any]]
@@ -67,17 +67,16 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Which numbers of workers a job can have.
+    """The possible sizes of a job, in workers.
 
-    `elastic`: whether workers can come and go while the job runs.
-    `any_start`: whether the job can start with any number of workers.
-    `fixed`: why only the present number of workers can train, as a part of a sentence; empty if
-        another number can.
-    `restarts_all`: whether a change restarts the processes of all workers, even if only some come.
-    `fewest`: the fewest workers that an elastic job runs with.
-    `most`: the most workers that the job allows, 0 if it does not say.
+    `elastic`: whether workers can join and leave while the job runs.
+    `any_start`: whether the job can start with any size.
+    `fixed`: why the job cannot train with another size, as a part of a sentence; empty if it can.
+    `restarts_all`: whether a change restarts the processes of all workers, even if only some join.
+    `fewest`: the fewest workers of an elastic job.
+    `most`: the most workers that the job allows, 0 if it sets no maximum.
     `autoscaled`: whether the operator makes a HorizontalPodAutoscaler for the job.
-    `needs`: what would make an inelastic job elastic, as a part of a sentence.
+    `needs`: the requirements for an inelastic job to become elastic, as a part of a sentence.
     """
 
     elastic: bool = False
@@ -94,10 +93,10 @@ class Scaling:
 class Rendezvous:
     """How the pods of a job find each other.
 
-    `dynamic`: whether the pods choose rank zero themselves, so that any worker may be rank zero.
+    `dynamic`: whether the pods elect rank zero, so that any worker may be rank zero.
     `at_worker`: whether the pods meet at the first worker, and not without it.
-    `obstacle`: why the pods cannot meet on the network of their nodes, empty if they can.
-    `alike`: why two pods on one node must not both use its network, empty if they may.
+    `obstacle`: why the pods cannot meet on the host network, empty if they can.
+    `alike`: why two pods on one node must not both use the host network, empty if they may.
     """
 
     dynamic: bool = False
@@ -111,10 +110,10 @@ class ElasticSpec:
     """The spec of a job that was made elastic.
 
     `spec`: the new spec.
-    `renamed`: the key of a replica type before and after; None: no type has another key.
-    `changes`: the other changes of the spec, as a merge patch.
+    `renamed`: the old and the new key of the renamed replica type, or None.
+    `changes`: the other changes to the spec, as a merge patch.
     `folded`: the replica type that was folded into the workers, empty if none was.
-    `meets_by`: the rendezvous that the job starts with now, in words.
+    `meets_by`: the new rendezvous of the job, in words.
     """
 
     spec: Raw
@@ -126,11 +125,10 @@ class ElasticSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostedPod:
-    """A new pod that will use the network of its node.
+    """A new pod on the host network.
 
     `name`, `job`: the names of the pod and of its job.
-    `type`, `index`: its replica type in lower case, and its index; empty and -1 if its labels name
-        no replica.
+    `type`, `index`: its replica type in lower case, and its index; empty and -1 without labels.
     `base`: the first port of its job.
     """
 
@@ -147,23 +145,21 @@ class JobKind(Protocol):
 
     `name`: the kind, as in an object's `kind`.
     `group`, `version`, `plural`: its API group and version, and the name of the resource in URLs.
-    `provider`: what installs the kind, with its versions, in words.
-    `operator`: the value of managedBy that leaves a job to the operator of its kind, as no value
-        does.
-    `rendered`: the objects that the operator makes of jobs and that have the templates; None: the
-        jobs themselves have them.
+    `provider`: the software that installs the kind, with its versions, in words.
+    `operator`: the value of managedBy that, like no value, lets the operator of the kind run a job.
+    `rendered`: the resource that the operator renders from a job to hold the templates, or None for
+        a kind with the templates in the job itself.
     `replica_specs`: the field of the spec through which templates are changed: the replica types,
-        each with its template, or patches of what is rendered.
-    `types`: the replica types in rank order; the others connect to the first. Empty: any types, in
-        the order of what is rendered.
+        each with its template, or patches of the rendered object.
+    `types`: the replica types in rank order; the others connect to the first. It is empty for a
+        kind with types of any name, in the order of the rendered object.
     `trains`: the replica types with pods that train.
     `rank_zero`: the replica types with a first pod that may be rank zero, the likeliest type first.
         Rank zero prints the progress.
     `container`: the name of the training container in each pod.
-    `restart`: the restartPolicy of a replica type that states none.
-    `none_by_default`: the replica types without pods if they state no number; others have one pod.
-    `unnumbered`: the replica types of a single pod that has no index, neither in a label nor in its
-        name.
+    `restart`: the default restartPolicy of a replica type.
+    `none_by_default`: the replica types with no pods by default; others have one pod.
+    `unnumbered`: the replica types with a single pod that has no index in its labels and name.
     `port`: the name of the port of that container at which replicas find each other; empty if the
         operator declares none.
     `port_number`: the number that the operator declares for that port if a template does not.
@@ -171,17 +167,16 @@ class JobKind(Protocol):
         replica type, and their index.
     `suspend_path`: the field of the spec that suspends a job, beside managedBy and
         activeDeadlineSeconds.
-    `recreates`: whether the operator soon creates a pod again that kfext has deleted. Otherwise
-        kfext suspends the job.
+    `recreates`: whether the operator soon recreates deleted pods. Otherwise kfext suspends the job.
     `written_env`: the variables that the operator itself writes into templates.
     `port_in_templates`: whether the operator derives the addresses of all pods from the port that
         the templates declare.
     `port_path`: the field of the spec with the port of a rendezvous at the first worker.
     `one_network`: whether all pods must be on the same network to reach each other.
-    `across_nodes`: what jobs on the host network of several nodes need beside kfext's edits, as a
-        part of a sentence; empty if nothing.
-    `buffers`: whether the operator lets Python write its output in blocks.
-    `yields_gpu`: whether the hook can make the framework give way on a GPU.
+    `across_nodes`: the requirements, beside kfext's edits, of jobs on the host network of several
+        nodes, as a part of a sentence; empty without such requirements.
+    `buffers`: whether the operator lets Python buffer its output in blocks.
+    `yields_gpu`: whether the hook can make the framework yield on a GPU.
     """
 
     name: str
@@ -220,21 +215,21 @@ class JobKind(Protocol):
         return f"{self.group}/{self.version}"
 
     def policy_field(self, name: str) -> str:
-        """Return the name in messages of a field that is beside `suspend`."""
+        """Return the path, for messages, of a field beside `suspend`."""
         return ".".join((*self.suspend_path[:-1], name))
 
     def suspend(self, suspended: bool) -> dict[str, Any]:
-        """Return the change of a spec, as a merge patch, that suspends or resumes its job."""
+        """Return the change to a spec, as a merge patch, that suspends or resumes its job."""
         change: dict[str, Any] = {self.suspend_path[-1]: suspended}
         for parent in reversed(self.suspend_path[:-1]):
             change = {parent: change}
         return change
 
     def as_created(self, type_: str, pod_spec: Raw, *, specs: Raw) -> Raw:
-        """Return the pod spec of a template as the operator creates the pods of a replica type.
+        """Return the pod spec that the operator creates from the template of a replica type.
 
-        `specs`: the replica types of the job. The default adds the port. An adapter adds what else
-        counts where a pod is placed: init containers and their requests. Never raises.
+        `specs`: the replica types of the job. The default adds the port. An adapter adds everything
+        else that counts for placement: init containers and their requests. Never raises.
         """
         if not self.port:
             return pod_spec
@@ -245,40 +240,39 @@ class JobKind(Protocol):
     def templates(self, spec: Raw) -> Raw:
         """Return the replica types by key, each with its `replicas`, `template` and restartPolicy.
 
-        `spec`: of the job, or of what is rendered of it with its `metadata`. Never raises.
+        `spec`: of the job, or of its rendered object with `metadata`. Never raises.
         """
         return mapping(spec.get(self.replica_specs))
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
         """Return the annotations of each template in a spec."""
-        of_types = self.templates(spec).values()
-        return [mapping(member(of, ("template", "metadata", "annotations"))) for of in of_types]
+        types = self.templates(spec).values()
+        return [mapping(member(type_, ("template", "metadata", "annotations"))) for type_ in types]
 
     def template_source(self, spec: Raw) -> TemplateSource | None:
-        """Return what the operator will render the job from, by its spec; None for no object."""
+        """Return the object that the operator renders the job from, by its spec, or None."""
         return None
 
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
-        """Return the spec, with `metadata`, of what is rendered: what decides on places of pods.
+        """Return the spec, with `metadata`, of the rendered object, where it matters for placement.
 
         `spec`: of the job. `source`: the object of `template_source`.
         """
         return {}
 
     def unsupported(self, replica_spec: Raw) -> str:
-        """Return what of a replica type kfext does not handle, in words; empty if nothing."""
+        """Return the unsupported part of a replica type, in words; empty if it is supported."""
         return ""
 
     def template_changes(self, changes: Mapping[str, Any], *, written: Raw) -> dict[str, Any]:
-        """Return the change of a spec, as a merge patch, that changes its replica types.
+        """Return the change to a spec, as a merge patch, that changes its replica types.
 
-        `changes`: by key of a replica type; by EVERY_TYPE for types that are not known yet.
-        `written`: the spec.
+        `changes`: by key of a replica type, or by EVERY_TYPE. `written`: the spec.
         """
         return {self.replica_specs: dict(changes)}
 
     def kept_changes(self, written: object) -> object:
-        """Return what patches need of the field `replica_specs`, beside the templates of groups."""
+        """Return the part of the field `replica_specs` that patches need besides the templates."""
         return written
 
     def owner_of(self, owner: Raw, labels: Mapping[str, str]) -> str:
@@ -290,11 +284,11 @@ class JobKind(Protocol):
         return text(owner.get("uid")) if known else ""
 
     def create_failures(self, job: "TrainingJob") -> Iterable[str]:
-        """Yield field selectors of the events that a pod of a job could not be created."""
+        """Yield the field selectors of events about pods of a job that could not be created."""
         yield f"regarding.uid={job.uid},reason=FailedCreatePod"
 
     def takes_part(self, metadata: Raw) -> bool:
-        """Return whether a new pod of such a job may be one of kfext's."""
+        """Return whether kfext may handle a new pod of such a job."""
         return True
 
     def replica_of(self, labels: Mapping[str, str]) -> tuple[str, int] | None:
@@ -307,10 +301,7 @@ class JobKind(Protocol):
     def pod_labels(
         self, job: str, type_: str, index: int, *, types: Sequence[str]
     ) -> Mapping[str, str]:
-        """Return the labels that the operator puts on the pod of a replica; `types`: of the job.
-
-        All types are in lower case.
-        """
+        """Return the labels that the operator puts on a replica's pod; all types in lower case."""
         leads = self.is_leader(type_, index, types=types)
         numbered = type_ not in map(str.lower, self.unnumbered)
         return {
@@ -322,14 +313,14 @@ class JobKind(Protocol):
         }
 
     def pod_name(self, job: str, type_: str, index: int) -> str:
-        """Return the name of the pod of a replica, or how it begins; `type_` is in lower case."""
+        """Return the name of the pod of a replica, or its prefix; `type_` is in lower case."""
         unnumbered = type_ in map(str.lower, self.unnumbered)
         return f"{job}-{type_}" if unnumbered else f"{job}-{type_}-{index}"
 
     def index_in_name(self, pod: str, *, job: str, type_: str) -> int | None:
-        """Return the index in a name that the operator gives to a pod of a job, or None.
+        """Return the index in the name of a pod of a job, or None for a name of another form.
 
-        `type_` is in lower case. Two jobs of a kind never share a name of a pod.
+        `type_` is in lower case. Two jobs of a kind never have pods of the same name.
         """
         start = f"{job}-{type_}-"
         return index_in(pod.removeprefix(start)) if pod.startswith(start) else None
@@ -339,11 +330,11 @@ class JobKind(Protocol):
         return map(mapping, sequence(status.get("conditions")))
 
     def started(self, status: Raw) -> object:
-        """Return when the job last started, as its status states it."""
+        """Return the time of the last start in the status of a job."""
         return status.get("startTime")
 
     def trainer_status(self, status: Raw) -> Raw:
-        """Return what the program has posted to the operator of its progress; empty: nothing."""
+        """Return the progress that the program has posted to the operator, empty without a post."""
         return {}
 
     def is_own_port(self, port: Raw) -> bool:
@@ -351,25 +342,22 @@ class JobKind(Protocol):
         return port.get("name") == self.port
 
     def is_leader(self, type_: str, index: int, *, types: Sequence[str]) -> bool:
-        """Return whether the operator marks a replica as the master; `types`: of the job.
-
-        All types are in lower case.
-        """
+        """Return whether the operator marks a replica as the master; all types in lower case."""
         leading = {leader.lower() for leader in self.rank_zero if leader != WORKER}.intersection(
             types
         )
         return type_ in leading or (not leading and (type_, index) == (WORKER.lower(), 0))
 
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
-        """Return which numbers of workers a job can have. Never raises."""
-        return Scaling(fixed=f"the workers of {self.name}s cannot come and go")
+        """Return the possible sizes of a job. Never raises."""
+        return Scaling(fixed=f"the number of workers of {self.name}s cannot change")
 
     def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
-        """Return how the pods of a job with the name `job` find each other. Never raises."""
+        """Return the rendezvous of a job with the name `job`. Never raises."""
         return Rendezvous(obstacle=f"kfext does not know which ports the pods of {self.name}s use")
 
     def lacks_elasticity(self, spec: Raw) -> bool:
-        """Return whether a job could be made elastic and its user has not decided that."""
+        """Return whether a job could be made elastic and its user has not decided about that."""
         return False
 
     def made_elastic(
@@ -384,8 +372,7 @@ class JobKind(Protocol):
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
         """Return the offset of a replica's port on the host network from the job's base, or None.
 
-        `type_` is in lower case. The offset does not depend on the number of workers, so that a job
-        may grow.
+        `type_` is in lower case. The offset is the same for any number of workers.
         """
         return None
 
@@ -401,29 +388,28 @@ class JobKind(Protocol):
         return None
 
     def edited_env(self, pod: HostedPod, env: Env) -> Env:
-        """Return the variables of a container that make the pods meet on the host network.
+        """Return the variables of a container, edited so that the pods meet on the host network.
 
-        The edits follow only from the pod and the base of the job's ports, so that all pods of a
-        job have the same addresses.
+        The edits depend only on the pod and the base port, so a job's pods agree on addresses.
         """
         return env
 
 
 def value_in(env: Env, name: str) -> str:
-    """Return the value of a variable; the last entry of a name counts, as in a container."""
-    found = (
+    """Return the value of a variable; the last entry with the name counts, as in a container."""
+    values = (
         text(variable.get("value")) for variable in reversed(env) if variable.get("name") == name
     )
-    return next(found, "")
+    return next(values, "")
 
 
 def with_value(env: Env, name: str, value: str) -> Env:
-    """Return the variables with one set; it replaces earlier entries of the name."""
+    """Return the variables with a value set; it replaces earlier entries with the name."""
     others = [variable for variable in env if variable.get("name") != name]
     return [*others, {"name": name, "value": value}]
 
 
 def with_default(env: Env, name: str, **source: Any) -> Env:
-    """Return the variables with one added, unless the user has set it."""
+    """Return the variables with an entry added, unless the user has set it."""
     present = any(variable.get("name") == name for variable in env)
     return env if present else [*env, {"name": name, **source}]

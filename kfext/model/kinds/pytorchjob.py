@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 MAX_RESTARTS = 100
 """Each worker that leaves costs torchrun a restart; by default it has none."""
 LAST_CALL_SECONDS = 5
-"""How long torchrun waits for more agents once the fewest are there. Its default of 30 s would be a
-part of the pause at each change of size."""
+"""The seconds that torchrun waits for more agents after the fewest have joined. The default of 30 s
+would lengthen the pause at each change of size."""
 DYNAMIC = frozenset({"c10d", "etcd-v2"})
-"""The backends that make torchrun's agents use torch's own rendezvous."""
+"""The backends that use torch's dynamic rendezvous."""
 _MASTER = "Master"
 _POLICY = "elasticPolicy"
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
@@ -61,8 +61,8 @@ _ALIKE = (
     "which are the same in two pods on one node"
 )
 """torchrun's rendezvous identifies an agent by host name, process number and a counter (torch's
-_NodeDesc). On the host network, two pods on one node have the same host name, and the agent is
-process 1 in each."""
+_NodeDesc). On the host network, pods on one node have the same host name, and agents are process 1.
+"""
 
 
 class PyTorchJob(JobKind):
@@ -95,14 +95,14 @@ class PyTorchJob(JobKind):
         return {**created, "initContainers": [*sequence(created.get("initContainers")), _WAITS]}
 
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
-        """Return which numbers of workers torchrun accepts, by the elasticPolicy and the command.
+        """Return the sizes that torchrun accepts, by the elasticPolicy and the command.
 
         Every change restarts all processes, even if workers are only added.
         """
         policy = mapping(spec.get(_POLICY))
         elastic = _has_policy(spec) and not self._has_master(spec)
-        found = self._agents(spec, groups) if elastic else Agents()
-        agents, one_size = (Agents(), found) if isinstance(found, str) else (found, "")
+        answer = self._agents(spec, groups) if elastic else Agents()
+        agents, one_size = (Agents(), answer) if isinstance(answer, str) else (answer, "")
         most = _count(policy.get("maxReplicas")) or 0
         most = min(most, agents.most or most)
         restarts = agents.restarts
@@ -144,8 +144,8 @@ class PyTorchJob(JobKind):
         """Return the spec with an elasticPolicy and only Workers, or why the job stays fixed.
 
         torchrun's agents then meet by its own rendezvous (c10d) at the first worker, so workers can
-        come and go. With a Master the operator would fix the ranks. A Master with the template of
-        the Workers is a Worker by another name, so it becomes a Worker.
+        join and leave. With a Master the operator would fix the ranks. A Master with the template
+        of the Workers trains as they do, so it becomes a Worker.
         """
         specs = mapping(spec.get(self.replica_specs))
         if why := next(filter(None, self._obstacles(job, spec, least=least, most=most)), ""):
@@ -168,8 +168,7 @@ class PyTorchJob(JobKind):
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
         """Return 0 where the ranks meet, else None: PyTorch's connections need no other port.
 
-        Only the first of torchrun's agents listens. All declare its port, so that kube-scheduler
-        keeps them apart.
+        Only the first of torchrun's agents listens, but all declare its port and so share no node.
         """
         if job.rendezvous.dynamic:
             return 0 if type_ == WORKER.lower() else None
@@ -182,14 +181,14 @@ class PyTorchJob(JobKind):
     def listens_on(self, pod: HostedPod, env: Env) -> int | None:
         """Return the job's port for a master and for torchrun's agents, else None.
 
-        A master listens on it. One of the agents does too, and no two may share a node.
+        A master listens on it. So does one of the agents, and two agents must not share a node.
         """
         is_master = (pod.type, pod.index) == (_MASTER.lower(), 0)
         is_agent = value_in(env, "PET_RDZV_BACKEND") in DYNAMIC
         return pod.base if is_master or is_agent else None
 
     def edited_env(self, pod: HostedPod, env: Env) -> Env:
-        """Return the variables with the meeting place of the ranks and the names of the nodes.
+        """Return the variables with the rendezvous of the ranks and the names of the nodes.
 
         The operator derives the ports from the templates, which a person may edit.
         """
@@ -206,16 +205,16 @@ class PyTorchJob(JobKind):
         env = with_value(env, "PET_RDZV_ENDPOINT", f"{host}:{pod.base}")
         # torchrun finds the host of the store by its host name, which all pods on a node share.
         hosts = f"is_host={int(meeting == pod.name)}"
-        given = value_in(env, "PET_RDZV_CONF")
-        if "is_host=" in given:
+        conf = value_in(env, "PET_RDZV_CONF")
+        if "is_host=" in conf:
             return env
-        return with_value(env, "PET_RDZV_CONF", f"{given},{hosts}" if given else hosts)
+        return with_value(env, "PET_RDZV_CONF", f"{conf},{hosts}" if conf else hosts)
 
     def _has_master(self, spec: Raw) -> bool:
         return _has_type(mapping(spec.get(self.replica_specs)), _MASTER)
 
     def _agents(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Agents | str:
-        """Return what the command of the workers says of their number."""
+        """Return the agents by the command of the workers, or why their number is fixed."""
         keys = (group.key for group in groups if group.type == WORKER and not group.excess)
         return agents_of(mapping(self._trainer(spec, next(keys, ""))))
 
@@ -223,11 +222,11 @@ class PyTorchJob(JobKind):
         """Return the training container of a replica type, or None."""
         specs = mapping(spec.get(self.replica_specs))
         template = mapping(mapping(specs.get(key)).get("template"))
-        found = container_named(mapping(template.get("spec")), self.container)
-        return None if found is None else found[1]
+        named = container_named(mapping(template.get("spec")), self.container)
+        return None if named is None else named[1]
 
     def _obstacles(self, job: "TrainingJob", spec: Raw, *, least: int, most: int) -> Iterator[str]:
-        """Yield what keeps a job fixed, the command line last because it takes longest to read."""
+        """Yield the reasons why a job stays fixed; the command line, slowest to read, is last."""
         policy = mapping(spec.get("runPolicy"))
         specs = mapping(spec.get(self.replica_specs))
         yield job.excess
@@ -246,7 +245,7 @@ class PyTorchJob(JobKind):
         yield why_not_torchrun(mapping(trainer))
 
     def _unlike(self, master: Raw, workers: Raw) -> Iterator[str]:
-        """Yield how the Master and the Workers of a job differ."""
+        """Yield the differences between the Master and the Workers of a job."""
         if master.get("template") != workers.get("template"):
             yield "its Master and its Workers have different templates"
         restarts = {
@@ -259,16 +258,16 @@ class PyTorchJob(JobKind):
 def _fixed(
     groups: "Sequence[ReplicaGroup]", one_size: str, *, elastic: bool, most: int, restarts: int
 ) -> Iterator[str]:
-    """Yield why only the present number of workers can train."""
+    """Yield the reasons why only the present number of workers can train."""
     if any(group.type == _MASTER for group in groups):
         yield (
             "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
-            "elasticPolicy and workers alone"
+            "elasticPolicy and only workers"
         )
     if one_size:
         yield one_size
     if not elastic:
-        yield "its workers were given their number when they started: set an elasticPolicy"
+        yield "its workers learn their number only when they start: set an elasticPolicy"
     if not most:
         yield (
             "its elasticPolicy has no maxReplicas, so torchrun accepts no other number of workers: "
@@ -276,13 +275,13 @@ def _fixed(
         )
     if not restarts:
         yield (
-            "torchrun may not restart its workers, as it must when one leaves: set "
+            "torchrun may not restart its workers, as it must when a worker leaves: set "
             "elasticPolicy.maxRestarts, e.g. to 100"
         )
 
 
 def _no_port(groups: "Sequence[ReplicaGroup]", *, dynamic: bool, meets: bool) -> Iterator[str]:
-    """Yield why the pods of a job cannot meet on the network of their nodes."""
+    """Yield the reasons why the pods of a job cannot meet on the host network."""
     if dynamic and any(group.type == _MASTER for group in groups):
         yield "it has both a Master and an elasticPolicy, so all of its pods are torchrun agents"
     if not meets and sum(group.replicas for group in groups) > 1:
@@ -293,9 +292,9 @@ def _no_port(groups: "Sequence[ReplicaGroup]", *, dynamic: bool, meets: bool) ->
 
 
 def _obstacles_in(group: "ReplicaGroup", spec: Raw) -> Iterator[str]:
-    """Yield what in a replica type keeps its job fixed."""
+    """Yield the reasons in a replica type why its job stays fixed."""
     if group.key != group.type:
-        yield f"its replica type {group.type} is spelled otherwise"
+        yield f"its replica type {group.type} has another spelling"
     if spec.get("replicas") not in (None, group.replicas):
         yield f"the number of its replicas of type {group.type} is malformed"
     if group.fails:

@@ -46,8 +46,8 @@ class TFJob(JobKind):
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
         """Return that any number of workers can train.
 
-        Pods get the number of workers in TF_CONFIG as they start. Dynamic workers come and go
-        without the others.
+        Pods read the number of workers from TF_CONFIG as they start. Dynamic workers join and leave
+        without affecting the others.
         """
         types = mapping(spec.get(self.replica_specs))
         return Scaling(
@@ -63,11 +63,9 @@ class TFJob(JobKind):
         return Rendezvous()
 
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
-        """Return the offset of a replica's own port, or None without replicas that connect to it.
-
-        The operator writes no cluster for a single replica.
-        """
+        """Return the offset of a replica's port, or None without replicas that connect to it."""
         servers = sum(group.replicas for group in job.groups if group.type == "PS")
+        # The operator writes no cluster for a single replica.
         return offset_of(type_, index, servers=servers) if job.pods > 1 else None
 
     def edits_on_host(self, job: "TrainingJob") -> Sequence[tuple[str, str]]:
@@ -88,7 +86,7 @@ class TFJob(JobKind):
 def offset_of(type_: str, index: int, *, servers: int) -> int | None:
     """Return the offset of a replica's port, or None without replicas that connect to it.
 
-    `type_` is in lower case. `servers`: how many parameter servers the job has.
+    `type_` is in lower case. `servers`: the number of parameter servers of the job.
     """
     if type_ in _ONE_OF_A_KIND:
         return None if index else _ONE_OF_A_KIND[type_]
@@ -98,7 +96,7 @@ def offset_of(type_: str, index: int, *, servers: int) -> int | None:
 
 
 class TFConfig:
-    """One TF_CONFIG; if damaged or without a cluster, it is left unchanged.
+    """A TF_CONFIG; if it is damaged or has no cluster, it stays unchanged.
 
     The operator writes `{"cluster": {type: [address]}, "task": …}`. With dynamic workers (the
     sparse form) a worker sees itself, as `{index: address}`, and all servers; a server sees itself.
@@ -119,17 +117,17 @@ class TFConfig:
         if not self._cluster:
             return None
 
-        def at(type_: str, address: object) -> str:
+        def moved(type_: str, address: object) -> str:
             host = text(address).rpartition(":")[0]
-            # The position in the list is no index: in the sparse form a server sees only itself.
+            # In the sparse form a server sees only itself, so the list position is not the index.
             index = index_in(host.partition(".")[0].removeprefix(f"{job}-{type_}-"))
             port = None if index is None else self.port_of(type_, index, base=base)
             return text(address) if port is None else f"{host}:{port}"
 
         cluster: dict[str, Any] = {
-            type_: {key: at(type_, value) for key, value in addresses.items()}
+            type_: {key: moved(type_, value) for key, value in addresses.items()}
             if isinstance(addresses, Mapping)
-            else [at(type_, address) for address in sequence(addresses)]
+            else [moved(type_, address) for address in sequence(addresses)]
             for type_, addresses in self._cluster.items()
         }
         return json.dumps({**self._config, "cluster": cluster}, separators=(",", ":"))

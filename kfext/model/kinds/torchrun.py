@@ -1,4 +1,4 @@
-"""How a container starts torchrun: where its agents meet, and how many.
+"""The command line of torchrun in a container: the rendezvous of its agents, and their number.
 
 torchrun reads each option that is not on its command line from a variable PET_…, which the operator
 sets. An option on the command line would win: with another rendezvous the agents of a job would not
@@ -6,7 +6,7 @@ meet, and with a fixed number of agents no other number would train.
 Source: torch/distributed/run.py, torch 2.13.
 
 kfext reads two forms of a command line: the words of one command, and `sh -c` or `bash -c` with
-plain commands joined by `&&` and torchrun as the last one. No other script is read.
+plain commands that are joined by `&&` and end with torchrun. No other script is read.
 """
 
 import re
@@ -18,9 +18,9 @@ from typing import Any
 from kfext.model.tolerant import mapping, sequence, text
 
 LONGEST = 16 * 1024
-"""The most characters of a command line that is read."""
+"""The most characters of a command line that kfext reads."""
 MOST_PARTS = 64
-"""The most parts of a script that is read."""
+"""The most parts of a script that kfext reads."""
 _SHELLS = frozenset({"sh", "bash"})
 _SCRIPT_FOLLOWS = re.compile(r"-[a-np-z]*c")  # not -o, which a value follows
 _NOT_PLAIN = re.compile(r"[;|&<>()`\n]")
@@ -76,7 +76,7 @@ _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}
 
 _PET = "PET_"
 _NNODES = "PET_NNODES"
-# What the operator sets only for a job of a fixed size, or sets otherwise.
+# Variables that the operator sets only, or differently, for a job of a fixed size.
 _OF_FIXED = "MASTER_ADDR|MASTER_PORT|RANK|WORLD_SIZE"
 _READ = re.compile(rf"\$[({{]?({_OF_FIXED}|PET_[A-Z_]+)\b")
 _READ_FIXED = re.compile(rf"\$[({{]?({_OF_FIXED})\b")
@@ -95,10 +95,10 @@ _LONGEST_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """What a command says of the agents of an elastic job; 0 or None: the elasticPolicy holds.
+    """The agents of an elastic job by its command; the elasticPolicy replaces 0 and None.
 
-    `fewest`, `most`: how many may meet.
-    `restarts`: how often each may restart its processes.
+    `fewest`, `most`: the bounds of their number.
+    `restarts`: the number of times that each agent may restart its processes.
     """
 
     fewest: int = 0
@@ -115,10 +115,10 @@ class _Command:
 
 
 def agents_of(container: Mapping[str, Any]) -> Agents | str:
-    """Return how many agents of an elastic job may meet, or why only the present number can.
+    """Return the agents of an elastic job, or why only the present number can meet.
 
-    If the container names no command, or kfext cannot read its script, the elasticPolicy is
-    believed, unless the script has a text for one number of workers. Never raises.
+    If the container has no command, or kfext cannot read its script, the elasticPolicy applies,
+    unless the script has a text that binds it to one number of workers. Never raises.
     """
     line = _line(container)
     if not line:
@@ -133,14 +133,14 @@ def agents_of(container: Mapping[str, Any]) -> Agents | str:
 
 
 def _for_one_size_text(line: Sequence[Any], variables: Iterable[str]) -> str:
-    """Return what binds a container with an unread script to one number of workers, or nothing."""
+    """Return why a container with an unread script has a fixed number of workers, or nothing."""
     if own := min((name for name in variables if name.startswith(_PET)), default=""):
         return f"its container sets {_shown(own)}, and kfext cannot read its command line"
     if _length(line) > LONGEST:
         return "its command line is too long for kfext to read"
     script = " ".join(word for word in line if isinstance(word, str))
-    if found := _FOR_ONE_SIZE_TEXT.search(script):
-        return f"its command line has {_shown(found[0])} in a script that kfext cannot read"
+    if match := _FOR_ONE_SIZE_TEXT.search(script):
+        return f"its command line has {_shown(match[0])} in a script that kfext cannot read"
     return ""
 
 
@@ -148,11 +148,11 @@ def _agents_by(
     options: Mapping[str, str], commands: Sequence[_Command], container: Mapping[str, Any]
 ) -> Agents | str:
     """Return the agents by torchrun's options and variables, or why no other number can meet."""
-    # The script sets variables after the container, and their values are unknown here.
-    written = {name for command in commands for name in command.variables}
-    values = _values(container) | dict.fromkeys(written)
-    if why := next(_for_one_size(commands, options, values), ""):
-        return why
+    # Variables of the script override the container's, and their values are unknown here.
+    assigned = {name for command in commands for name in command.variables}
+    values = _values(container) | dict.fromkeys(assigned)
+    if reason := next(_for_one_size(commands, options, values), ""):
+        return reason
     agents = _agents(options.get("--nnodes", f"$({_NNODES})"), values)
     if isinstance(agents, Agents) and "--max-restarts" in options:
         restarts = _literal(options["--max-restarts"], values) or ""
@@ -169,7 +169,7 @@ def _length(line: Sequence[Any]) -> int:
 
 
 def _commands(line: Sequence[Any]) -> tuple[_Command, ...] | None:
-    """Return the commands that a line runs one after the other, or None for an unreadable line."""
+    """Return the commands that a line runs in sequence, or None for an unreadable line."""
     if not all(isinstance(word, str) for word in line) or _length(line) > LONGEST:
         return None
     if line[0].rpartition("/")[2] not in _SHELLS:
@@ -194,7 +194,7 @@ def _joined(script: str) -> tuple[_Command, ...] | None:
 
 
 def _command(words: Sequence[str]) -> _Command:
-    """Return a command without the assignments in front of it."""
+    """Return a command without the assignments before it."""
     start = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     variables = {word.partition("=")[0] for word in words[:start]}
     if words[start : start + 1] in (["export"], ["declare"], ["readonly"], ["unset"]):
@@ -205,20 +205,20 @@ def _command(words: Sequence[str]) -> _Command:
 def _for_one_size(
     commands: Sequence[_Command], options: Mapping[str, str], variables: Iterable[str]
 ) -> Iterator[str]:
-    """Yield what, besides a number of agents, only works with one number of workers."""
+    """Yield the texts, besides a number of agents, that work only with one number of workers."""
     for name in sorted(_FOR_ONE_SIZE_SET & set(variables)):
-        yield f"its container sets {name}, which is for one number of workers"
+        yield f"its container sets {name}, which fixes the number of workers"
     for option in sorted(_FOR_ONE_SIZE & options.keys()):
-        yield f"its command line gives torchrun {option}, which is for one number of workers"
+        yield f"its command line has the option {option}, which fixes the number of workers"
     if options.get("--rdzv-backend") == "static":
-        yield "its command line gives torchrun a static rendezvous, which is for one size"
+        yield "its command line has a static rendezvous, which fixes the number of workers"
     words = (word for command in commands for word in command.words)
     for used in filter(None, map(_READ_FIXED.search, words)):
-        yield f"its command line uses {used[1]}, which is for one number of workers"
+        yield f"its command line uses {used[1]}, which fixes the number of workers"
 
 
 def _agents(word: str, values: Mapping[str, str | None]) -> Agents | str:
-    """Return how many agents meet by the option --nnodes, or why no other number can."""
+    """Return the agents that meet by the option --nnodes, or why no other number can."""
     variable = _VARIABLE.fullmatch(word)
     if variable and _NNODES in variable.groups() and _NNODES not in values:
         return Agents()  # the operator sets it, as the elasticPolicy says
@@ -234,26 +234,26 @@ def _agents(word: str, values: Mapping[str, str | None]) -> Agents | str:
 
 def _values(container: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the variables of a container; None for a value that is not literal."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for variable in map(mapping, sequence(container.get("env"))):
         value = text(variable.get("value"))
-        found[text(variable.get("name"))] = (
+        values[text(variable.get("name"))] = (
             None if "valueFrom" in variable or "$" in value else value
         )
-    return found
+    return values
 
 
 def _literal(word: str, values: Mapping[str, str | None]) -> str | None:
-    """Return a word, or the value of the variable that it is, or None for an unknown value."""
+    """Return a word, or the value if it is a variable, or None for an unknown value."""
     variable = _VARIABLE.fullmatch(word)
     return values.get(next(filter(None, variable.groups()))) if variable else word
 
 
 def why_not_torchrun(container: Mapping[str, Any]) -> str:
-    """Return why torchrun's agents in a container would not meet where the operator wants them to.
+    """Return why torchrun's agents in a container would not meet as the operator configures them.
 
-    Empty if they would: the last command of the container is torchrun, and nothing on its command
-    line or in its variables sets a rendezvous or a number of agents. Never raises.
+    The reason is empty if they would: the last command of the container is torchrun, and neither
+    its command line nor its variables set a rendezvous or a number of agents. Never raises.
     """
     variables = (text(mapping(variable).get("name")) for variable in sequence(container.get("env")))
     if own := next((name for name in variables if name.startswith(_PET)), ""):
@@ -262,17 +262,17 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
     commands = _commands(line) if line else ()
     if commands is None:
         return _UNREAD
-    if bound := next(filter(None, map(_bound_to_size, commands)), ""):
-        return bound
+    if reason := next(filter(None, map(_bound_to_size, commands)), ""):
+        return reason
     options = _options_of(commands)
     if isinstance(options, str):
         return options
     own = min(options.keys() & _RENDEZVOUS, default="")
-    return f"its command line gives torchrun {own} itself" if own else ""
+    return f"its command line sets torchrun's option {own} itself" if own else ""
 
 
 def _bound_to_size(command: _Command) -> str:
-    """Return the variable that binds a command to a number of agents, in words; empty if none."""
+    """Return why a command is bound to a number of agents by a variable; empty if it is not."""
     if own := min((name for name in command.variables if name.startswith(_PET)), default=""):
         return f"its command line sets {_shown(own)} itself"
     if used := next(filter(None, map(_READ.search, command.words)), None):
@@ -302,13 +302,14 @@ def _arguments(command: _Command) -> Sequence[str] | None:
         return words[1:]
     if not _PYTHON.fullmatch(started):
         return None
-    rest = iter(range(1, len(words)))
-    for at in rest:
-        if words[at] == "-m":
-            return words[at + 2 :] if words[at + 1 : at + 2] == (_MODULE,) else None
-        if words[at] in _PYTHON_OPTIONS:
-            next(rest, None)
-        elif words[at] not in _PYTHON_FLAGS:
+    positions = iter(range(1, len(words)))
+    for position in positions:
+        if words[position] == "-m":
+            module = words[position + 1 : position + 2]
+            return words[position + 2 :] if module == (_MODULE,) else None
+        if words[position] in _PYTHON_OPTIONS:
+            next(positions, None)
+        elif words[position] not in _PYTHON_FLAGS:
             return None
     return None
 
@@ -316,29 +317,28 @@ def _arguments(command: _Command) -> Sequence[str] | None:
 def _options(arguments: Sequence[str]) -> Mapping[str, str] | str:
     """Return the options before the script with their values, or why they are not all known.
 
-    The script's own arguments follow the script. A word that begins several options stands for each
-    of them.
+    Arguments after the script are the script's. An abbreviation of several options counts as all.
     """
     options: dict[str, str] = {}
-    rest = iter(arguments)
-    for word in rest:
+    remaining = iter(arguments)
+    for word in remaining:
         if word.startswith("$"):
-            return f"its command line gives torchrun {_shown(word)}, which may have any options"
+            return f"its command line passes {_shown(word)}, with unknown options, to torchrun"
         if not word.startswith("-"):
             return options
         option, equals, value = word.partition("=")
-        found = set(_named(option))
-        if not found:
+        names = set(_named(option))
+        if not names:
             return f"kfext does not know torchrun's option {_shown(option)}"
         attached = equals or (option not in _SHORT and not option.startswith("--"))
-        if not attached and not found <= _FLAGS:
-            value = next(rest, "")
-        options |= dict.fromkeys(found, value)
-    return "its command line gives torchrun no script"
+        if not attached and not names <= _FLAGS:
+            value = next(remaining, "")
+        options |= dict.fromkeys(names, value)
+    return "its command line names no script for torchrun"
 
 
 def _named(option: str) -> Iterator[str]:
-    """Yield the options that argparse may read a word as: it also accepts their beginnings."""
+    """Yield the options that a word may stand for: argparse also accepts abbreviations."""
     if not option.startswith("--"):
         if option in _SHORT or (option[:2] in _SHORT and option[:2] != "-m"):
             yield _SHORT[option[:2]]

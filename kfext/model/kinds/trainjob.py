@@ -1,9 +1,9 @@
-"""TrainJob of Kubeflow Trainer 2: a JobSet has its templates, and is made of the job.
+"""TrainJob of Kubeflow Trainer 2: its templates are in a JobSet that Trainer renders from the job.
 
-Trainer renders the JobSet while the job is suspended, so kfext plans from the JobSet. It changes
-templates by one entry of runtimePatches alone. Trainer accepts a change of the entry while the job
-is suspended, and together with the resume. JobSet merges what the entry adds to its templates, so a
-key that an entry had once is overwritten and never removed.
+Trainer renders the JobSet while the job is suspended, so kfext plans from the JobSet. kfext changes
+templates only by its entry of runtimePatches. Trainer accepts a change of the entry while the job
+is suspended, and together with the resume. JobSet merges the keys of the entry into its templates,
+so kfext can overwrite such a key later but never remove it.
 
 Source: trainer 2.3.0 pkg/apis/trainer/v1alpha1, pkg/runtime; jobset 0.12.0 api/jobset/v1alpha2.
 """
@@ -11,7 +11,7 @@ Source: trainer 2.3.0 pkg/apis/trainer/v1alpha1, pkg/runtime; jobset 0.12.0 api/
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, kept, name, own
+from kfext.model.bounds import MOST_REPLICA_TYPES, kept, kfext_annotations, name
 from kfext.model.kinds.job_kind import (
     EVERY_TYPE,
     Env,
@@ -38,17 +38,17 @@ _JOBSET = "jobset.sigs.k8s.io/"
 _JOBSET_UID = f"{_JOBSET}jobset-uid"
 _JOB_INDEX = f"{_JOBSET}job-index"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""With it, JobSet gives pods terms about pods of other jobs, and creates the first pod alone."""
+"""With it, JobSet adds terms about pods of other jobs, and creates the first pod alone."""
 _OF_PODS = ("template", "spec", "template")
-"""Where a replicated job has the template of its pods."""
+"""The path of the pod template in a replicated job."""
 _TO_JOBSET = ("trainingRuntimeSpec", "template")
-"""Where an entry of runtimePatches has the change of the JobSet."""
+"""The path of the change to the JobSet in an entry of runtimePatches."""
 _MARK = {COLOCATION: "preferred"}
 """Marks the pods of a job that admission has not seen."""
 _OF_PLACES = ("nodeSelector", "affinity", "tolerations")
-"""What runtimePatches may say of the place of pods."""
+"""The fields of runtimePatches that decide on the placement of pods."""
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""The label of the replicated job of a runtime that gets the settings of `spec.trainer`."""
+"""The label of the replicated job of a runtime that Trainer changes by `spec.trainer`."""
 _MEETING_PORT = 29500
 """The port of torchrun's store, which Trainer declares without a name."""
 _PORT_VARIABLE = "PET_MASTER_PORT"
@@ -84,8 +84,8 @@ class TrainJob(JobKind):
     one_network = True
 
     def templates(self, spec: Raw) -> Raw:
-        """Return the first replicated jobs by name; in order, each depends on the job before it."""
-        found: dict[str, Any] = {}
+        """Return the first replicated jobs by name; with InOrder, each depends on the previous."""
+        templates: dict[str, Any] = {}
         in_order = member(spec, ("startupPolicy", "startupPolicyOrder")) == "InOrder"
         exclusive, before = _EXCLUSIVE in _annotations(spec), tuple[Raw, ...]()
         listed = sequence(spec.get("replicatedJobs"))[: MOST_REPLICA_TYPES + 1]
@@ -93,7 +93,7 @@ class TrainJob(JobKind):
             job = mapping(member(replicated, ("template", "spec")))
             retries = job.get("backoffLimit") != 0
             alone = _annotations(mapping(replicated.get("template")))
-            found[text(replicated.get("name"))] = {
+            templates[text(replicated.get("name"))] = {
                 "replicas": job.get("parallelism"),
                 "completions": job.get("completions"),
                 "jobs": replicated.get("replicas"),
@@ -103,7 +103,7 @@ class TrainJob(JobKind):
                 "exclusive": exclusive or _EXCLUSIVE in alone,
             }
             before = (replicated,)
-        return found
+        return templates
 
     def template_source(self, spec: Raw) -> TemplateSource:
         """Return the runtime that the job refers to."""
@@ -119,29 +119,29 @@ class TrainJob(JobKind):
         template = mapping(runtime.get("template"))
         jobset = {**mapping(template.get("spec")), "metadata": template.get("metadata")}
         jobs = map(mapping, sequence(jobset.get("replicatedJobs")))
-        made = (_rendered(job, trainer, mapping(runtime.get("mlPolicy"))) for job in jobs)
-        return {**jobset, "replicatedJobs": [_as_patched(job, spec) for job in made]}
+        rendered = (_rendered(job, trainer, mapping(runtime.get("mlPolicy"))) for job in jobs)
+        return {**jobset, "replicatedJobs": [_as_patched(job, spec) for job in rendered]}
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
-        """Return the annotations in a JobSet, or what kfext's entry adds to each template."""
+        """Return the annotations of each template, from kfext's entry or a JobSet."""
         added = sequence(member(_entry(spec), (*_TO_JOBSET, "spec", "replicatedJobs")))
         written = [_annotations(mapping(member(item, _OF_PODS))) for item in added]
         return written or super().template_annotations(spec)
 
     def unsupported(self, replica_spec: Raw) -> str:
-        """Return what kfext does not handle; Trainer itself renders none of it."""
+        """Return the unsupported part; Trainer itself renders no such replicated jobs."""
         if replica_spec["jobs"] not in (None, 1):
             return "several jobs"
         if replica_spec["exclusive"]:
             return "the annotation exclusive-topology of JobSet"
-        turns = replica_spec["completions"] not in (None, replica_spec["replicas"])
-        return "pods that come one after the other" if turns else ""
+        successive = replica_spec["completions"] not in (None, replica_spec["replicas"])
+        return "pods that run one after the other" if successive else ""
 
     def template_changes(self, changes: Mapping[str, Any], *, written: Raw) -> dict[str, Any]:
-        """Return the change of kfext's entry of runtimePatches: annotations, and nothing else.
+        """Return the change to kfext's entry of runtimePatches, which has annotations only.
 
-        Each template gets what the entry has for every type, because JobSet passes that on to no
-        pod. An affinity must not change after the creation of the JobSet, or it is refused.
+        The annotations for every type are repeated in each template, because JobSet does not pass
+        them on to pods. JobSet refuses to change an affinity after its creation.
         """
         template = mapping(member(_entry(written), _TO_JOBSET))
         everywhere = _annotations(template)
@@ -163,7 +163,7 @@ class TrainJob(JobKind):
         return {self.replica_specs: Items("manager", {RUNTIME_PATCH: entry})}
 
     def kept_changes(self, written: object) -> object:
-        """Return the managers of all entries, and the annotations in kfext's entry."""
+        """Return the managers of all entries, and the annotations of kfext's entry."""
         return [
             {"manager": name(mapping(entry).get("manager")), **_kept_of(mapping(entry))}
             for entry in sequence(written)
@@ -175,13 +175,13 @@ class TrainJob(JobKind):
         return text(labels.get(_JOBSET_UID)) if of_job else ""
 
     def create_failures(self, job: "TrainingJob") -> Iterable[str]:
-        """Yield the selectors of Trainer's event for the JobSet, and of those for batch Jobs."""
+        """Yield the selectors of Trainer's event for the JobSet and of the batch Jobs' events."""
         yield f"regarding.uid={job.uid},reason=TrainJobResourcesCreationFailed"
         for group in job.groups:
             yield f"regarding.kind=Job,regarding.name={job.name}-{group.type}-0,reason=FailedCreate"
 
     def takes_part(self, metadata: Raw) -> bool:
-        """Return whether the template of a pod was marked: the pod does not show its TrainJob."""
+        """Return whether the template was marked, because a pod does not name its TrainJob."""
         return not {COLOCATION, PLAN_GENERATION}.isdisjoint(mapping(metadata.get("annotations")))
 
     def replica_of(self, labels: Mapping[str, str]) -> tuple[str, int] | None:
@@ -191,7 +191,7 @@ class TrainJob(JobKind):
     def pod_labels(
         self, job: str, type_: str, index: int, *, types: Sequence[str]
     ) -> Mapping[str, str]:
-        """Return the labels by JobSet and Job that do not depend on a uid."""
+        """Return the labels that JobSet and Job set, without the labels that have a uid."""
         return {
             self.job_label: job,
             self.type_label: type_,
@@ -201,7 +201,7 @@ class TrainJob(JobKind):
         }
 
     def pod_name(self, job: str, type_: str, index: int) -> str:
-        """Return how the name of the pod of a replica begins: a random suffix follows."""
+        """Return the prefix of the name of the pod of a replica; a random suffix follows."""
         return f"{job}-{type_}-0-{index}"
 
     def index_in_name(self, pod: str, *, job: str, type_: str) -> int | None:
@@ -220,7 +220,7 @@ class TrainJob(JobKind):
             yield {"type": "Running", "status": "True"}
 
     def started(self, status: Raw) -> object:
-        """Return when the job was last resumed; its deadline counts from then."""
+        """Return the time of the last resume; the deadline counts from then."""
         for condition in super().conditions(status):
             if condition.get("type") == "Suspended" and condition.get("status") == "False":
                 return condition.get("lastTransitionTime")
@@ -239,15 +239,15 @@ class TrainJob(JobKind):
         return Scaling(fixed="the number of nodes of a TrainJob cannot change once it is created")
 
     def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
-        """Return where the pods meet: with torch at the first pod, else kfext does not know."""
+        """Return the rendezvous: with torch at the first pod, else kfext does not know it."""
         nodes = mapping(self.templates(spec).get(_NODE))
         pod = {} if any(group.excess for group in groups) else mapping(nodes.get("template"))
-        found = container_named(mapping(pod.get("spec")), self.container)
-        env = sequence(found[1].get("env")) if found else ()
-        told = any(mapping(variable).get("name") == _PORT_VARIABLE for variable in env)
-        if told or sum(group.replicas for group in groups) <= 1:
+        named = container_named(mapping(pod.get("spec")), self.container)
+        env = sequence(named[1].get("env")) if named else ()
+        port_known = any(mapping(variable).get("name") == _PORT_VARIABLE for variable in env)
+        if port_known or sum(group.replicas for group in groups) <= 1:
             return Rendezvous()
-        return Rendezvous(obstacle="its runtime does not say at which port its pods meet")
+        return Rendezvous(obstacle="its runtime does not set the port at which its pods meet")
 
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
         """Return 0 for the first node, where the ranks meet, else None."""
@@ -269,10 +269,10 @@ class TrainJob(JobKind):
 
 
 def _nodes(trainer: Raw, policy: Raw, *, trains: bool, of_mpi: bool) -> object:
-    """Return the number of pods of a replicated job; None: as its runtime has it.
+    """Return the number of pods of a replicated job, or None for the number in its runtime.
 
     Source: trainingruntime.go and the plugin mpi of Trainer 2.3.0. With MPI the job's numNodes is
-    for the replicated job `node`, less the launcher where the launcher trains too.
+    for the replicated job `node`, less the launcher if the launcher trains too.
     """
     nodes, mpi = trainer.get("numNodes"), policy.get("mpi")
     if mpi is None:
@@ -298,9 +298,9 @@ def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
     containers = []
     for container in map(mapping, sequence(pod.get("containers"))):
         if container.get("name") == _NODE:
-            given = mapping(container.get("resources"))
+            written = mapping(container.get("resources"))
             resources = {
-                kind: {**mapping(given.get(kind)), **mapping(size.get(kind))}
+                kind: {**mapping(written.get(kind)), **mapping(size.get(kind))}
                 for kind in ("requests", "limits")
             }
             env = [*sequence(container.get("env")), *meets]
@@ -316,22 +316,22 @@ def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
 
 
 def _as_patched(replicated: Raw, spec: Raw) -> Raw:
-    """Return a rendered replicated job with what runtimePatches say of the place of its pods."""
-    found: Raw = {}
+    """Return a rendered replicated job after the runtimePatches for the placement of its pods."""
+    patch: Raw = {}
     for entry in sequence(spec.get("runtimePatches")):
         for item in sequence(member(entry, (*_TO_JOBSET, "spec", "replicatedJobs"))):
             if mapping(item).get("name") == replicated.get("name"):
-                found = _merged(found, mapping(member(item, (*_OF_PODS, "spec"))))
-    placed = {key: found[key] for key in _OF_PLACES if key in found}
+                patch = _merged(patch, mapping(member(item, (*_OF_PODS, "spec"))))
+    placement = {key: patch[key] for key in _OF_PLACES if key in patch}
     job = mapping(member(replicated, ("template", "spec")))
     template = mapping(job.get("template"))
-    pods = {**template, "spec": _merged(mapping(template.get("spec")), placed)}
-    of_pods = {**mapping(replicated.get("template")), "spec": {**job, "template": pods}}
-    return {**replicated, "template": of_pods}
+    pods = {**template, "spec": _merged(mapping(template.get("spec")), placement)}
+    patched = {**mapping(replicated.get("template")), "spec": {**job, "template": pods}}
+    return {**replicated, "template": patched}
 
 
 def _merged(base: Raw, patch: Raw) -> Raw:
-    """Return an object with a strategic merge patch: objects by key; lists of places whole."""
+    """Return an object after a strategic merge patch that merges objects and replaces lists."""
     merged = dict(base)
     for key, value in patch.items():
         both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
@@ -346,12 +346,12 @@ def _entry(spec: Raw) -> Raw:
 
 
 def _annotations(holder: Raw) -> Raw:
-    """Return the annotations of a template or of a change of one; a value to remove is None."""
+    """Return the annotations of a template, or of a change to it; None removes a value."""
     return mapping(member(holder, ("metadata", "annotations")))
 
 
 def _kept(annotations: Raw, *, present: Raw) -> dict[str, Any]:
-    """Return annotations to write: a removed key is overwritten, if it was ever written."""
+    """Return the annotations to write: a removed key is overwritten if it was ever written."""
     values = {key: "" if value is None else value for key, value in annotations.items()}
     return {key: value for key, value in values.items() if value or key in present}
 
@@ -376,4 +376,4 @@ def _kept_of(entry: Raw) -> dict[str, Any]:
 
 
 def _metadata(holder: Raw) -> dict[str, Any]:
-    return {"metadata": {"annotations": dict(kept(own(_annotations(holder))))}}
+    return {"metadata": {"annotations": dict(kept(kfext_annotations(_annotations(holder))))}}

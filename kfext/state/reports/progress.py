@@ -160,7 +160,7 @@ class JobsProgress:
         if uid not in self._cluster.jobs:
             return None
         posts = self._statuses.setdefault(uid, PodPosts())
-        posts.take_status(status)
+        posts.read_status(status)
         new = tuple(posts.posts)
         posts.posts.clear()
         return self._post(uid, new, now, sources={AUTO, PUSH}) if new else None
@@ -185,7 +185,7 @@ class JobsProgress:
             return None
         beside = {found.uid for found in pods if found.uid != pod and not found.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
-        followed.take_posts(posts, now=now, source=pod, beside=beside)
+        followed.add_posts(posts, now=now, source=pod, beside=beside)
         self.silences.observe(tracked, followed, now)
         return tracked
 

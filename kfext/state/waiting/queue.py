@@ -186,7 +186,7 @@ class Queue:
 
         The length of a job that kfext stopped is not known, because it shows only its last start.
         """
-        if tracked.job.took is None:
+        if tracked.job.run_seconds is None:
             return
         state = tracked.state
         stopped = state.move.at > 0 or state.stop.at > 0

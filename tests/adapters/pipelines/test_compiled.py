@@ -55,7 +55,7 @@ def test_the_newest_kfp_compiles_the_golden_file(python: Path, tmp_path: Path) -
 REFUSED = {
     "an unknown setting": (
         "pytorchjob('i', ['c'], settings={'color': 'blue'})",
-        "color is no setting of kfext; the settings are colocation,",
+        "color is not a setting of kfext; the settings are colocation,",
     ),
     "a malformed setting": (
         "pytorchjob('i', ['c'], settings={'kfext.dev/colocation': 'always'})",

@@ -18,7 +18,7 @@ from kfext.model.bounds import (
     few,
     job_excess,
     kept,
-    own,
+    kfext_annotations,
     parts,
     plan_excess,
     pods_excess,
@@ -63,7 +63,8 @@ def test_what_is_too_long_is_not_read() -> None:
 
 
 def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_a_setting() -> None:
-    found = own({"mine": "1", names.METRICS: "x" * 5000, names.PLAN: "p" * 5000, 3: "4"})
+    written = {"mine": "1", names.METRICS: "x" * 5000, names.PLAN: "p" * 5000, 3: "4"}
+    found = kfext_annotations(written)
     assert found == {names.METRICS: "x" * (LONGEST_SETTING + 1), names.PLAN: "p" * 5000}
 
 
@@ -72,7 +73,7 @@ def test_of_too_many_annotations_only_those_are_kept_that_decide_whether_it_is_l
     few_ = {**marks, names.NETWORK: "host"}
     assert kept(few_) == few_
     assert kept({**UNKNOWN, **few_}) == marks
-    found = own({**UNKNOWN, **few_, names.PLAN: "{}"})
+    found = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
     assert job_excess({}, found) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
     assert kept(found) == {**marks, names.PLAN: "{}"}
 
@@ -89,7 +90,7 @@ class Once(dict[Any, Any]):
 
 def test_of_too_many_annotations_only_the_first_and_the_marks_are_read() -> None:
     written = Once({**UNKNOWN, names.HELD: "true"})
-    assert names.HELD in own(written)
+    assert names.HELD in kfext_annotations(written)
     assert written.read == MOST_ANNOTATIONS + 2
 
 

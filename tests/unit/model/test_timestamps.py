@@ -6,8 +6,8 @@ from kfext.model.timestamps import (
     LAST,
     SKEW_SECONDS,
     duration,
-    left,
     past,
+    seconds_until,
     timestamp,
     written_micro_time,
     written_time,
@@ -75,10 +75,10 @@ LEFT: dict[str, tuple[float, float]] = {
 
 @pytest.mark.parametrize(("until", "want"), LEFT.values(), ids=LEFT)
 def test_what_is_left_until_a_stored_end(until: float, want: float) -> None:
-    assert left(until, now=NOW, longest=10.0) == want
+    assert seconds_until(until, now=NOW, longest=10.0) == want
 
 
 @given(at=st.floats(0, 1e12), longest=st.floats(0, 1e6))
 def test_no_stored_time_makes_a_wait_longer_than_it_can_be(at: float, longest: float) -> None:
     assert past(at, now=NOW) <= NOW
-    assert 0 <= left(at, now=NOW, longest=longest) <= longest + SKEW_SECONDS
+    assert 0 <= seconds_until(at, now=NOW, longest=longest) <= longest + SKEW_SECONDS

@@ -247,7 +247,7 @@ def test_a_job_that_was_deleted_fails_the_step_with_what_was_last_known() -> Non
         (0.0, {"status": {}}, {"status": queued(1)}),
         (1.0, {}, {}),
     ]
-    with pytest.raises(RuntimeError, match=r"was deleted\. It was last Queued: NoRoom"):
+    with pytest.raises(RuntimeError, match=r"was deleted; it was last Queued: NoRoom"):
         list(lines_of(looks))
 
 

@@ -141,7 +141,7 @@ REASONS: dict[str, tuple[CardSharer, str]] = {
     ),
     "it gives way late": (
         CardSharer("pod-0", gets=400, coarse=42),
-        "alone, working 40 % of the time, it gives way only after micro-steps of up to 42 ms",
+        "alone, working 40 % of the time, it yields only after micro-steps of up to 42 ms",
     ),
     "its minimum does not fit beside the loss budget of another job": (
         CardSharer("pod-0", gets=30, infeasible=True),

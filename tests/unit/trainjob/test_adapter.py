@@ -185,7 +185,7 @@ def test_the_one_service_of_its_jobset_is_there_before_a_quota_is_asked() -> Non
 def test_the_status_of_a_job_is_read_as_that_of_other_kinds() -> None:
     raw = {**train_job(activeDeadlineSeconds=7200), "status": STATUS}
     found = read(raw)
-    assert (found.took, found.deadline) == (3600.0, 7200.0)
+    assert (found.run_seconds, found.deadline) == (3600.0, 7200.0)
     assert found.finished
     assert found.has("Running")
     assert found.run_by_operator
@@ -369,4 +369,5 @@ def test_an_overwritten_port_is_none() -> None:
 def test_only_pods_that_torch_starts_can_use_the_network_of_their_nodes() -> None:
     assert why_no_host_network(read(), {}) == ""
     other = read(made=jobset(replicated_job(torch=False)))
-    assert why_no_host_network(other, {}) == "its runtime does not say at which port its pods meet"
+    want = "its runtime does not set the port at which its pods meet"
+    assert why_no_host_network(other, {}) == want

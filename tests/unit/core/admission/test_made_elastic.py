@@ -178,8 +178,8 @@ LEFT: dict[str, tuple[Raw, ReviewContext, str]] = {
         CONTEXT,
         "different restart policies",
     ),
-    "another spelling": (elastic({"worker": one(3)}), CONTEXT, "spelled otherwise"),
-    "a type twice": (elastic({"Worker": one(2), "worker": one(2)}), CONTEXT, "spelled otherwise"),
+    "another spelling": (elastic({"worker": one(3)}), CONTEXT, "another spelling"),
+    "a type twice": (elastic({"Worker": one(2), "worker": one(2)}), CONTEXT, "another spelling"),
     "a number that is none": (
         elastic({"Master": one(1), "Worker": {**one(2), "replicas": "2"}}), CONTEXT, "is malformed"
     ),

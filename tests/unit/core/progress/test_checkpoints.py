@@ -243,7 +243,7 @@ def shown_at(*steps_and_lines: int | str) -> Checkpoints:
     for at, said in enumerate(steps_and_lines, 1):
         if isinstance(said, int):
             step = said
-            log.go_on(step)
+            log.advance(step)
         elif said == RESTART:
             log.restarted()
         else:

@@ -336,7 +336,7 @@ def test_steps_without_a_measure_are_shown_once_they_go_on() -> None:
 
 
 def posting(followed: Followed, *posts: Post, at: float, source: str = "a", **fields: Any) -> None:
-    followed.take_posts(posts, now=moment(at), source=source, **fields)
+    followed.add_posts(posts, now=moment(at), source=source, **fields)
 
 
 def loss(at: float, value: float, step: int | None = None, total: int = 100) -> Post:

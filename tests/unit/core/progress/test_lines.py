@@ -148,7 +148,7 @@ def test_a_line_of_something_else(raw: str) -> None:
 @given(st.text(max_size=300))
 def test_no_line_is_too_odd(raw: str) -> None:
     found = read_line(raw)
-    assert found is None or found.measures or found.position.known or found.checks
+    assert found is None or found.measures or found.position.known or found.evaluation
 
 
 @pytest.mark.parametrize("back", ["\r", "\x08"])

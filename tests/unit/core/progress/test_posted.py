@@ -163,7 +163,7 @@ def test_a_status_of_trainer_is_a_post_at_the_time_that_it_states() -> None:
     status = {"lastUpdatedTime": written_time(AT), "progressPercentage": 10, "metrics": metrics}
     taken = PodPosts()
     for _ in range(2):
-        taken.take_status(status)
+        taken.read_status(status)
     assert list(taken.posts) == [Post(AT, 10, 100, (LOSS,))]
 
 
@@ -171,13 +171,13 @@ def test_a_status_from_a_clock_that_was_ahead_hides_no_later_status() -> None:
     taken = PodPosts()
     for seconds, percentage in ((3600, 10), (5, 20)):
         at = written_time(AT + seconds)
-        taken.take_status({"lastUpdatedTime": at, "progressPercentage": percentage})
+        taken.read_status({"lastUpdatedTime": at, "progressPercentage": percentage})
     assert [post.step for post in taken.posts] == [10, 20]
 
 
 @given(json_values)
 def test_of_any_status_of_trainer_little_is_kept(status: Any) -> None:
     taken = PodPosts()
-    taken.take_status({"lastUpdatedTime": written_time(AT), "metrics": status})
-    taken.take_status(status if isinstance(status, dict) else {"metrics": status})
+    taken.read_status({"lastUpdatedTime": written_time(AT), "metrics": status})
+    taken.read_status(status if isinstance(status, dict) else {"metrics": status})
     assert len(taken.posts) <= 2

@@ -168,8 +168,8 @@ def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
         if line.measures:
             follower.step_at(line.position)
         else:
-            follower.checking = True
-    assert (follower.restarts, follower.aside) == (0, True)
+            follower.evaluating = True
+    assert (follower.restarts, follower.unrelated) == (0, True)
 
 
 def test_another_end_that_stays_is_the_one_of_the_training() -> None:

@@ -37,7 +37,7 @@ def rest(of: Bed, spec: JobSpec) -> float:
 
 def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
     of = Bed(FIRST, AGAIN, OTHER).at(401)
-    took = seen(of, FIRST).took
+    took = seen(of, FIRST).run_seconds
     assert took == pytest.approx(118, abs=5)
     assert rest(of, AGAIN) == pytest.approx(took, abs=2)
     assert rest(of, OTHER) == pytest.approx(USUAL_SECONDS, abs=2)
@@ -46,7 +46,7 @@ def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
 def test_where_jobs_take_longer_an_unknown_job_does_too() -> None:
     long = [replace(FIRST, name=f"long-{n}", trains=f"long-{n}", steps=2000) for n in range(3)]
     of = Bed(*long, replace(OTHER, arrives=3500.0), a=8000).at(3501)
-    took = [seen(of, spec).took or 0.0 for spec in long]
+    took = [seen(of, spec).run_seconds or 0.0 for spec in long]
     assert rest(of, OTHER) == pytest.approx(sorted(took)[1], abs=2)
     position = of.planner.queue.key(of.planner.cluster.jobs[OTHER.uid])[2]
     assert position == pytest.approx(seen(of, OTHER).created + PATIENCE * sorted(took)[1], abs=32)
@@ -67,7 +67,7 @@ def test_ended_jobs_that_are_gone_say_nothing() -> None:
 def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
     stopped = replace(ANEW, name="train-1", steps=6000, trains="train")
     of = scaled_bed(stopped, BOUNDED).at(3000)
-    assert seen(of, stopped).took is not None
+    assert seen(of, stopped).run_seconds is not None
     assert sizes(of, "train-1")
     assert lengths(of).typical(seen(of, stopped)) is None
 
