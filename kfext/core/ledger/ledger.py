@@ -165,7 +165,7 @@ class Ledger:
     def offered(self) -> Self:
         """Return a ledger with the least free amounts since the last `offer`.
 
-        The result is for immediate queries only, as that of `without`. Its `gains` do not change.
+        The result is for immediate queries only, see `without`. Its `gains` do not change.
         """
         if not self._least:
             return self
@@ -315,7 +315,7 @@ class Ledger:
     def over_others(self, priority: int, rows: Sequence[int]) -> Self:
         """Return the ledger after a priority preempts the pods outside gangs on some rows.
 
-        The result is for immediate queries only, as that of `without`.
+        The result is for immediate queries only, see `without`.
         """
         lower = below(priority)
         result = self.without(lambda tier: lower(tier) and not tier.of_job)
@@ -326,7 +326,7 @@ class Ledger:
     def closing(self, places: Iterable[Place]) -> Self:
         """Return the ledger with some slots closed.
 
-        The result is for immediate queries only, as that of `without`.
+        The result is for immediate queries only, see `without`.
         """
         rows = [(row, slot) for node, slot in places if (row := self._row.get(node)) is not None]
         if not rows:

@@ -226,7 +226,7 @@ def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
 
 
 def claims_last(situation: Situation) -> float:
-    """Return the seconds for which the plan still claims capacity for pods that kfext cannot stop.
+    """Return the time in seconds until the plan stops claiming capacity for unstoppable pods.
 
     kfext ends its own waits by suspending the job or deleting a pinned pod. It does neither to a
     job that Kueue suspends nor to pods that its webhook missed, so the plan must stop claiming

@@ -65,7 +65,7 @@ from kfext.names import (
 )
 
 MISPINNED_SECONDS = 2.0
-"""Seconds for which pins may differ from the plan, because the watches of jobs and pods differ."""
+"""The seconds that pins may differ from the plan, because the watches of jobs and pods differ."""
 
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:

@@ -29,7 +29,7 @@ class Member:
 
     `guaranteed`: whether its QoS class is Guaranteed, which scores use.
     `cpu_limit`: its CPU limit in millicores, or None without a limit.
-    `card`: its share of a GPU, or None if it shares no GPU.
+    `card`: its share of a GPU, or None for a pod without a share.
     """
 
     key: ReplicaKey

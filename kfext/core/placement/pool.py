@@ -126,7 +126,7 @@ def fill(
     order: Sequence[int] = (),
     partly: bool = False,
 ) -> Rows | None:
-    """Return the position in the pool of each member, or None if they do not all fit.
+    """Return the position in the pool of each member, or None without capacity for all.
 
     The nodes are filled in the order of the pool, with at most `limit` members each. A batch begins
     where the batch before it ended, so that consecutive ranks stay together, and continues from the
