@@ -47,7 +47,6 @@ def outcome(job: TrainingJob, settings: Settings, context: ReviewContext) -> str
 
 
 def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
-    """Return the reason why kfext does not handle the job, or None."""
     if job.excess and not job.released and not stays:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
     if not (job.pods or job.kind.rendered):
@@ -73,8 +72,8 @@ def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
     `why`: the reason why kfext does not place it, if any.
     """
     if other := job.started_by or job.counted_by:  # the mark `held` may be a copy
-        then = f"kfext does not place it: {why}" if why else "then kfext places it"
-        message = f"{other} decides when the job starts; {then}"
+        consequence = f"kfext does not place it: {why}" if why else "then kfext places it"
+        message = f"{other} decides when the job starts; {consequence}"
         return Verdict(names.REASON_NOT_HELD, message)
     if job.suspend and not job.held:
         field = job.kind.policy_field("suspend")

@@ -72,9 +72,9 @@ def as_sharing(
     for group in job.groups:
         share = shares.get(group.type.lower())
         counts = _counts(group.requests, share.need if share else None, needs=needs, whole=whole)
-        rest = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
+        base = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
         charge = group.charge.sharing(share.units) if share else group.charge
-        groups.append(replace(group, requests={**rest, **dict(counts)}, share=share, charge=charge))
+        groups.append(replace(group, requests={**base, **dict(counts)}, share=share, charge=charge))
     return replace(job, groups=tuple(groups))
 
 
@@ -203,12 +203,12 @@ def taken_by(need: CardNeed, slot: int, *, busy: int = _PERMILLE) -> Resources:
     `busy`: the thousandths of time in which a high-priority replica keeps the card busy.
     """
     time, memory, unsized, high, idle, _ = lines_of(slot)
-    taken = {time: need.units, idle: busy if need.high else need.idle}
+    used = {time: need.units, idle: busy if need.high else need.idle}
     if need.memory is None:
-        taken[unsized] = need.units
+        used[unsized] = need.units
     else:
-        taken[memory] = need.memory + CONTEXT
-    return {name: number for name, number in {**taken, high: int(need.high)}.items() if number}
+        used[memory] = need.memory + CONTEXT
+    return {name: number for name, number in {**used, high: int(need.high)}.items() if number}
 
 
 def kept_for(need: CardNeed, slot: int) -> Resources:
@@ -298,9 +298,9 @@ class Cards:
 
     def count(self, cards: CardsFor) -> Amounts:
         """Return the number of cards on each row that meet a need, shape (rows,)."""
-        meets = self._meets(cards.need)
-        count: Amounts = (meets & self._reserved).sum(axis=0)
-        spare: Amounts = (meets & ~self._reserved).sum(axis=0)
+        mask = self._meets(cards.need)
+        count: Amounts = (mask & self._reserved).sum(axis=0)
+        spare: Amounts = (mask & ~self._reserved).sum(axis=0)
         count += self._native if cards.whole else np.minimum(spare, self._native)
         return count
 
@@ -351,20 +351,20 @@ class Cards:
     def _meets(self, need: CardNeed) -> Mask:
         """Return whether each card meets a need, by slot and row."""
         time, memory, unsized, high, idle, _ = self._free
-        meets: Mask = time >= need.units
+        mask: Mask = time >= need.units
         # A sharer without a stated memory has the same part of the memory as of the time.
         free = memory * UNITS - self._memory * (UNITS - unsized)
         if need.memory is None:
-            meets = meets & (free >= self._memory * need.units) & (self._memory > 0)
+            mask = mask & (free >= self._memory * need.units) & (self._memory > 0)
         else:
-            meets = meets & (free >= (need.memory + CONTEXT) * UNITS)
+            mask = mask & (free >= (need.memory + CONTEXT) * UNITS)
         if need.high:
-            meets = meets & (high > 0)
+            mask = mask & (high > 0)
         elif need.idle:
-            meets = meets & ((high > 0) | (idle >= need.idle))
+            mask = mask & ((high > 0) | (idle >= need.idle))
         if need.slot is not None:
-            meets = meets & (np.arange(len(time)) == need.slot)[:, None]
-        return meets
+            mask = mask & (np.arange(len(time)) == need.slot)[:, None]
+        return mask
 
     def _harm(self, need: CardNeed) -> NDArray[np.float64]:
         free = np.clip(self._free[TIME], 0, UNITS)

@@ -107,12 +107,12 @@ def plan_claims(
     runs = not (job.suspend or ended)
     if not runs and all(pod.finished for pod in pods):
         return {} if ended or not plan.slots else card_claims(job, plan)
-    kept = dict(port_claims(job, plan)) if plan.port else {}
+    lasting = dict(port_claims(job, plan)) if plan.port else {}
     if plan.slots:
-        kept |= card_claims(job, plan)
+        lasting |= card_claims(job, plan)
     if not runs or (lapsed and job.started_by):
-        return kept
-    return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
+        return lasting
+    return {**lasting, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
 
 
 def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
@@ -132,9 +132,9 @@ def slots_of(job: TrainingJob, plan: Plan) -> Slots:
 
 def part_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:
     """Return the claim of a replica on a GPU, beside the time that its pod requests."""
-    taken = dict(taken_by(share.need, slot, busy=share.uses))
-    del taken[resource_of(slot)]
-    return Claim(node, taken, job=job)
+    used = dict(taken_by(share.need, slot, busy=share.uses))
+    del used[resource_of(slot)]
+    return Claim(node, used, job=job)
 
 
 def replica_claim(

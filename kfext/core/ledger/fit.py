@@ -98,7 +98,6 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
 
 
 def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
-    """Return the label or affinity that excludes the node, or None."""
     for label in constraints.node_selector:
         if node.labels.get(label[0]) != label[1]:
             return label

@@ -70,12 +70,12 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
     answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
-    reserved, over = _kept(situation, ledger), _over_others(situation, ledger)
+    reserved, preempting = _kept(situation, ledger), _over_others(situation, ledger)
     refusal = replace(
         answer,
         verdict=reserved or answer.verdict,
-        over_others=over,
-        would_fit=over is not None or reserved is not None,
+        over_others=preempting,
+        would_fit=preempting is not None or reserved is not None,
     )
     no_fits.note(shape, refusal, ledger)
     return refusal
@@ -216,8 +216,8 @@ def _place(
     weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
     job, limits, context = situation.job, situation.limits, situation.context
-    kept = context.reservation.claims if context.reservation else (), context.reserved_for
-    return place(members_of(job), ledger, limits, ignoring=ignoring, weights=weights, kept=kept)
+    reserved = context.reservation.claims if context.reservation else (), context.reserved_for
+    return place(members_of(job), ledger, limits, ignoring=ignoring, weights=weights, kept=reserved)
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:

@@ -140,14 +140,10 @@ def without_card(situation: Situation) -> Step | None:
     if cards.lost:
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, _why_lost(cards)))
     limit = situation.placement.bind_timeout
-    if unreserved := [
-        place for place, since in situation.clocks.unreserved.items() if since >= limit
-    ]:
-        message = (
-            f"the GPU of {_named(unreserved)} is no longer reserved, and was not reserved again"
-        )
+    if lost := [place for place, since in situation.clocks.unreserved.items() if since >= limit]:
+        message = f"the GPU of {_named(lost)} is no longer reserved, and was not reserved again"
         late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
-        return _back_to_queue(situation, late, shunned=unreserved)
+        return _back_to_queue(situation, late, shunned=lost)
     return None
 
 
@@ -163,8 +159,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     """Return the step of a gang that only waits for its GPUs, or None."""
     plan, unready = situation.plan, situation.cards.unready
     if unplanned := [pod for pod in gated if not _as_planned(plan, pod)]:
-        verb = "requests" if len(unplanned) == 1 else "request"
-        message = f"{pods(len(unplanned))} {verb} another part of a GPU than the plan has"
+        message = f"{pods(len(unplanned))} with another part of a GPU than planned"
         return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
     if plan is None or not unready:
         return None
@@ -245,7 +240,6 @@ def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
 
 
 def _runs(members: Iterable[Pod]) -> bool:
-    """Return whether a pod of the job is on a node and uses its part of a GPU."""
     return any(pod.node_name and not pod.finished for pod in members)
 
 
@@ -282,7 +276,6 @@ def _why_lost(cards: CardView) -> str:
 
 
 def _as_planned(plan: Plan | None, pod: Pod) -> bool:
-    """Return whether a pod requests its planned part in its planned slot."""
     if plan is None or pod.replica is None:
         return True
     slot = plan.slots.get(pod.replica)

@@ -130,16 +130,13 @@ def why_network(
     state: JobState,
     pods: Collection[Pod] = (),
 ) -> str:
-    """Return a sentence on the network of a job that requests the host network.
-
-    It is empty without a request, and while the job waits.
-    """
+    """Return a sentence on the network of a job, empty without a request and while it waits."""
     if requested is None:
         return ""
     if plan is not None and plan.port:
-        if missed := sum(not pod.on_host for pod in pods):
+        if separate := sum(not pod.on_host for pod in pods):
             return (
-                f"{missed} of {len(pods)} pods have their own network: they were created while "
+                f"{separate} of {len(pods)} pods have their own network: they were created while "
                 f"kfext's webhook did not answer"
             )
         return f"its pods use their node's network, with ports from {plan.port} on"

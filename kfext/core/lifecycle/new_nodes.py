@@ -121,16 +121,16 @@ def members_ask(situation: Situation, why: Verdict, *, gated: int, waited: float
     return _opened(situation, 0, number=gated)
 
 
-def why_not_held(situation: Situation, places: Assignment) -> Verdict | None:
+def why_unheld(situation: Situation, places: Assignment) -> Verdict | None:
     """Return a verdict if placeholders do not hold the capacity of a gang on new nodes yet."""
     held = situation.context.nodes.held
     if held is None:
         return None
-    taken: dict[str, Counter[str]] = {}
+    needed: dict[str, Counter[str]] = {}
     for member in members_of(situation.job):
         if (node := places.get(member.key, "")) in held:
-            taken.setdefault(node, Counter()).update({**member.requests, PODS: 0})
-    if all(taken[node] <= Counter(held[node]) for node in taken):
+            needed.setdefault(node, Counter()).update({**member.requests, PODS: 0})
+    if all(needed[node] <= Counter(held[node]) for node in needed):
         return None
     return Verdict(REASON_NO_ROOM, "its new nodes do not hold capacity for all of its pods yet")
 
@@ -204,7 +204,6 @@ def _given_up(situation: Situation, view: NodeView) -> SaveState:
 
 
 def _pause(situation: Situation, why: Verdict, phase: str) -> Wait | None:
-    """Return the wait between two asks, or None."""
     state, remaining = situation.state, _pause_left(situation)
     if not remaining:
         return None
@@ -214,13 +213,11 @@ def _pause(situation: Situation, why: Verdict, phase: str) -> Wait | None:
 
 
 def _pause_left(situation: Situation) -> float:
-    """Return the seconds until the job may ask again."""
     ask = situation.state.ask
     return left(ask.again_at, now=situation.now, longest=_LONGEST_PAUSE) if ask else 0.0
 
 
 def _not_yet(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
-    """Return the wait before an ask, or None once it is over."""
     after, waited = ASK_SECONDS, situation.in_line
     if why.reason != REASON_NO_ROOM and not situation.restricted:
         after, waited = HOPELESS_SECONDS, situation.clocks.never_fits

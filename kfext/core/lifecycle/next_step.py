@@ -130,7 +130,6 @@ def _released_step(situation: Situation) -> Step:
 
 
 def _ungated(state: JobState, gated: tuple[Pod, ...]) -> Step:
-    """Return the step that starts gated pods unplaced."""
     return ungated(state, gated) if any(pod.has_slot for pod in gated) else Ungate(gated)
 
 

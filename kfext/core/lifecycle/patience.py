@@ -137,8 +137,8 @@ def gated_without_capacity(
         return suspend_in_part(situation, why)
     if some_run and (situation.context.autoscaler or situation.has_open_ask):
         waited = situation.clocks.longest_wait(gated)
-        if asked := members_ask(situation, why, gated=len(gated), waited=waited):
-            return asked
+        if ask := members_ask(situation, why, gated=len(gated), waited=waited):
+            return ask
     if some_run or situation.job.started_by:
         limit = situation.placement.bind_timeout
         late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")
@@ -210,10 +210,8 @@ def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
     stages. Other reported causes refuse plain pods too. Without a report, the operator may be down.
     """
     before, state = situation.state, situation.after_strike(late.reason, late.message)
-    report, resumed = (
-        before.message.partition(REPORTS)[2],
-        situation.job.conditions.get("Suspended"),
-    )
+    report = before.message.partition(REPORTS)[2]
+    resumed = situation.job.conditions.get("Suspended")
     denied = _DENIED.search(report) if report else resumed and not resumed.status
     if state.strikes >= STRIKES and before.reason == late.reason and not situation.never_released:
         if some and situation.job.kind.rendered and not report:

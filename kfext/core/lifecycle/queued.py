@@ -23,13 +23,7 @@ from kfext.core.lifecycle.capacity import (
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import place_on_network, released_by
-from kfext.core.lifecycle.new_nodes import (
-    LACKS_NODES,
-    closed,
-    queued_ask,
-    why_not_held,
-    without_ask,
-)
+from kfext.core.lifecycle.new_nodes import LACKS_NODES, closed, queued_ask, why_unheld, without_ask
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
@@ -172,10 +166,10 @@ def _stopped(situation: Situation) -> Step:
     unmarked = placed and job.unmarked  # the mark makes its pods wait at the gate
     if unmarked or job.being_created or state != situation.state:
         return SaveState(state)
-    who = job.started_by or "a person or another system"
+    client = job.started_by or "a person or another system"
     phase = SUSPENDED if placed or plan else None
     refused = bool(job.started_by) and job.shares_gpus
-    stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
+    stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {client}")
     return Wait(phase, KUEUE if refused else stopped)
 
 
@@ -191,28 +185,27 @@ def _back_off(situation: Situation, verdict: Verdict) -> Step:
 
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
-    """Start the job if it fits now."""
     if why := _why_not_searched(situation):
         return _keep_waiting(situation, NoFit(why), ledger)
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
         return _keep_waiting(situation, NoFit(allowed), ledger)
     answer: Assignment | NoFit
-    port, network, over = 0, None, None
+    port, network, preempting = 0, None, None
     if requested := allowed.host_network:
         answer, port, network = place_on_network(allowed, requested, ledger, no_fits)
     else:
         answer = find_place(allowed, ledger, no_fits)
     if isinstance(answer, NoFit):
-        over = answer.over_others
+        preempting = answer.over_others
         # After a failed attempt, pods that were preempted for it may still be ending.
-        if over is None or situation.state.strikes or situation.in_line < OVER_OTHERS_SECONDS:
+        if preempting is None or situation.state.strikes or situation.in_line < OVER_OTHERS_SECONDS:
             return _keep_waiting(allowed, answer, ledger, requested=workers_of(situation.job))
-        answer = over
-    if situation.context.nodes.held is not None and (why := why_not_held(situation, answer)):
+        answer = preempting
+    if situation.context.nodes.held is not None and (why := why_unheld(situation, answer)):
         return _keep_waiting(allowed, NoFit(why), ledger, requested=workers_of(situation.job))
     return _planned(
-        situation, ledger, answer, port=port, network=network, over_others=answer is over
+        situation, ledger, answer, port=port, network=network, over_others=answer is preempting
     )
 
 
@@ -244,10 +237,7 @@ def _planned(
     network: Verdict | None,
     over_others: bool,
 ) -> Step:
-    """Return the step that starts a job on its assigned nodes.
-
-    `over_others`: whether pods of lower priority are preempted there.
-    """
+    """Return the step that starts a job on its nodes, perhaps with preemption of other pods."""
     job = situation.job
     fewer = job.pods - len(assignment)
     nodes = listed(sorted(set(assignment.values())), of="nodes")
@@ -364,8 +354,8 @@ def _keep_waiting(
     bound, waited = _release_after(situation, verdict)
     remaining = math.inf if bound is None or situation.never_released else bound - waited
     again = _look_again(situation, refusal)
-    if remaining > 0 and (asked := _ask(situation, verdict, ledger, requested=requested)):
-        return _sooner(asked, min(remaining, again or math.inf))
+    if remaining > 0 and (ask := _ask(situation, verdict, ledger, requested=requested)):
+        return _sooner(ask, min(remaining, again or math.inf))
     message = verdict.message
     if situation.released_for_nodes and verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}:
         message = f"{message}; an autoscaler may add nodes"
@@ -403,7 +393,6 @@ def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None
 def _ask(
     situation: Situation, why: Verdict, ledger: Ledger, *, requested: int | None
 ) -> Step | None:
-    """Return the step of a waiting job about new nodes, or None."""
     if not (situation.context.autoscaler or situation.has_open_ask):
         return None
     if situation.context.held or (requested is None and why.reason != REASON_WAITING_FOR_OPERATOR):

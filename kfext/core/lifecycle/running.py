@@ -170,18 +170,16 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
 
     A spare pod is ungated only if it has a node; the gang trains without the others.
     """
-    all_gated = {key: pod for key, pod in live.items() if pod.gated}
+    waiting = {key: pod for key, pod in live.items() if pod.gated}
     backs_off = situation.state.strikes >= STRIKES and situation.backs_off > 0
     # Pods that are not placed now must not prevent the start of other pods.
-    later = {
-        key for key in spare.waiting & all_gated.keys() if backs_off or all_gated[key].gates > 1
-    }
-    gated = {key: pod for key, pod in all_gated.items() if key not in later} or all_gated
+    later = {key for key in spare.waiting & waiting.keys() if backs_off or waiting[key].gates > 1}
+    gated = {key: pod for key, pod in waiting.items() if key not in later} or waiting
     foreign = sum(pod.gates > 1 for pod in gated.values())
     if foreign:
         some_run = any(pod.node_name for pod in live.values())
         return behind_another_gate(situation, gates=foreign, some_run=some_run)
-    if gated is all_gated and later:
+    if gated is waiting and later:
         why = Verdict(situation.state.reason, situation.state.message)
         return _unplaced(situation, ledger, live, why)
     if _others_first(gated.values(), live.values()):
@@ -300,7 +298,6 @@ def _record_changes(situation: Situation, ledger: Ledger, plan: Plan) -> SaveSta
 
 
 def _without_part(situation: Situation, gated: Live) -> Step | None:
-    """Return the step of gated pods that lack their GPU shares, or None."""
     if situation.shares_gpus or any(pod.has_slot for pod in gated.values()):
         return before_cards(situation, gated.values())
     return None

@@ -128,7 +128,6 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
 
 
 def _template_port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:
-    """Return the operations that set the operator's port of a container."""
     ports = sequence(container.get("ports"))
     # Only the position identifies the container, so test its name.
     same: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}

@@ -271,7 +271,6 @@ def _parts(group: ReplicaGroup, plan: Plan) -> str | None:
 def _templates(
     raw: Raw, job: TrainingJob, *, annotations: dict[str, str | None], affinity: Any
 ) -> Changes:
-    """Return the changes of every template."""
     changes: Changes = {}
     for group in job.groups:
         pod = mapping(template_of(job, raw, group).get("spec"))
@@ -297,7 +296,6 @@ def _on_templates(raw: Raw, job: TrainingJob, changes: Changes) -> Changes:
 
 
 def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
-    """Return changes of the replica specs with another number of workers."""
     keys = {group.key for group in job.groups if group.type == WORKER}
     return {**changes, **{key: {**changes.get(key, {}), "replicas": workers} for key in keys}}
 

@@ -60,23 +60,23 @@ def pointer(*parts: str) -> str:
 
 def _merge(document: Mapping[str, Any], changes: Changes, *, path: str) -> Iterator[Operation]:
     for key, wanted in changes.items():
-        here, current = path + pointer(key), document.get(key)
+        target, current = path + pointer(key), document.get(key)
         if wanted is None:
             if key in document:
-                yield {"op": "remove", "path": here}
+                yield {"op": "remove", "path": target}
         elif isinstance(wanted, Items):
-            yield from _merge_items(document, key, wanted, path=here)
+            yield from _merge_items(document, key, wanted, path=target)
         elif not isinstance(wanted, dict):
             # 1 == True in Python, but not in JSON.
             if type(current) is not type(wanted) or current != wanted:
-                yield write(document, key, here, wanted)
+                yield write(document, key, target, wanted)
         elif current is None:
             if made := _without_removals(wanted):
-                yield write(document, key, here, made)
+                yield write(document, key, target, made)
         elif isinstance(current, Mapping):
-            yield from _merge(current, wanted, path=here)
+            yield from _merge(current, wanted, path=target)
         else:
-            raise Unpatchable(f"{here} is no object")
+            raise Unpatchable(f"{target} is no object")
 
 
 def write(document: Mapping[str, Any], key: str, path: str, value: object) -> Operation:

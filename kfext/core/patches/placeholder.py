@@ -61,7 +61,6 @@ def _resources(requests: Resources) -> dict[str, dict[str, str]]:
 
 
 def _near(job_uid: str, constraints: Constraints, limits: Limits) -> dict[str, Any]:
-    """Return the affinity and anti-affinity between the placeholders of a job."""
     own = {"labelSelector": {"matchLabels": {PLACEHOLDER_OF: job_uid}}}
     same_node = {**own, "topologyKey": HOSTNAME}
     affinity: dict[str, Any] = {}

@@ -91,13 +91,13 @@ def _without_gate(pod: Pod) -> list[Operation]:
 
 def pinned(affinity: object, node: str) -> list[Operation]:
     """Return the operations on a pod that pin it to `node`; `affinity`: as the pod has it."""
-    here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
+    name_term = {"key": NAME_FIELD, "operator": "In", "values": [node]}
     affinity = mapping(affinity)
     node_affinity = mapping(affinity.get("nodeAffinity"))
     required = mapping(node_affinity.get(REQUIRED))
     terms = sequence(required.get("nodeSelectorTerms"))
     if not terms:
-        wanted = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+        wanted = {"nodeSelectorTerms": [{"matchFields": [name_term]}]}
         if not affinity:
             value = {"nodeAffinity": {REQUIRED: wanted}}
             return [{"op": "add", "path": "/spec/affinity", "value": value}]
@@ -108,9 +108,9 @@ def pinned(affinity: object, node: str) -> list[Operation]:
     for number, term in enumerate(map(mapping, terms)):
         path = f"{_NODE_AFFINITY}/{REQUIRED}/nodeSelectorTerms/{number}/matchFields"
         if sequence(term.get("matchFields")):
-            operations.append({"op": "add", "path": f"{path}/-", "value": here})
+            operations.append({"op": "add", "path": f"{path}/-", "value": name_term})
         elif sequence(term.get("matchExpressions")):  # an empty term must stay empty
-            operations.append({"op": "add", "path": path, "value": [here]})
+            operations.append({"op": "add", "path": path, "value": [name_term]})
     return operations
 
 

@@ -166,20 +166,18 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
     """
     existing = {pod.replica: pod for pod in pods}
     members = []
-    source: ReplicaGroup | Pod
+    spec: ReplicaGroup | Pod
     for key, group in job.replicas():
         # A queued job has no pods, and each lookup would hash its key.
         pod = existing.get(key) if existing else None
         if pod is None or pod.constraints is None:
-            constraints, source = group.constraints, group
+            constraints, spec = group.constraints, group
         else:
-            constraints, source = pod.constraints, pod
-        requests, card = source.requests, group.share.need if group.share else None
-        if card is not None and source is not group:
+            constraints, spec = pod.constraints, pod
+        requests, card = spec.requests, group.share.need if group.share else None
+        if card is not None and spec is not group:
             requests, card = _of_slot(requests, card)
-        members.append(
-            Member(key, requests, constraints, source.guaranteed, source.cpu_limit, card)
-        )
+        members.append(Member(key, requests, constraints, spec.guaranteed, spec.cpu_limit, card))
     return members
 
 

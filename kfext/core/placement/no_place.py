@@ -24,22 +24,20 @@ from kfext.names import (
 )
 
 _CAUSES = 3
-"""How many causes a message names, the most frequent first."""
+"""The most causes in a message, the most frequent first."""
 
 
-def no_place(
-    gang: Gang, allowed: Candidates, *, free: Amounts, kept_for: str, ever: bool
-) -> Verdict:
+def no_place(gang: Gang, rows: Candidates, *, free: Amounts, kept_for: str, ever: bool) -> Verdict:
     """Return the reason why a gang cannot be placed now.
 
-    `may`: the rows that it may use.
+    `rows`: the rows that it may use.
     `free`: the free amounts without and with the capacity that is kept for the job `kept_for`,
         shape (2, resources, rows).
     `ever`: whether the gang would fit the empty cluster.
     """
-    ledger, limits, possible = allowed.ledger, allowed.limits, allowed.possible
-    narrowest = min(range(len(possible)), key=lambda index: np.count_nonzero(possible[index]))
-    eligible = [*_eligible(gang, narrowest, allowed)]
+    ledger, limits, possible = rows.ledger, rows.limits, rows.possible
+    narrowest = min(range(len(possible)), key=lambda i: np.count_nonzero(possible[i]))
+    eligible = [*_eligible(gang, narrowest, rows)]
     if not possible[narrowest].any():
         return Verdict(REASON_NO_ELIGIBLE_NODE, "; ".join(eligible))
     anywhere = np.logical_or.reduce(possible)
@@ -47,15 +45,13 @@ def no_place(
     most = count if limits.max_nodes is None else min(limits.max_nodes, count)
     shortages = [
         sentence
-        for index, resource in enumerate(gang.resources)
-        if (
-            sentence := _shortage(gang, index, free[:, index, anywhere], limits.max_nodes, kept_for)
-        )
+        for i, resource in enumerate(gang.resources)
+        if (sentence := _shortage(gang, i, free[:, i, anywhere], limits.max_nodes, kept_for))
     ]
     if shortages:
         shortages += _cards(gang, ledger, anywhere)
     why = [*shortages, *_apart(gang, most)] or [
-        _taken_ports(gang, possible, allowed.open) or _in_pieces(limits.max_nodes)
+        _taken_ports(gang, possible, rows.open) or _in_pieces(limits.max_nodes)
     ]
     if not ever:
         why.append("it would not fit even if the nodes were empty")
@@ -65,9 +61,9 @@ def no_place(
     return Verdict(REASON_NO_ROOM if ever else REASON_TOO_BIG, message)
 
 
-def _eligible(gang: Gang, narrowest: int, allowed: Candidates) -> Iterator[str]:
+def _eligible(gang: Gang, narrowest: int, rows: Candidates) -> Iterator[str]:
     """Yield the number of nodes eligible for the narrowest batch, then the causes of exclusion."""
-    ledger, possible = allowed.ledger, allowed.possible
+    ledger, possible = rows.ledger, rows.possible
     if not ledger.node_count:
         yield "the cluster has no nodes"
         return
@@ -84,20 +80,20 @@ def _eligible(gang: Gang, narrowest: int, allowed: Candidates) -> Iterator[str]:
     verb = "is" if number < 2 else "are"
     summary = f"{number or 'none'} of {ledger.node_count} nodes {verb} eligible"
     yield f"{summary} for {who}" if several else summary
-    yield from _causes(batch, allowed, who=who if several else "the pods")
+    yield from _causes(batch, rows, who=who if several else "the pods")
 
 
-def _causes(batch: Batch, allowed: Candidates, *, who: str) -> Iterator[str]:
+def _causes(batch: Batch, rows: Candidates, *, who: str) -> Iterator[str]:
     """Yield the number of nodes that each obstacle excludes, the most frequent first.
 
     The limits of the job are always named: its user can change them.
     """
-    ledger = allowed.ledger
+    ledger = rows.ledger
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
     named = [(count, in_words(why, number=count, pods=who)) for why, count in obstacles.items()]
     limits = [
         (shut, f"{nodes(shut)} {limit.why}")
-        for limit in allowed.limits.per_node
+        for limit in rows.limits.per_node
         if (shut := sum(not limit.allows(node) for node in _nodes(ledger, fit)))
     ]
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
@@ -144,12 +140,10 @@ def _cards(gang: Gang, ledger: Ledger, mask: Mask) -> Iterator[str]:
 
 
 def _nodes(ledger: Ledger, mask: Mask) -> list[Node]:
-    """Return the nodes of some rows."""
     return [node for row in np.flatnonzero(mask) if (node := ledger.nodes[row]) is not None]
 
 
 def _where(max_nodes: int | None) -> str:
-    """Return the limit on the division of the pods in words."""
     if max_nodes is None:
         return " together"
     return " on one node" if max_nodes == 1 else f" on at most {max_nodes} nodes"

@@ -220,7 +220,6 @@ def _able(gang: Gang, pool: Pool, level: Domains, *, most: int, weights: Weights
 
 
 def _sums(domains: Domains, amounts: Counts) -> Counts:
-    """Return the sum of the amounts in each domain, by the number of the domain."""
     return np.bincount(domains, weights=amounts).astype(np.int64)
 
 
@@ -268,11 +267,9 @@ def side_by_side(gang: Gang, rows: Rows, levels: Sequence[Domains]) -> Rows:
         own = level[nodes]
         members = np.bincount(own + 1, weights=shares)[own + 1]
         keys += [own, -members]
-    position = np.empty(len(nodes), dtype=np.intp)
-    position[np.lexsort(keys)] = np.arange(len(nodes))
+    order = np.empty(len(nodes), dtype=np.intp)
+    order[np.lexsort(keys)] = np.arange(len(nodes))
     ends = np.cumsum([batch.count for batch in gang.batches])
-    sorted_ = [
-        part[np.argsort(position[part], kind="stable")] for part in np.split(places, ends[:-1])
-    ]
+    sorted_ = [part[np.argsort(order[part], kind="stable")] for part in np.split(places, ends[:-1])]
     moved: Rows = nodes[np.concatenate(sorted_)]
     return moved

@@ -133,13 +133,13 @@ def still_fits(
     if len(rows) < len(positions) or not allowed.limits.allow(nodes):
         return False
     free = ledger.free(moving.resources, ignoring=ignoring)
-    left = free.copy()
+    remaining = free.copy()
     taken: set[tuple[int, Exclusive]] = set()
     start = 0
     for batch, mask in zip(moving.batches, allowed.open, strict=True):
         own = rows[start : start + batch.count]
         start += batch.count
-        left -= np.bincount(own, minlength=left.shape[1]) * batch.requests[:, None]
+        remaining -= np.bincount(own, minlength=remaining.shape[1]) * batch.requests[:, None]
         exclusive = batch.constraints.exclusive
         wanted = {(int(row), item) for row in own for item in exclusive}
         clash = len(wanted) < batch.count * len(exclusive)
@@ -147,4 +147,4 @@ def still_fits(
             return False
         taken |= wanted
     # Other pods may have overcommitted a resource that no member requests on that node.
-    return bool(((left >= 0) | (left == free)).all())
+    return bool(((remaining >= 0) | (remaining == free)).all())

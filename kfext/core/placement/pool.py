@@ -133,7 +133,7 @@ def fill(
     start of the pool. With an `order`, the batches are placed in this order, each from the start
     (first fit). With `partly`, a member that does not fit has position -1.
     """
-    left = pool.free.copy()
+    free = pool.free.copy()
     taken = np.zeros(len(pool.rows), dtype=np.int64)
     alone: list[set[Exclusive]] = [set() for _ in pool.rows]
     placed: dict[int, Rows] = {}
@@ -141,7 +141,7 @@ def fill(
     for number in order or range(len(gang.batches)):
         batch = gang.batches[number]
         capacity = limit - taken
-        for amounts, wanted in zip(left, batch.requests, strict=True):
+        for amounts, wanted in zip(free, batch.requests, strict=True):
             if wanted > 0:
                 np.minimum(capacity, amounts // wanted, out=capacity)
         capacity[~pool.masks[number]] = 0
@@ -155,10 +155,10 @@ def fill(
             return None
         spots = rotation[np.searchsorted(filled, np.arange(count), side="right")]
         counts = np.bincount(spots, minlength=len(capacity))
-        left -= counts * batch.requests[:, None]
+        free -= counts * batch.requests[:, None]
         taken += counts
-        for at in np.unique(spots) if wants else ():
-            alone[at].update(wants)
+        for spot in np.unique(spots) if wants else ():
+            alone[spot].update(wants)
         current = int(spots[-1]) if count else current
         placed[number] = np.concatenate((spots, np.full(batch.count - count, -1)))
     return np.concatenate([placed[number] for number in range(len(gang.batches))])
@@ -222,24 +222,22 @@ def searched(
     if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; floats do not overflow
         return None
     most = np.maximum(pool.free.max(axis=1), 1)[:, None]
-    sequence = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
-    sequence = sequence[: _DEPTH // len(batches)]
-    if not len(sequence):
+    spots = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
+    spots = spots[: _DEPTH // len(batches)]
+    if not len(spots):
         return None
     shares = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
     order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
-    search = _Search(gang, pool.only(sequence), order, most_steps=bound.left)
+    search = _Search(gang, pool.only(spots), order, most_steps=bound.left)
     success = any(
         search.finds(size)
-        for size in ([min(len(sequence), pool.max_nodes)] if sizes is None else sizes)
+        for size in ([min(len(spots), pool.max_nodes)] if sizes is None else sizes)
         if search.steps <= search.most_steps
     )
     bound.left -= search.steps
     if not success:
         return None
-    return np.concatenate(
-        [np.repeat(sequence, search.shares[number]) for number in range(len(order))]
-    )
+    return np.concatenate([np.repeat(spots, search.shares[number]) for number in range(len(order))])
 
 
 class _Search:
@@ -268,7 +266,6 @@ class _Search:
         return self._batch(0)
 
     def _batch(self, depth: int) -> bool:
-        """Place the batches from index `depth`; return whether they all fit."""
         if depth == len(self.order):
             return True
         number = self.order[depth]

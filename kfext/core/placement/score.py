@@ -50,8 +50,8 @@ def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
     if not scarce:
         return by_load
     requested = [[_requested(gang, name)] for name in scarce]
-    left = ledger.free(scarce)[:, rows] - requested
-    tightness: Scores = -_share(left, ledger.allocatable(scarce)[:, rows])
+    after = ledger.free(scarce)[:, rows] - requested
+    tightness: Scores = -_share(after, ledger.allocatable(scarce)[:, rows])
     # Each rule decides between nodes that are equal by the rules before it.
     scores: Scores = tightness + 1e-6 * by_load
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
@@ -70,7 +70,6 @@ def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
 
 
 def _requested(gang: Gang, name: str) -> int:
-    """Return the requests of all members for a resource."""
     return int(gang.total[gang.resources.index(name)]) if name in gang.resources else 0
 
 
@@ -138,9 +137,9 @@ def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFA
 
 def cost(shares: Sequence[int], weights: Weights = DEFAULT) -> float:
     """Return the cost of a division into `shares`; nodes without a member do not count."""
-    taken = [share for share in shares if share]
-    nodes, largest = np.array([len(taken)]), np.array([max(taken)])
-    return float(costs(sum(taken), nodes, largest, weights=weights)[0])
+    used = [share for share in shares if share]
+    nodes, largest = np.array([len(used)]), np.array([max(used)])
+    return float(costs(sum(used), nodes, largest, weights=weights)[0])
 
 
 def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
