@@ -37,7 +37,7 @@ def open_range(job: TrainingJob, settings: Settings) -> Range | None:
     Master and Chief count as training pods.
     """
     acts = scales(settings) is Mode.ACT
-    return settings.elastic if acts and not why_left_alone(job, settings) else None
+    return settings.elastic if acts and not why_ineligible(job, settings) else None
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
@@ -89,7 +89,7 @@ def with_workers(job: TrainingJob, count: int) -> TrainingJob:
     )
 
 
-def why_left_alone(job: TrainingJob, settings: Settings) -> str:
+def why_ineligible(job: TrainingJob, settings: Settings) -> str:
     """Return the reason why kfext cannot scale a job that opted in, or an empty string."""
     if interrupts(job) and not settings.metrics.is_log:
         return (

@@ -7,7 +7,7 @@ from kfext import names
 from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import ReviewContext
-from kfext.core.elastic import why_left_alone
+from kfext.core.elastic import why_ineligible
 from kfext.core.eligibility import not_placed, why_no_host_network, why_not_moved, why_not_stopped
 from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
@@ -108,7 +108,7 @@ def scaling_warnings(
                 f"because {names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as "
                 f"submitted"
             )
-    elif why := why_fixed or why_left_alone(job, settings):
+    elif why := why_fixed or why_ineligible(job, settings):
         yield f"{names.ELASTIC} has no effect on this job: {why}"
     elif job.scaling.elastic:
         least, most = job.scaling.fewest, job.scaling.most or allowed.maximum
