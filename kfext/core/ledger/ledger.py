@@ -312,7 +312,7 @@ class Ledger:
         rows = np.flatnonzero(pods)
         return [int(row) for row in rows[np.argsort(pods[rows], kind="stable")]]
 
-    def over_others(self, priority: int, rows: Sequence[int]) -> Self:
+    def after_preemption(self, priority: int, rows: Sequence[int]) -> Self:
         """Return the ledger after a priority preempts the pods outside gangs on some rows.
 
         The result is for immediate queries only, see `without`.

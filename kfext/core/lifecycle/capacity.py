@@ -70,11 +70,11 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
     answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
-    reserved, preempting = _kept(situation, ledger), _over_others(situation, ledger)
+    reserved, preempting = _kept(situation, ledger), _after_preemption(situation, ledger)
     refusal = replace(
         answer,
         verdict=reserved or answer.verdict,
-        over_others=preempting,
+        after_preemption=preempting,
         would_fit=preempting is not None or reserved is not None,
     )
     no_fits.note(shape, refusal, ledger)
@@ -245,7 +245,7 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
     return f"{words}; a job may backfill only if its {deadline} or its last runs end it before"
 
 
-def _over_others(situation: Situation, ledger: Ledger) -> Assignment | None:
+def _after_preemption(situation: Situation, ledger: Ledger) -> Assignment | None:
     """Return the placement of a job after preemption of pods of lower priority outside gangs.
 
     Pods of as few nodes as possible are preempted, on nodes with the fewest such pods first.
@@ -255,7 +255,7 @@ def _over_others(situation: Situation, ledger: Ledger) -> Assignment | None:
 
     @cache
     def placed(nodes: int) -> Assignment | Verdict:
-        after = ledger.over_others(context.priority, rows[:nodes])
+        after = ledger.after_preemption(context.priority, rows[:nodes])
         return _place(situation, after, ignoring=situation.usable_claims)
 
     if not rows or isinstance(placed(len(rows)), Verdict):
@@ -267,8 +267,8 @@ def _over_others(situation: Situation, ledger: Ledger) -> Assignment | None:
     return None if isinstance(answer, Verdict) else answer
 
 
-def over_others(situation: Situation, ledger: Ledger) -> Ledger:
+def after_preemption(situation: Situation, ledger: Ledger) -> Ledger:
     """Return the ledger without the pods that kube-scheduler preempts for a job."""
     context = situation.context
     rows = ledger.rows_below(context.priority) if context.preempts else ()
-    return ledger.over_others(context.priority, rows) if rows else ledger
+    return ledger.after_preemption(context.priority, rows) if rows else ledger

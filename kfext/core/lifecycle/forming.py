@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from kfext.core.ledger.claims import pod_key
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.capacity import over_others
+from kfext.core.lifecycle.capacity import after_preemption
 from kfext.core.lifecycle.patience import after_strike, suspend_in_part
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.spare import Live
@@ -58,7 +58,7 @@ def forming_without_capacity(
     claims = [*(pod_key(pod.uid) for pod in refused.values()), *situation.usable_claims]
     if still_fits(
         [member for member in everyone if member.key in refused],
-        over_others(situation, ledger),
+        after_preemption(situation, ledger),
         situation.limits,
         assignment={key: pod.home for key, pod in refused.items()},
         ignoring=claims,

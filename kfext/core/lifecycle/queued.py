@@ -60,7 +60,7 @@ from kfext.names import (
 
 RELEASE_SECONDS = 60.0
 """The time of releaseAfter `auto` for a job that can never start by waiting."""
-OVER_OTHERS_SECONDS = 60.0
+PREEMPTION_SECONDS = 60.0
 """The wait of a job before it preempts pods of lower priority outside gangs."""
 SETTLE_SECONDS = 2.0
 """Pause between the operator's last write on a suspension and the resume: after a shorter pause the
@@ -197,15 +197,15 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     else:
         answer = find_place(allowed, ledger, no_fits)
     if isinstance(answer, NoFit):
-        preempting = answer.over_others
+        preempting = answer.after_preemption
         # After a failed attempt, pods that were preempted for it may still be ending.
-        if preempting is None or situation.state.strikes or situation.in_line < OVER_OTHERS_SECONDS:
+        if preempting is None or situation.state.strikes or situation.in_line < PREEMPTION_SECONDS:
             return _keep_waiting(allowed, answer, ledger, requested=workers_of(situation.job))
         answer = preempting
     if situation.context.nodes.held is not None and (why := why_unheld(situation, answer)):
         return _keep_waiting(allowed, NoFit(why), ledger, requested=workers_of(situation.job))
     return _planned(
-        situation, ledger, answer, port=port, network=network, over_others=answer is preempting
+        situation, ledger, answer, port=port, network=network, after_preemption=answer is preempting
     )
 
 
@@ -235,7 +235,7 @@ def _planned(
     *,
     port: int,
     network: Verdict | None,
-    over_others: bool,
+    after_preemption: bool,
 ) -> Step:
     """Return the step that starts a job on its nodes, perhaps with preemption of other pods."""
     job = situation.job
@@ -247,7 +247,7 @@ def _planned(
         replace(situation, job=hosted(job)) if port else situation, assignment, ledger
     )
     message += f"; {spread}" if spread else ""
-    message += "; pods of lower priority are preempted there" if over_others else ""
+    message += "; pods of lower priority are preempted there" if after_preemption else ""
     if taints := unexpected(job, assignment, ledger):
         message += f"; {EXPECTED} for {listed(taints, of='taints')}"
     slots: Slots | None = NO_SLOTS
@@ -264,7 +264,7 @@ def _planned(
         return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)), ledger)
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
-    gated_by = "others" if over_others else "taints" if taints else ""
+    gated_by = "others" if after_preemption else "taints" if taints else ""
     return Unsuspend(
         plan,
         Verdict(REASON_PLANNED, message),
@@ -348,9 +348,9 @@ def _keep_waiting(
     `requested`: the workers that the job requests, or None before a search for nodes has failed.
     """
     verdict = refusal.verdict
-    if refusal.over_others is not None and not situation.state.strikes:
+    if refusal.after_preemption is not None and not situation.state.strikes:
         message = f"{verdict.message}; if this lasts, pods of lower priority are preempted for it"
-        verdict = replace(verdict, message=f"{message} after {OVER_OTHERS_SECONDS:g} s")
+        verdict = replace(verdict, message=f"{message} after {PREEMPTION_SECONDS:g} s")
     bound, waited = _release_after(situation, verdict)
     remaining = math.inf if bound is None or situation.never_released else bound - waited
     again = _look_again(situation, refusal)
@@ -419,8 +419,8 @@ def _look_again(situation: Situation, refusal: NoFit) -> float | None:
     or all its workers should fit.
     """
     times = [*situation.state.exclusion_seconds(situation.now).values()]
-    if refusal.over_others is not None and not situation.state.strikes:
-        times.append(OVER_OTHERS_SECONDS - situation.in_line)
+    if refusal.after_preemption is not None and not situation.state.strikes:
+        times.append(PREEMPTION_SECONDS - situation.in_line)
     times.append(seconds_to_short_start(situation, refusal) or LOOK_SECONDS)
     if refusal.verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)

@@ -7,7 +7,7 @@ from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
-from kfext.core.lifecycle.capacity import most_that_fit, over_others
+from kfext.core.lifecycle.capacity import after_preemption, most_that_fit
 from kfext.core.lifecycle.cards import (
     before_cards,
     no_slot_twice,
@@ -194,7 +194,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         whole &= not _failed_there(situation, live, gated)
         if whole and still_fits(
             [member for member in members_of(job, live.values()) if member.key in planned],
-            over_others(situation, ledger),
+            after_preemption(situation, ledger),
             situation.limits,
             assignment=plan.assignment,
             ignoring=claims,

@@ -27,7 +27,7 @@ MOST_SHAPES = 4096
 class NoFit:
     """The refusal of a shape.
 
-    `over_others`: its placement if pods of lower priority outside gangs were preempted.
+    `after_preemption`: its placement if pods of lower priority outside gangs were preempted.
     `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
         new claim may change this, so the refusal holds only for one version of the ledger.
     `workers`: the number of its workers that would fit, below its requested size.
@@ -35,7 +35,7 @@ class NoFit:
     """
 
     verdict: Verdict
-    over_others: Assignment | None = None
+    after_preemption: Assignment | None = None
     would_fit: bool = False
     workers: int = 0
     until: float = math.inf
