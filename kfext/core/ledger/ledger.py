@@ -260,7 +260,7 @@ class Ledger:
         """Return the nodes that each obstacle excludes; a node counts only for its first."""
         return self._eligible.of(constraints, self.nodes, width=self._columns.width).counts
 
-    def with_any_taken(
+    def rows_with_any(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[int]:
         """Return the rows where a claim, except the `ignoring` claims, has any of these."""

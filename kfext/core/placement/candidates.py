@@ -69,9 +69,9 @@ def _beside_others(
 
     If the batch has affinity to certain pods, only the rows of these pods remain.
     """
-    taken = ledger.with_any_taken(batch.constraints.exclusive, ignoring=ignoring)
+    taken = ledger.rows_with_any(batch.constraints.exclusive, ignoring=ignoring)
     mask, together = _without(mask, taken), batch.constraints.together
-    if together and (rows := ledger.with_any_taken(together, ignoring=ignoring)):
+    if together and (rows := ledger.rows_with_any(together, ignoring=ignoring)):
         return mask & np.isin(np.arange(len(mask)), rows)
     return mask
 
