@@ -56,11 +56,11 @@ class ExpectedStart:
         moved = max(abs((new or now) - (old or now)) for new, old in pairs)
         return moved > max(60.0, _NEWS * ((self.time or self.earliest or now) - now))
 
-    def was(self, started: float) -> "Was":
+    def accuracy(self, started: float) -> "Accuracy":
         """Return whether a start was before, within or after its range."""
         if self.earliest is not None and started < self.earliest:
-            return Was.EARLIER
-        return Was.LATER if self.latest is not None and started > self.latest else Was.WITHIN
+            return Accuracy.EARLIER
+        return Accuracy.LATER if self.latest is not None and started > self.latest else Accuracy.WITHIN
 
     @property
     def times(self) -> tuple[float | None, float | None, float | None]:
@@ -68,7 +68,7 @@ class ExpectedStart:
         return self.time, self.earliest, self.latest
 
 
-class Was(StrEnum):
+class Accuracy(StrEnum):
     """The position of a start relative to its range."""
 
     EARLIER = "earlier"
