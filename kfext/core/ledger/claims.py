@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.ports import hosted, port_claims
+from kfext.core.ledger.ports import port_claims, with_host_ports
 from kfext.model.constraints import Constraints
 from kfext.model.cpu_state import CpuState
 from kfext.model.gpu import GpuShare, Place, resource_of, uncounted
@@ -102,7 +102,7 @@ def plan_claims(
     if plan is None:
         return {}
     pods = tuple(pods)
-    job = hosted(job) if plan.port else job
+    job = with_host_ports(job) if plan.port else job
     ended = job.finished or job.deleting or job.released
     runs = not (job.suspend or ended)
     if not runs and all(pod.finished for pod in pods):

@@ -17,7 +17,7 @@ from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
 
 
-def hosted(job: TrainingJob) -> TrainingJob:
+def with_host_ports(job: TrainingJob) -> TrainingJob:
     """Return the job with its declared ports as host ports, which the solver reads."""
     return replace(
         job,

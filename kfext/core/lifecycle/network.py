@@ -10,7 +10,7 @@ from itertools import islice
 
 from kfext.core.eligibility import why_no_host_network
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.ports import block, free_base, hosted
+from kfext.core.ledger.ports import block, free_base, with_host_ports
 from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import HostNetworkRequest, Situation
@@ -83,7 +83,7 @@ def place_on_network(
     job = situation.job
     why = requested.obstacle or situation.state.no_host_network
     if not why:
-        answer = find_place(replace(situation, job=hosted(job)), ledger, no_fits)
+        answer = find_place(replace(situation, job=with_host_ports(job)), ledger, no_fits)
         if isinstance(answer, NoFit):
             why = f"no place with its ports: {answer.verdict.message}"
         elif obstacle := agents_indistinguishable(job, answer):

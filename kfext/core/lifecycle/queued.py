@@ -9,7 +9,7 @@ from kfext.core.elastic import open_range, requested_workers, with_workers, work
 from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.ports import hosted
+from kfext.core.ledger.ports import with_host_ports
 from kfext.core.lifecycle.capacity import (
     EXPECTED,
     LOOK_SECONDS,
@@ -244,7 +244,7 @@ def _planned(
     message = f"{pods(len(assignment))} {'goes' if len(assignment) == 1 else 'go'} to {nodes}"
     message += f", {fewer} fewer workers than requested" if fewer else ""
     spread = why_spread(
-        replace(situation, job=hosted(job)) if port else situation, assignment, ledger
+        replace(situation, job=with_host_ports(job)) if port else situation, assignment, ledger
     )
     message += f"; {spread}" if spread else ""
     message += "; pods of lower priority are preempted there" if after_preemption else ""
