@@ -8,7 +8,7 @@ A job that kfext could not scale up again starts whole, and is not scaled down.
 
 from dataclasses import replace
 
-from kfext.core.eligibility import why_others, why_same_slots
+from kfext.core.eligibility import why_managed, why_same_slots
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
@@ -103,7 +103,7 @@ def why_not_scaled(job: TrainingJob) -> str:
 
     Each reason is a part of a sentence, with a remedy if there is one.
     """
-    return why_others(job) or why_same_slots(job) or why_one_size(job)
+    return why_managed(job) or why_same_slots(job) or why_one_size(job)
 
 
 def why_one_size(job: TrainingJob) -> str:

@@ -197,7 +197,7 @@ def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
 
     Each message is a part of a sentence, with a remedy if there is one.
     """
-    why = why_others(job) or why_same_slots(job)
+    why = why_managed(job) or why_same_slots(job)
     if not settings.metrics.is_log:
         why = f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
     if why:
@@ -215,7 +215,7 @@ def why_not_stopped(job: TrainingJob, settings: Settings) -> Verdict | None:
     """
     if settings.preempt != ALWAYS:
         return why_not_moved(job, settings)
-    why = why_others(job) or why_same_slots(job)
+    why = why_managed(job) or why_same_slots(job)
     return Verdict(REASON_STANDS_DOWN, why) if why else None
 
 
@@ -253,7 +253,7 @@ def why_same_slots(job: TrainingJob) -> str:
     return "it shares GPUs, and keeps its slots" if job.shares_gpus else ""
 
 
-def why_others(job: TrainingJob) -> str:
+def why_managed(job: TrainingJob) -> str:
     """Return a clause on another system that manages a job's size, or an empty string."""
     if job.started_by:
         return f"{job.started_by} manages it and accounts for its resources: submit the job alone"
