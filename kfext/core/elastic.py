@@ -90,7 +90,7 @@ def with_workers(job: TrainingJob, count: int) -> TrainingJob:
 
 
 def why_ineligible(job: TrainingJob, settings: Settings) -> str:
-    """Return the reason why kfext cannot scale a job that opted in, or an empty string."""
+    """Return the obstacle to scaling a job that opted in, or an empty string."""
     if interrupts(job) and not settings.metrics.is_log:
         return (
             f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
@@ -99,15 +99,15 @@ def why_ineligible(job: TrainingJob, settings: Settings) -> str:
 
 
 def why_not_scaled(job: TrainingJob) -> str:
-    """Return the reason why the size of a job cannot change, or an empty string.
+    """Return the obstacle to any change of the size of a job, or an empty string.
 
-    Each reason is a part of a sentence, with a remedy if there is one.
+    Each obstacle is a part of a sentence, with a remedy if there is one.
     """
     return why_managed(job) or why_same_slots(job) or why_one_size(job)
 
 
 def why_one_size(job: TrainingJob) -> str:
-    """Return the reason why only the present number of workers can train, or an empty string."""
+    """Return the cause that fixes the number of workers, or an empty string."""
     if workers_of(job) or WORKER not in job.kind.types:
         return job.scaling.fixed
     return "it has no workers: add a replica type Worker"

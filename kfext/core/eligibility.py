@@ -38,13 +38,13 @@ _NO_TERMS = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class LeftToOthers(Verdict):
-    """The reason why another scheduler places a job, so that not even a required job waits."""
+    """Another scheduler places the pods of a job, so that not even a required job waits."""
 
 
 def not_placed(
     job: TrainingJob, pods: Iterable[Pod] = (), *, on_nodes: Collection[str] = ()
 ) -> Verdict | None:
-    """Return the reason why kfext must not choose the nodes of a job, or None.
+    """Return the obstacle to a choice of nodes by kfext, or None.
 
     Another scheduler chooses them, the job or a pod is too large, or kfext does not model a term of
     the job. `pods` are checked too, because admission may have changed them.
@@ -61,7 +61,7 @@ def not_placed(
 
 
 def _others(job: TrainingJob, pods: Collection[Pod], on_nodes: Collection[str]) -> str:
-    """Return the reason why another scheduler places the pods of a job, or an empty string.
+    """Return a clause on another scheduler that places the pods of a job, or an empty string.
 
     HAMi's scheduler accounts for nvidia.com/gpumem, a resource that no node ever lists, beside a
     listed resource of its domain, nvidia.com/gpu. Future nodes may list a resource alone.
@@ -151,7 +151,7 @@ _NO_HOST = frozenset({"baseline", "restricted"})
 
 
 def why_no_host_network(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
-    """Return the reason why a job's pods cannot use the host network, or an empty string."""
+    """Return the obstacle to the host network for a job's pods, or an empty string."""
     if job.excess:
         return job.excess
     level = namespace_labels.get(_ENFORCE, "")
@@ -179,7 +179,7 @@ def _shared_port(job: TrainingJob) -> str:
 
 
 def _template_obstacle(group: ReplicaGroup) -> str:
-    """Return the reason why a template's pods cannot use the host network, or an empty string."""
+    """Return the obstacle to the host network in one template, or an empty string."""
     networking = group.networking
     if group.constraints.node_name:
         return f"the {group.type} template names its node, and the webhook ignores such pods"
@@ -193,7 +193,7 @@ def _template_obstacle(group: ReplicaGroup) -> str:
 
 
 def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
-    """Return the reason why kfext cannot move a job that opted in, or None.
+    """Return the obstacle to moves of a job that opted in, or None.
 
     Each message is a part of a sentence, with a remedy if there is one.
     """
@@ -209,7 +209,7 @@ def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
 
 
 def why_not_stopped(job: TrainingJob, settings: Settings) -> Verdict | None:
-    """Return the reason why kfext never stops a job that opted in for other jobs, or None.
+    """Return the obstacle to stops of a job that opted in, or None.
 
     A job that may lose its work needs no checkpoint.
     """
@@ -220,7 +220,7 @@ def why_not_stopped(job: TrainingJob, settings: Settings) -> Verdict | None:
 
 
 def why_not_drained(job: TrainingJob, settings: Settings, *, by_force: bool) -> Verdict | None:
-    """Return the reason why a job stays on a drained node, or None.
+    """Return the obstacle that keeps a job on a drained node, or None.
 
     `by_force`: whether the drain stops jobs that did not opt in, and may cost them work.
     """
@@ -249,7 +249,7 @@ def local_volume(group: ReplicaGroup) -> str:
 
 
 def why_same_slots(job: TrainingJob) -> str:
-    """Return the reason why GPU slots tie a job to its pods, or an empty string."""
+    """Return a clause on the GPU slots that tie a job to its pods, or an empty string."""
     return "it shares GPUs, and keeps its slots" if job.shares_gpus else ""
 
 

@@ -58,7 +58,7 @@ Raw = Mapping[str, Any]
 
 
 def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) -> str:
-    """Return the reason why a job with a GPU share is refused, or an empty string.
+    """Return the reason for refusing a job with a GPU share, or an empty string.
 
     `verdict`: the verdict of `hold_of`.
     """

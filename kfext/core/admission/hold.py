@@ -69,7 +69,7 @@ def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
 def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
     """Return the reason why a job is not suspended now, or None.
 
-    `why`: the reason why kfext does not place it, if any.
+    `why`: the obstacle to its placement, if any.
     """
     if other := job.started_by or job.counted_by:  # the mark `held` may be a copy
         consequence = f"kfext does not place it: {why}" if why else "then kfext places it"

@@ -45,7 +45,7 @@ def wanted_range(job: TrainingJob, body: Mapping[str, Any], settings: Settings) 
 def made_elastic(
     job: TrainingJob, body: Mapping[str, Any], *, allowed: Range, settings: Settings
 ) -> MadeElastic | str:
-    """Return the elastic job, or the reason why its size stays fixed. Never raises."""
+    """Return the elastic job, or the obstacle to elasticity. Never raises."""
     if (mode := scales(settings)) is not Mode.ACT:
         return f"companion.scale of the TrainingPolicy is {mode}"
     spec = mapping(body.get("spec"))

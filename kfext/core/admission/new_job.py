@@ -89,7 +89,7 @@ def _made_elastic(
     context: ReviewContext,
     verdict: Verdict,
 ) -> tuple[MadeElastic | None, str]:
-    """Return the elastic job, or the reason why a job that opted in does not change, if any.
+    """Return the elastic job, or the obstacle to elasticity of a job that opted in, if any.
 
     kfext does not scale a job that it does not start.
     """

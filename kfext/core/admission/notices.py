@@ -94,7 +94,7 @@ def scaling_warnings(
     """Yield warnings about scaling that differs from the range of a job.
 
     `made`: the job, if it was made elastic.
-    `why_fixed`: the reason why a job was not made elastic although it could be, if any.
+    `why_fixed`: the obstacle to making the job elastic, if any.
     """
     allowed = settings.elastic
     if allowed is None or job.excess or not (job.pods or job.kind.rendered):
@@ -148,7 +148,7 @@ def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
 def _pod_network(
     job: TrainingJob, settings: Settings, context: ReviewContext, verdict: Verdict
 ) -> str:
-    """Return the reason why a request for the host network will fail, or an empty string."""
+    """Return the obstacle to a request for the host network, or an empty string."""
     if verdict.reason != names.REASON_HELD and not job.started_by:
         return "only a job that kfext starts has ports on the host network"
     return why_no_host_network(job, context.namespace.labels) or why_not_placed(

@@ -37,7 +37,7 @@ class ReviewResult:
 
     `ops`: the changes of the object, as a JSON patch.
     `warnings`: shown to the user who submits the object.
-    `refusal`: the reason why the object is refused, empty if it is accepted.
+    `refusal`: the reason for a refusal, empty if the object is accepted.
     `verdicts`: the reason and the message of each decision, even if it changes nothing.
     """
 

@@ -97,7 +97,7 @@ def as_template(requests: Resources) -> Resources:
 
 
 def why_unshareable(job: TrainingJob, settings: Settings) -> str:
-    """Return the reason why a job cannot have the GPU shares that it requests, or an empty string.
+    """Return the obstacle to the GPU shares that a job requests, or an empty string.
 
     Admission refuses such a job. A job that an edit makes unshareable stays in the queue, because
     its pods would use whole GPUs that the ledger does not count.

@@ -41,7 +41,7 @@ EXPECTED = "admission is expected to add the tolerations"
 
 
 def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
-    """Return a node for every pod of a queued job, or the reason why they cannot be placed now.
+    """Return a node for every pod of a queued job, or the present refusal.
 
     A job that fits no node that it tolerates may be placed on nodes of a pool (`core.observed`).
     """
@@ -82,7 +82,7 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
 
 
 def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
-    """Return the reason why a placement uses more nodes than necessary, or an empty string."""
+    """Return the grounds for more nodes than necessary, or an empty string."""
     if len(set(assignment.values())) < 2:
         return ""
     workers = sum(key.type == WORKER.lower() for key in assignment)
@@ -96,7 +96,7 @@ def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
 
 
 def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
-    """Return the reason why pods use more nodes than their requests need, or an empty string."""
+    """Return the grounds for more nodes than the requests need, or an empty string."""
     members, limits = members_of(situation.job), situation.limits
     if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
         return ""
@@ -131,7 +131,7 @@ def _starts_short(situation: Situation, workers: int, wait: float) -> bool:
 def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | NoFit:
     """Return nodes for as many workers of an elastic job as fit, or a refusal.
 
-    `whole`: the reason why not all its workers fit.
+    `whole`: the refusal of all its workers.
     """
     job, usable = situation.job, situation.usable_claims
     fewest, most = situation.fewest_workers, workers_of(job) - 1

@@ -119,7 +119,7 @@ def _on_host(
 
 
 def agents_indistinguishable(job: TrainingJob, places: Assignment) -> str:
-    """Return the reason why pods of a job must not share a node's network; empty if none would."""
+    """Return the obstacle to a shared network of pods on one node, or an empty string."""
     return job.rendezvous.alike if len(set(places.values())) < len(places) else ""
 
 
@@ -179,7 +179,7 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
 
 
 def started_without(situation: Situation, plan: Plan) -> Verdict | None:
-    """Return the reason why a job that kfext did not start has no host network, or None."""
+    """Return the verdict on the pod network of a job that kfext did not start, or None."""
     if situation.plan is not None:
         return None
     why = why_network(situation.host_network, situation.job, plan, situation.state)

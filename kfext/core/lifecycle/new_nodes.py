@@ -63,7 +63,7 @@ def queued_ask(
 ) -> Step | None:
     """Return the step of a queued job about new nodes, or None to wait as without an autoscaler.
 
-    `why`: the reason why it does not start.
+    `why`: the refusal of its start.
     `requested`: its requested workers; quotas may allow fewer.
     `expected`: returns the seconds until running jobs should have freed enough capacity.
     """
@@ -91,7 +91,7 @@ def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float
 
 
 def _why_never(job: TrainingJob) -> str:
-    """Return the reason why kfext never asks for the nodes of a job, or an empty string."""
+    """Return the obstacle to any ask for the nodes of a job, or an empty string."""
     if job.pods > MOST_PLACEHOLDERS:
         return f"{pods(job.pods)} are more than kfext asks an autoscaler for ({MOST_PLACEHOLDERS})"
     terms = max((node_terms(group.constraints) for group in job.groups), default=1)

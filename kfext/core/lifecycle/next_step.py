@@ -67,7 +67,7 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
     if job.released:
         return _released_step(situation)
     if job.held and not job.suspend:
-        return SaveState(situation.state)  # removes the mark: a person may suspend the job next
+        return SaveState(situation.state)  # without the mark, the next suspend is a person's
     if not situation.settings.managed and (job.held or not job.suspend):
         return _unmanaged_step(situation)
     return (

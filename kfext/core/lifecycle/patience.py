@@ -166,7 +166,7 @@ def gated_without_capacity(
 def suspend_in_part(situation: Situation, why: Verdict) -> Suspend:
     """Suspend a gang that is bound in part and was never whole, so that no member occupies a node.
 
-    `why`: the reason why the other members have no node.
+    `why`: the refusal of the other members.
     """
     bound = sum(bool(pod.node_name) for pod in situation.pods if not pod.deleting)
     message = f"{bound} of {pods(situation.job.pods)} were bound, and the others have no node"

@@ -59,7 +59,7 @@ from kfext.names import (
 )
 
 RELEASE_SECONDS = 60.0
-"""The time of releaseAfter `auto` for a job that can never start by waiting."""
+"""The time of `releaseAfter: auto` for a job that cannot start by waiting."""
 PREEMPTION_SECONDS = 60.0
 """The wait of a job before it preempts pods of lower priority outside gangs."""
 SETTLE_SECONDS = 2.0
@@ -210,7 +210,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
 
 
 def _why_not_searched(situation: Situation) -> Verdict | None:
-    """Return the reason why kfext does not search nodes for a job, or None."""
+    """Return the obstacle to a search for nodes, or None."""
     job = situation.job
     shares = situation.settings.shares_gpus
     if shares and (why := why_unshareable(job, situation.settings)):
@@ -276,7 +276,7 @@ def _planned(
 
 
 def _gates(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
-    """Yield the reasons why the pods of a new gang wait at the gate; without any they are pinned.
+    """Yield the grounds for gating the pods of a new gang; without any they are pinned.
 
     `size`: the characters of the encoded plan, which has the nodes of all types.
 

@@ -33,7 +33,7 @@ class NodeView:
     """The ask of a job for new nodes, and its progress; see core.lifecycle.new_nodes.
 
     `possible`: whether kfext can ask an autoscaler for nodes.
-    `turn`: returns the reason why the job must wait for the asks of other jobs, if any.
+    `turn`: returns a clause on the asks of other jobs that come first, if any.
     `wanted`: the number of pods in the open ask of the job.
     `bound`: the number of these pods with capacity.
     `came`: the number of nodes with this capacity that joined since the ask began.
@@ -115,7 +115,7 @@ class HostNetworkRequest:
 
     `ports`: the first and the last port that jobs may use.
     `interfaces`: the network interfaces for training traffic.
-    `obstacle`: the reason why the job cannot have the host network, empty if none is known.
+    `obstacle`: the obstacle to the host network, empty if none is known.
     `policies`: the NetworkPolicies of its namespace; some may apply to its pods.
     """
 
@@ -260,7 +260,7 @@ class Situation:
 
     @property
     def why_never_released(self) -> str:
-        """The reason why the job is never released, as a clause, or an empty string."""
+        """The setting or share that prevents a release, as a clause, if any."""
         return self.settings.why_never_released or (SHARES_GPUS if self.job.shares_gpus else "")
 
     def releases(self, why: Verdict) -> bool:

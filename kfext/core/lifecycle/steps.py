@@ -21,7 +21,7 @@ class Wait:
     """Write nothing. `phase` is None for a job that kfext does not handle.
 
     `again`: the seconds until the next decision without an event, or None for no limit.
-    `lacks`: the reason why a job does not start while it waits for new nodes.
+    `lacks`: the reason of the refusal of a job that waits for new nodes.
     """
 
     phase: str | None
@@ -38,7 +38,7 @@ class Unsuspend:
     `interfaces`: the interfaces for its traffic on the host network.
     `state`: the state to write: the time in the queue counts until the gang is whole, and the job
         may start below its requested size.
-    `gated_by`: the cause in a word why its pods wait at the gate, empty if they are born pinned.
+    `gated_by`: a word for the cause of gating its pods, empty if they are born pinned.
     """
 
     plan: Plan
@@ -53,7 +53,7 @@ class Unsuspend:
 class Replan:
     """Replace the plan of a job with gated pods: one patch of the job.
 
-    `network`: the reason why its pods have their own network, if kfext did not start the job.
+    `network`: the verdict on the network of its pods, if kfext did not start the job.
     """
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""The reason why a gang cannot be placed: a message with numbers for the user."""
+"""The refusal of a gang that cannot be placed: a message with numbers for the user."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _CAUSES = 3
 
 
 def no_place(gang: Gang, rows: Candidates, *, free: Amounts, kept_for: str, ever: bool) -> Verdict:
-    """Return the reason why a gang cannot be placed now.
+    """Return the refusal of a gang that cannot be placed now.
 
     `rows`: the rows that it may use.
     `free`: the free amounts without and with the capacity that is kept for the job `kept_for`,
@@ -123,7 +123,7 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
 
 
 def _cards(gang: Gang, ledger: Ledger, mask: Mask) -> Iterator[str]:
-    """Yield the reasons why slots of some nodes cannot serve a gang that shares GPUs."""
+    """Yield the obstacles that exclude slots of some nodes for a gang that shares GPUs."""
     if not any(name.startswith(COUNTS) for name in gang.resources):
         return
     nodes = _nodes(ledger, mask)
@@ -150,7 +150,7 @@ def _where(max_nodes: int | None) -> str:
 
 
 def _in_pieces(max_nodes: int | None) -> str:
-    """Return the reason why a gang does not fit although each resource by itself suffices."""
+    """Return the refusal of a gang although each resource by itself suffices."""
     if max_nodes == 1:
         return "no single node has all of it"
     some = "" if max_nodes is None else f"{max_nodes} of "

@@ -34,7 +34,7 @@ def place(
     weights: Weights = DEFAULT,
     kept: tuple[Collection[Hashable], str] = ((), ""),
 ) -> Assignment | Verdict:
-    """Return the node of every member, or the reason why they cannot be placed.
+    """Return the node of every member, or the refusal of the gang.
 
     `bound`: members that stay on their nodes; the other members are placed near them.
     `ignoring`: claims of the gang itself, which count as free.
@@ -84,7 +84,7 @@ def place(
 
 
 def why_more_nodes(chosen: Assignment, fewest: Assignment | Verdict, *, why: str = BALANCE) -> str:
-    """Return the reason why a placement uses more nodes than it must, or an empty string.
+    """Return the grounds for more nodes than a placement must use, or an empty string.
 
     `fewest`: the result of `place` for the same gang with the weights FEWEST, or without the rule
         that `why` names.

@@ -174,7 +174,7 @@ def even(capacity: Counts, count: int) -> Counts:
 
 
 def instead(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
-    """Return the reason why a division uses more nodes than the fewest, or an empty string."""
+    """Return the grounds for more nodes than the fewest, or an empty string."""
     if len(shares) <= len(fewest):
         return ""
     return (

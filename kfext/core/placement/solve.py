@@ -337,7 +337,7 @@ def _solved(task: Task, free: Amounts, cpu: Cpu, level: int) -> Rows | None:
 
 
 def in_words(members: Sequence[Member], *, assumed: int, one_node: bool) -> str:
-    """Return the reason why members are on more nodes than their requests need.
+    """Return the grounds for more nodes than the requests of members need.
 
     `one_node`: whether their requests fit one node.
     """

@@ -60,7 +60,8 @@ class ExpectedStart:
         """Return whether a start was before, within or after its range."""
         if self.earliest is not None and started < self.earliest:
             return Accuracy.EARLIER
-        return Accuracy.LATER if self.latest is not None and started > self.latest else Accuracy.WITHIN
+        late = self.latest is not None and started > self.latest
+        return Accuracy.LATER if late else Accuracy.WITHIN
 
     @property
     def times(self) -> tuple[float | None, float | None, float | None]:

@@ -79,7 +79,7 @@ def shape_of(job: TrainingJob) -> Hashable:
 class Gained:
     """The free amounts of the rows of a ledger where capacity was freed.
 
-    A job that did not fit before fits now only if at least one pod fits a row of these.
+    A job that did not fit before fits now only if one of its pods fits one of these rows.
     `ignoring`: claims that do not count.
     """
 

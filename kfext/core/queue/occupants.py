@@ -70,7 +70,7 @@ class Occupants:
 
     `takers`: the jobs that have any of the exclusive ports and terms.
     `held`: the amounts that each job occupies on each node.
-    `free`: the free amounts now.
+    `free`: the free amounts with all jobs.
     `now`: the free amounts without the jobs that left.
     `freed`: the amounts of the jobs that left, without the GPUs of slots.
     """
@@ -140,7 +140,7 @@ class Occupants:
         return round(size, 9)
 
     def holds(self, node: str, need: Need, *, already: bool = False) -> bool:
-        """Return whether a gang's need fits a node, `already` or without the jobs that left."""
+        """Return whether a gang's need fits a node without the jobs that left; `already`: with."""
         amounts = (self.free if already else self.now).get(node)
         if amounts is None or any(amounts[self._at[name]] < n for name, n in need.amounts.items()):
             return False
@@ -165,7 +165,7 @@ class Occupants:
         return self._slots_for(node, self.now[node], need) or []
 
     def is_reserved(self, node: str, slot: int) -> bool:
-        """Return whether a GPU is reserved for a slot now."""
+        """Return whether a GPU is reserved for a slot, with all jobs."""
         return self._cards(node, self.free[node]).is_reserved(0, slot)
 
     def emptied(self, node: str) -> list[int]:

@@ -18,7 +18,7 @@ from kfext.model.tolerant import json_object, mapping
 from kfext.names import NATIVE_GPU
 
 _LOOK_AHEAD = 0.25
-"""Capacity held and requested before a job counts as used for this part of the window."""
+"""Held capacity and earlier requests count as used for this part of the window."""
 
 
 def window(half_life: float) -> float:
@@ -55,7 +55,7 @@ def requests_of(job: TrainingJob) -> list[Resources]:
 
 @dataclass(slots=True)
 class NamespaceUsage:
-    """The usage of a namespace: `used` in cluster-seconds, `held` as a part, `waiting` jobs."""
+    """The usage of a namespace in cluster-seconds, the part that it holds, and its waiting jobs."""
 
     used: float = 0.0
     weight: float = 1.0

@@ -302,7 +302,7 @@ class Settings:
 
     @property
     def why_never_released(self) -> str:
-        """The reason why the job waits for kfext without limit, as a clause, or an empty string."""
+        """The setting that makes the job wait for kfext without limit, as a clause, if any."""
         for key in self.node_limits:
             return f"{key.removeprefix(PREFIX)} is {self.value(key)}"
         return SHARES_GPUS if self.shares_gpus else ""
