@@ -112,8 +112,8 @@ class Settings:
 
     colocation: Colocation = _words(
         *Colocation,
-        effect="all pods on one node. `preferred`: else on the best few nodes, and in the end on "
-        "plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
+        effect="all pods on one node. `preferred`: else on the best few nodes, and in the end as "
+        "on plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
         "means that [CPU beyond the requests](queue.md#cpu-beyond-the-requests) does not count. "
         "`off`: kfext neither suspends the job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
@@ -146,10 +146,10 @@ class Settings:
         },
         effect="kfext may choose the number of training pods (Master and Chief count, PS and "
         "Evaluator do not), [when the job starts](queue.md#where-a-job-goes) and [while it "
-        "runs](elastic.md). `off`: the number stays as written, whatever others set",
+        "runs](elastic.md). `off`: the number stays as written, regardless of other sources",
         since="at CREATE a job that starts torchrun is [made elastic](elastic.md#how-kfext-makes-a-"
         "job-elastic), and gets its [control file](elastic.md#the-request); the range "
-        "holds within seconds or at the next plan; `off` gives a running job its own number back",
+        "holds within seconds or at the next plan; `off` returns a running job to its own number",
         to_pods=lambda value: value and f"{value.minimum}-{value.maximum}",
     )
     resize: Resize = _words(
@@ -179,8 +179,8 @@ class Settings:
     stalled: str = _words(
         REPORT,
         RESTART,
-        effect="what kfext does once the job is [stalled](stalled-jobs.md). `report`: show it. "
-        "`restart`: also stop the job, twice at most, and start it from its last checkpoint; only "
+        effect="the reaction to a [stalled job](stalled-jobs.md). `report`: show it. `restart`: "
+        "also stop the job, twice at most, and start it from its last checkpoint; only "
         "with `migrate: checkpointed`",
         since="within about 10 s",
     )
@@ -201,11 +201,12 @@ class Settings:
                 }
             ],
         },
-        effect="where [progress](progress.md) comes from. `push`: what [the program "
+        effect="the source of [progress](progress.md). `push`: [the program's "
         "posts](progress.md#let-the-program-post-its-progress), before its log. The expression may "
         "also have groups `name`, `step` and `total`",
         since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic`, "
-        "`migrate` or `preempt`; 5 minutes if half an hour showed nothing. `push` only at CREATE",
+        "`migrate` or `preempt`; 5 minutes after half an hour without progress. `push` only at "
+        "CREATE",
         to_pods=lambda value: PUSH if value.source == PUSH else None,
     )
     gpu_share: int | None = _row(
@@ -223,7 +224,7 @@ class Settings:
         allowed="a quantity of memory above 0 and up to 100Ti",
         example="8Gi",
         effect="the memory of the GPU that each replica needs; default: the same fraction as of "
-        "time. It decides which GPUs will do, and nothing stops a program from using more",
+        "time. It limits the choice of GPUs, but nothing stops a program from using more",
         since=_AT_NEXT_START,
     )
     gpu_priority: str = _words(
@@ -249,8 +250,8 @@ class Settings:
         allowed="a decimal number x with 0 <= x < 1",
         example="0.1",
         effect="the part of the time that a replica of low priority should have beside one of high "
-        "priority. It goes only where [enough is known to be "
-        "left](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
+        "priority. It is placed only where [enough time is known to be "
+        "free](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
         since=_AT_NEXT_START,
     )
     placement: Placement = field(default_factory=Placement)
