@@ -407,7 +407,7 @@ SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
         job(run_policy=ELSEWHERE, annotations=HOST),
         CONTEXT,
         "managedBy",
-        ["only a job that kfext starts gets ports"],
+        ["only a job that kfext starts has ports"],
     ),
     "another system runs it, a number of workers": (
         job("TFJob", run_policy=ELSEWHERE, annotations={names.ELASTIC: "1-8"}, specs=WORKERS),
