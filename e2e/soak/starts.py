@@ -5,7 +5,7 @@ from statistics import fmean
 from e2e.bench.model.starts import Look, judged
 from e2e.bench.report import quantile
 from e2e.soak.facts import Cluster, Gang
-from kfext.core.queue.expected import ExpectedStart, Was, decode_expected
+from kfext.core.queue.expected import Accuracy, ExpectedStart, decode_expected
 
 _EVERY = 10.0
 """Seconds between two looks at all waiting jobs; few of them wait for a minute."""
@@ -39,7 +39,7 @@ class Starts:
         if not known:
             return f"expected starts: none of {len(found)} looks was known"
         errors = [each.error / each.wait for each in known if each.error is not None]
-        within = fmean(each.was is Was.WITHIN for each in known)
+        within = fmean(each.was is Accuracy.WITHIN for each in known)
         width = fmean(each.width for each in known) / fmean(each.wait for each in known)
         return (
             f"expected starts: error / wait {quantile(errors, 0.5):.0%}, p90 "

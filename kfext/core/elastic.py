@@ -1,15 +1,14 @@
-"""Elastic jobs: the number of workers that a job may start with, if there is no room for all.
+"""Elastic jobs: the number of workers that a job may start with, if there is no capacity for all.
 
-A job starts with as many workers as fit, at most the number it requests; it waits only if fewer
-than its minimum fit. This holds only for jobs with a framework that can run with fewer workers.
+A job starts with as many workers as fit, at most its requested size; it waits only if fewer than
+its minimum fit. This holds only for jobs with a framework that can run with fewer workers.
 
-kfext takes no worker from a job that could not get it back: such a job starts whole and stays as it
-is.
+A job that kfext could not scale up again starts whole, and is not scaled down.
 """
 
 from dataclasses import replace
 
-from kfext.core.eligibility import why_others, why_same_slots
+from kfext.core.eligibility import why_managed, why_same_slots
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
@@ -23,7 +22,7 @@ SCALE_NAME = "scale"
 
 
 def opted(settings: Settings) -> Mode:
-    """Return the highest mode of the policy that the settings of a job allow."""
+    """Return the highest mode of `scale` that the settings of a job allow."""
     return Mode.OFF if settings.elastic is None else Mode.ACT
 
 
@@ -38,14 +37,13 @@ def open_range(job: TrainingJob, settings: Settings) -> Range | None:
     Master and Chief count as training pods.
     """
     acts = scales(settings) is Mode.ACT
-    return settings.elastic if acts and not why_left_alone(job, settings) else None
+    return settings.elastic if acts and not why_ineligible(job, settings) else None
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     """Return the fewest workers that a job may start with; all workers if it is not elastic.
 
-    `allowed`: the range that kfext may choose from (`open_range`). It counts the pods that train:
-    Master, Chief and the workers.
+    `allowed`: the range of training pods (`open_range`): Master, Chief and the workers.
     """
     requested = workers_of(job)
     if allowed is None or not job.scaling.any_start:
@@ -55,24 +53,24 @@ def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
 
 
 def workers_of(job: TrainingJob) -> int:
-    """Return how many workers a job has."""
+    """Return the number of workers of a job."""
     return sum(group.replicas for group in job.groups if group.type == WORKER)
 
 
 def requested_workers(job: TrainingJob, state: JobState) -> int:
-    """Return how many workers the user asks for, even if kfext gave the job another number.
+    """Return the requested size of a job, even if kfext assigned another number of workers.
 
-    The state of the job records the user's number, and holds while the job has kfext's number.
+    The requested size in the state of the job counts while the job has kfext's number.
     """
     now = workers_of(job)
     return state.requested if state.requested and state.assigned == now else now
 
 
 def workers_on_release(job: TrainingJob, state: JobState) -> int:
-    """Return the number of workers of a job after kfext lets go of it.
+    """Return the number of workers of a job after its release.
 
-    Nothing would give workers back later. A running job gets workers only if they can join the
-    present workers, and loses none, because that may cost work.
+    Nothing would scale it up later. A running job is scaled up only if new workers can join the
+    present workers, and is not scaled down, because that may cost work.
     """
     requested, now = requested_workers(job, state), workers_of(job)
     if job.suspend:
@@ -91,8 +89,8 @@ def with_workers(job: TrainingJob, count: int) -> TrainingJob:
     )
 
 
-def why_left_alone(job: TrainingJob, settings: Settings) -> str:
-    """Return why kfext does not choose the size of a job that opted in; empty if it may."""
+def why_ineligible(job: TrainingJob, settings: Settings) -> str:
+    """Return the obstacle to scaling a job that opted in, or an empty string."""
     if interrupts(job) and not settings.metrics.is_log:
         return (
             f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
@@ -101,15 +99,15 @@ def why_left_alone(job: TrainingJob, settings: Settings) -> str:
 
 
 def why_not_scaled(job: TrainingJob) -> str:
-    """Return why the workers of a job are left alone; empty if they may change.
+    """Return the obstacle to any change of the size of a job, or an empty string.
 
-    Each reason is a part of a sentence, and says what would change it.
+    Each obstacle is a part of a sentence, with a remedy if there is one.
     """
-    return why_others(job) or why_same_slots(job) or why_one_size(job)
+    return why_managed(job) or why_same_slots(job) or why_one_size(job)
 
 
 def why_one_size(job: TrainingJob) -> str:
-    """Return why only the present number of workers can train; empty if another number can."""
+    """Return the cause that fixes the number of workers, or an empty string."""
     if workers_of(job) or WORKER not in job.kind.types:
         return job.scaling.fixed
     return "it has no workers: add a replica type Worker"
@@ -118,9 +116,8 @@ def why_one_size(job: TrainingJob) -> str:
 def starts_anew(job: TrainingJob) -> bool:
     """Return whether a job must be stopped at a checkpoint and resumed to change its size.
 
-    It must if its number of workers is fixed while it runs, or if a worker that ends with an error
-    fails the job (restartPolicy Never and ExitCode): torchrun exits with an error when its pod is
-    deleted.
+    It must if its number of workers is fixed while it runs, or if an error of a worker fails the
+    job (restartPolicy Never and ExitCode): torchrun exits with an error when its pod is deleted.
     """
     fails = any(group.fails for group in job.groups if group.type == WORKER)
     return fails or not job.scaling.elastic

@@ -1,8 +1,8 @@
 """Whether kfext may choose the nodes of a job, and whether its pods may use their network.
 
-Admission, the queue, the gate and `plan -f` ask both, of jobs of all kinds. A job that kfext must
-not place runs as on plain Kubernetes; with `colocation: required` it waits, unless another
-scheduler places it. A job that cannot have the host network starts on the pod network.
+Admission, the queue, the gate and `plan -f` check jobs of all kinds. A job that kfext must not
+place runs as on plain Kubernetes; with `colocation: required` it waits, unless another scheduler
+places it. A job that cannot have the host network starts on the pod network.
 """
 
 from collections import Counter
@@ -38,33 +38,33 @@ _NO_TERMS = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class LeftToOthers(Verdict):
-    """Why another scheduler places the pods of a job, so that not even a required job waits."""
+    """Another scheduler places the pods of a job, so that not even a required job waits."""
 
 
 def not_placed(
     job: TrainingJob, pods: Iterable[Pod] = (), *, on_nodes: Collection[str] = ()
 ) -> Verdict | None:
-    """Return why kfext must not choose the nodes of a job, or None.
+    """Return the obstacle to a choice of nodes by kfext, or None.
 
-    Another scheduler does, the job or a pod is too large, or only kube-scheduler understands a term
-    of it. `pods` are asked too, because admission may have changed them. `on_nodes`: the resources
-    that nodes list; admission knows none.
+    Another scheduler chooses them, the job or a pod is too large, or kfext does not model a term of
+    the job. `pods` are checked too, because admission may have changed them.
+    `on_nodes`: the resources that nodes list; admission knows none.
     """
     pods = tuple(pods)
     if others := _others(job, pods, on_nodes):
         return LeftToOthers(REASON_HANDS_OFF, others)
-    sizes = (pod.constraints.excess for pod in pods if pod.constraints is not None)
-    of_pod = next(filter(None, sizes), "")
+    excesses = (pod.constraints.excess for pod in pods if pod.constraints is not None)
+    of_pod = next(filter(None, excesses), "")
     if excess := job.excess or (of_pod and f"a pod has {of_pod}"):
         return Verdict(REASON_HANDS_OFF, excess)
     return _unmodelled(job, pods)
 
 
 def _others(job: TrainingJob, pods: Collection[Pod], on_nodes: Collection[str]) -> str:
-    """Return why another scheduler places the pods of a job, empty if none does.
+    """Return a clause on another scheduler that places the pods of a job, or an empty string.
 
-    HAMi's accounts for nvidia.com/gpumem, a resource that no node has ever listed, beside a listed
-    resource of its domain, nvidia.com/gpu. A resource alone may be listed by nodes still to come.
+    HAMi's scheduler accounts for nvidia.com/gpumem, a resource that no node ever lists, beside a
+    listed resource of its domain, nvidia.com/gpu. Future nodes may list a resource alone.
     """
     placed = {pod.scheduler: "its pods" for pod in pods}
     placed |= {group.scheduler: f"the pods of {group.type}" for group in job.groups}
@@ -79,12 +79,12 @@ def _others(job: TrainingJob, pods: Collection[Pod], on_nodes: Collection[str]) 
 
 
 def _unmodelled(job: TrainingJob, pods: Collection[Pod]) -> Verdict | None:
-    known = (of.unmodelled + of.volumes.unmodelled for of in _constraints(job, pods))
-    terms = {term for terms in known for term in terms}
-    found = sorted(terms | {*_not_within_gang(job, pods)} | {*_parts(job)})
-    if not found:
+    terms = {*_not_within_gang(job, pods), *_parts(job)}
+    for constraints in _constraints(job, pods):
+        terms.update(constraints.unmodelled, constraints.volumes.unmodelled)
+    if not terms:
         return None
-    message = f"its pods have {listed(found, of='terms')}, which kfext does not model"
+    message = f"its pods have {listed(sorted(terms), of='terms')}, which kfext does not model"
     return Verdict(REASON_UNMODELLED, message)
 
 
@@ -93,26 +93,27 @@ def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
 
     No pod of the job can be bound before its claims, with or without kfext.
     """
-    found = sorted({name for of in _constraints(job, pods) for name in of.volumes.pending})
-    if not found:
+    all_constraints = _constraints(job, pods)
+    claims = sorted({name for each in all_constraints for name in each.volumes.pending})
+    if not claims:
         return None
-    named = f"volume claim {found[0]} is" if len(found) == 1 else f"{len(found)} volume claims are"
-    message = f"{named} not bound yet"
-    return Verdict(REASON_WAITING_FOR_VOLUME, message)
+    several = f"{len(claims)} volume claims are"
+    subject = f"volume claim {claims[0]} is" if len(claims) == 1 else several
+    return Verdict(REASON_WAITING_FOR_VOLUME, f"{subject} not bound yet")
 
 
 def _parts(job: TrainingJob) -> Iterator[str]:
-    """Yield the parts of GPUs in requests of templates: kfext writes them only into pods."""
-    asked = {name for group in job.groups if group.replicas for name in group.requests}
-    named = (name for name in asked if name.startswith(SLOT))
-    yield from (f"requests for {name}" for name in named if slot_of(name) is not None)
+    """Yield the GPU slots in requests of templates: kfext writes them only into pods."""
+    requested = {name for group in job.groups if group.replicas for name in group.requests}
+    slots = (name for name in requested if name.startswith(SLOT))
+    yield from (f"requests for {name}" for name in slots if slot_of(name) is not None)
 
 
 def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:
     """Yield the kinds of terms that select other pods than the pods that have them.
 
-    A selected pod without the term would be in the way of a pod with it, unknown to the ledger.
-    Admission may have changed the terms of pods.
+    The ledger cannot know that a selected pod without the term obstructs a pod with it. Admission
+    may have changed the terms of pods.
     """
     groups = {group.type.lower(): group.constraints for group in job.groups if group.replicas}
     both = [
@@ -120,19 +121,19 @@ def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:
         for pod in pods
         if pod.constraints is not None and pod.replica is not None
     ]
-    apart = {type_: of.apart for type_, of in groups.items()}
-    if not _within(job, apart) or any(of.apart != seen.apart for of, seen in both):
+    apart = {type_: own.apart for type_, own in groups.items()}
+    if not _within(job, apart) or any(own.apart != seen.apart for own, seen in both):
         yield ANTI_AFFINITY
-    together = {type_: of.together for type_, of in groups.items()}
+    together = {type_: own.together for type_, own in groups.items()}
     one_for_all = len(set(together.values())) <= 1
     if not (one_for_all and _within(job, together)) or any(
-        of.together != seen.together for of, seen in both
+        own.together != seen.together for own, seen in both
     ):
         yield AFFINITY
 
 
 def _within(job: TrainingJob, terms: Mapping[str, tuple[GangTerm, ...]]) -> bool:
-    """Return whether the terms of a job, by replica type, select exactly the types with them."""
+    """Return whether each term of a job selects exactly the replica types with this term."""
     return all(
         term.job == job.name
         and all((term in own) == term.selects(type_) for type_, own in terms.items())
@@ -150,7 +151,7 @@ _NO_HOST = frozenset({"baseline", "restricted"})
 
 
 def why_no_host_network(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
-    """Return what keeps a job's pods from the host network, empty if nothing is known."""
+    """Return the obstacle to the host network for a job's pods, or an empty string."""
     if job.excess:
         return job.excess
     level = namespace_labels.get(_ENFORCE, "")
@@ -160,11 +161,11 @@ def why_no_host_network(job: TrainingJob, namespace_labels: Mapping[str, str]) -
         return f"{job.started_by} starts the job, and does not take ports into account"
     if job.rendezvous.obstacle:
         return job.rendezvous.obstacle
-    return next(filter(None, map(_why_not_there, job.groups)), "") or _shared_port(job)
+    return next(filter(None, map(_template_obstacle, job.groups)), "") or _shared_port(job)
 
 
 def _shared_port(job: TrainingJob) -> str:
-    """Return the sentence on a port that several pods declare themselves, empty if none."""
+    """Return a sentence on a port that several pods declare themselves, or an empty string."""
     declared: Counter[Port] = Counter()
     for group in job.groups:
         declared.update(dict.fromkeys(group.networking.ports, group.replicas))
@@ -177,11 +178,11 @@ def _shared_port(job: TrainingJob) -> str:
     return ""
 
 
-def _why_not_there(group: ReplicaGroup) -> str:
-    """Return what in one template keeps its pods from the host network, empty if nothing."""
+def _template_obstacle(group: ReplicaGroup) -> str:
+    """Return the obstacle to the host network in one template, or an empty string."""
     networking = group.networking
     if group.constraints.node_name:
-        return f"the {group.type} template names its node, and the webhook leaves such pods alone"
+        return f"the {group.type} template names its node, and the webhook ignores such pods"
     if networking.own_host:
         return f"the {group.type} template itself sets the host network or a host port"
     if networking.own_meeting:
@@ -192,11 +193,11 @@ def _why_not_there(group: ReplicaGroup) -> str:
 
 
 def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
-    """Return why kfext leaves a job where it is although it opted in to moves, or None.
+    """Return the obstacle to moves of a job that opted in, or None.
 
-    Each message is a part of a sentence, and says what would change it.
+    Each message is a part of a sentence, with a remedy if there is one.
     """
-    why = why_others(job) or why_same_slots(job)
+    why = why_managed(job) or why_same_slots(job)
     if not settings.metrics.is_log:
         why = f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
     if why:
@@ -208,18 +209,18 @@ def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
 
 
 def why_not_stopped(job: TrainingJob, settings: Settings) -> Verdict | None:
-    """Return why kfext never stops a job for others although it opted in, or None.
+    """Return the obstacle to stops of a job that opted in, or None.
 
     A job that may lose its work needs no checkpoint.
     """
     if settings.preempt != ALWAYS:
         return why_not_moved(job, settings)
-    why = why_others(job) or why_same_slots(job)
+    why = why_managed(job) or why_same_slots(job)
     return Verdict(REASON_STANDS_DOWN, why) if why else None
 
 
 def why_not_drained(job: TrainingJob, settings: Settings, *, by_force: bool) -> Verdict | None:
-    """Return why a job does not leave a drained node, or None.
+    """Return the obstacle that keeps a job on a drained node, or None.
 
     `by_force`: whether the drain stops jobs that did not opt in, and may cost them work.
     """
@@ -236,10 +237,10 @@ def why_not_drained(job: TrainingJob, settings: Settings, *, by_force: bool) -> 
 
 
 def local_volume(group: ReplicaGroup) -> str:
-    """Return the volume on its node that may hold the checkpoints of a replica; empty if none does.
+    """Return the volume on one node that may hold a replica's checkpoints, or an empty string.
 
     A claim that is bound to a node counts. A directory of the node or of the pod counts if the
-    replica mounts nothing else that it may write to.
+    replica has no other writable volume.
     """
     for terms in group.constraints.volumes.terms:
         if terms and all(term.names_node for term in terms):
@@ -248,14 +249,14 @@ def local_volume(group: ReplicaGroup) -> str:
 
 
 def why_same_slots(job: TrainingJob) -> str:
-    """Return why GPU slots tie a job to its pods; empty if it shares no GPUs."""
+    """Return a clause on the GPU slots that tie a job to its pods, or an empty string."""
     return "it shares GPUs, and keeps its slots" if job.shares_gpus else ""
 
 
-def why_others(job: TrainingJob) -> str:
-    """Return what else manages the size of a job; empty if nothing does."""
+def why_managed(job: TrainingJob) -> str:
+    """Return a clause on another system that manages a job's size, or an empty string."""
     if job.started_by:
-        return f"{job.started_by} manages it, and accounts for what it has: submit the job alone"
+        return f"{job.started_by} manages it and accounts for its resources: submit the job alone"
     if job.scaling.autoscaled:
         # The autoscaler follows the use of the pods, so both would react to each other's changes.
         return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"

@@ -1,4 +1,4 @@
-"""What happened to a job, and the course of its metric, as its TrainingPlan keeps them: bounded.
+"""The bounded history of a job, and the curve of its metric, as its TrainingPlan records them.
 
 These are the fields `status.history` and `status.curve`.
 """
@@ -16,28 +16,27 @@ from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import PHASES
 
 MOST_ENTRIES, MOST_BYTES = 32, 3584
-"""Of a history, in entries and in bytes of JSON: a TrainingPlan has at most about 8 KB."""
+"""The bounds of a history in entries and bytes of JSON: a TrainingPlan has at most about 8 KB."""
 MOST_POINTS, LONGEST_CURVE = 64, 4096
-"""Of a curve, in points and in characters."""
+"""The bounds of a curve, in points and in characters."""
 MOST_NODES, LONGEST_WHY = 8, 200
-"""Of an entry: the nodes that it names, and the characters of its reason."""
+"""The most nodes in an entry, and the most characters of its reason."""
 _FEWEST_NODES, _LONGEST_WHAT, _LONGEST_NODE = 2, 64, 253
 _LARGEST = 2**31 - 1
 _TIME = re.compile(r"\A\d{4}-\d\d-\d\dT[\d:]{8}Z: ", re.ASCII)
-"""What some messages begin with; an entry has a time of its own."""
+"""The prefix of some messages; an entry has a time of its own."""
 _POINT = re.compile(r"(\d{1,12}),(\d{0,18}),(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What happened to a job.
+    """An event in the life of a job.
 
-    `at`: when it happened, in epoch seconds.
-    `what`: the phase that began, or the type of the condition that tells of the change.
-    `workers`: how many pods of the job train from then on.
-    `nodes`, `more_nodes`: the first nodes of the job from then on, and the number of the others.
-    `times`: how many entries it stands for: its time is the time of the first, all else is of the
-        last.
+    `at`: its time, in epoch seconds.
+    `what`: the phase that began, or the type of the condition that reports the change.
+    `workers`: the number of training pods after it.
+    `nodes`, `more_nodes`: the first nodes of the job after it, and the number of further nodes.
+    `times`: the number of merged entries, with the time of the first and all else of the last.
     """
 
     at: float
@@ -50,7 +49,7 @@ class Entry:
 
 
 class Point(NamedTuple):
-    """What a job reported at a second of the epoch; None: unknown."""
+    """The report of a job at a second of the epoch; its members may be unknown (None)."""
 
     at: int
     step: int | None
@@ -66,18 +65,18 @@ class JobHistory:
 
     @property
     def phase(self) -> str:
-        """The last phase that began; empty without any."""
-        phases = (known.what for known in reversed(self.entries) if known.what in PHASES)
+        """The last phase that began, empty without a phase."""
+        phases = (entry.what for entry in reversed(self.entries) if entry.what in PHASES)
         return next(phases, "")
 
     def with_entry(
         self, what: str, why: str, *, at: float, workers: int, nodes: Sequence[str]
     ) -> Self:
-        """Return the history after another entry; `why` keeps as many of its clauses as fit.
+        """Return the history with a new entry; `why` is cut to the clauses that fit.
 
-        An entry that says what the entry before it says counts with it, or leaves it out. While the
-        history is too long, entries become one. A clock that was set back does not change their
-        order.
+        An entry equal to the last is merged with it, and clauses that the last entry has are
+        omitted. Further entries are merged while the history is too long. A clock that was set back
+        does not change the order of entries.
         """
         before = self.entries[-1].why if self.entries else ""
         why = _TIME.sub("", why, count=1).removeprefix(f"{before}{CLAUSE}")
@@ -93,14 +92,14 @@ class JobHistory:
         return replace(self, entries=entries)
 
     def with_point(self, at: float, step: int | None, value: float | None) -> Self:
-        """Return the history after another point, unless the job has reported nothing new.
+        """Return the history with a new point, unless the job has reported nothing new.
 
-        A full curve loses the point that is closest between its neighbours. So it keeps its first
-        and its last point, and the others are spread over the life of the job.
+        From a full curve the point with the closest neighbours is removed. So the first and the
+        last point stay, and the others are spread over the life of the job.
         """
         points, value = decode_curve(self.curve), _finite(value)
-        nothing = None, None
-        if (step, value) in {nothing, points[-1][1:] if points else nothing}:
+        empty = None, None
+        if (step, value) in {empty, points[-1][1:] if points else empty}:
             return self
         points.append(Point(max(int(at), points[-1].at + 1 if points else 0), step, value))
         if len(points) > MOST_POINTS:
@@ -109,7 +108,7 @@ class JobHistory:
         return replace(self, curve=_encoded(points))
 
     def without_values(self) -> Self:
-        """Return the history without the values of the curve: the job reports another metric."""
+        """Return the history without the values of the curve, for a job with another metric."""
         points = (point for point in decode_curve(self.curve) if point.step is not None)
         return replace(self, curve=_encoded([point._replace(value=None) for point in points]))
 
@@ -123,34 +122,34 @@ def _finite(value: float | None) -> float | None:
 
 
 def _shortened(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """Return a history that is shorter: with fewer names of nodes, else with fewer entries.
+    """Return a shorter history: with fewer names of nodes, else with fewer entries.
 
-    Of two neighbours of one kind, those closest in time become one. Without such neighbours, two
-    entries of one kind become one with all between them; if no kind is there twice, the second
-    entry goes.
+    The neighbours of one kind that are closest in time are merged. Without such neighbours, two
+    entries of one kind are merged with all entries between them. If no kind occurs twice, the
+    second entry is removed.
     """
-    for place, known in enumerate(entries[:-1] if len(entries) <= MOST_ENTRIES else ()):
-        if rest := len(known.nodes[_FEWEST_NODES:]):
-            nodes, more = known.nodes[:_FEWEST_NODES], known.more_nodes + rest
-            fewer = replace(known, nodes=nodes, more_nodes=more)
-            return (*entries[:place], fewer, *entries[place + 1 :])
+    for index, entry in enumerate(entries[:-1] if len(entries) <= MOST_ENTRIES else ()):
+        if cut := len(entry.nodes[_FEWEST_NODES:]):
+            nodes, more = entry.nodes[:_FEWEST_NODES], entry.more_nodes + cut
+            fewer = replace(entry, nodes=nodes, more_nodes=more)
+            return (*entries[:index], fewer, *entries[index + 1 :])
     pairs, latest = list[tuple[int, int]](), dict[str, int]()
-    for place, known in enumerate(entries):
-        if known.what in latest:
-            pairs.append((latest[known.what], place))
-        latest[known.what] = place
+    for index, entry in enumerate(entries):
+        if entry.what in latest:
+            pairs.append((latest[entry.what], index))
+        latest[entry.what] = index
 
-    def apart(pair: tuple[int, int]) -> tuple[bool, float]:
+    def distance(pair: tuple[int, int]) -> tuple[bool, float]:
         first, last = pair
         return last - first > 1, entries[last].at - entries[first].at
 
     if not pairs:
         return (entries[0], *entries[2:])
-    return _merged(entries, *min(pairs, key=apart))
+    return _merged(entries, *min(pairs, key=distance))
 
 
 def _merged(entries: tuple[Entry, ...], first: int, last: int) -> tuple[Entry, ...]:
-    """Return a history with one entry for two entries and all between them."""
+    """Return a history with two entries and all between them merged."""
     begun, ended = entries[first], entries[last]
     merged = replace(ended, at=begun.at, times=begun.times + ended.times)
     return (*entries[:first], merged, *entries[last + 1 :])
@@ -167,23 +166,23 @@ def _size(entries: Iterable[Entry]) -> int:
 def _encoded_entries(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     return [
         {
-            "time": written_time(known.at),
-            "what": known.what,
-            "workers": known.workers,
-            "nodes": list(known.nodes),
-            "moreNodes": known.more_nodes,
-            "why": known.why,
-            **({"times": known.times} if known.times > 1 else {}),
+            "time": written_time(entry.at),
+            "what": entry.what,
+            "workers": entry.workers,
+            "nodes": list(entry.nodes),
+            "moreNodes": entry.more_nodes,
+            "why": entry.why,
+            **({"times": entry.times} if entry.times > 1 else {}),
         }
-        for known in entries
+        for entry in entries
     ]
 
 
 def _encoded(points: Sequence[Point]) -> str:
     """Return a curve; the values between the first and the last have six digits."""
     written = []
-    for place, (at, step, value) in enumerate(points):
-        inner = value is not None and 0 < place < len(points) - 1
+    for index, (at, step, value) in enumerate(points):
+        inner = value is not None and 0 < index < len(points) - 1
         shown = f"{value:.6g}" if inner else "" if value is None else repr(value)
         written.append(f"{at},{'' if step is None else step},{shown}")
     return ";".join(written)
@@ -216,8 +215,8 @@ def decode_curve(raw: object) -> list[Point]:
     """Return the points of a curve, each later than the point before it. Never raises."""
     points: list[Point] = []
     for part in text(raw)[:LONGEST_CURVE].split(";")[:MOST_POINTS]:
-        found = _POINT.fullmatch(part)
-        if found and (not points or int(found[1]) > points[-1].at):
-            step, value = (int(found[2]) if found[2] else None), found[3]
-            points.append(Point(int(found[1]), step, _finite(float(value)) if value else None))
+        match = _POINT.fullmatch(part)
+        if match and (not points or int(match[1]) > points[-1].at):
+            step, value = (int(match[2]) if match[2] else None), match[3]
+            points.append(Point(int(match[1]), step, _finite(float(value)) if value else None))
     return points

@@ -1,12 +1,12 @@
-"""What admission makes of a job's pods, learnt from gated pods.
+"""Changes of a job's pods at admission, learnt from gated pods.
 
 A LimitRange, a RuntimeClass, an injected sidecar or another webhook changes pods, but not the
-templates that a plan is made from. The operator also declares ports on pods of the host network
-that no template has. The job's state keeps what the pods showed; plans use it until the template
-changes. For node affinity and volume claims the state only records that they differ.
+templates of a plan. The operator also declares ports on pods of the host network that no template
+has. The job's state records these changes, and plans include them until the template changes. For
+node affinity and volume claims the state records only that they differ.
 
-Pods of a dedicated pool may get their tolerations from admission alone. So a job that fits no other
-nodes is started once as if admission added tolerations, and its pods show whether it does.
+Pods of a dedicated pool may have their tolerations from admission alone. So a job that fits no
+other nodes is started once as if admission added tolerations, and its pods show whether it does.
 """
 
 import json
@@ -31,11 +31,11 @@ from kfext.model.quantity import amount_text, maximum
 from kfext.model.replica_group import ReplicaGroup
 
 _MOST_OBSERVED = 1024
-"""Most characters of JSON for all types: the rest of the state must fit beside it."""
+"""The most characters of JSON for all types: the other fields of the state must fit beside it."""
 
 
 def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
-    """Return the job with its replicas as admission makes them, if their pods were seen."""
+    """Return the job with its replicas as changed by admission, if their pods were seen."""
     if not state.observed:
         return job
     groups = (_as_seen(group, state.observed.get(group.type.lower())) for group in job.groups)
@@ -45,27 +45,27 @@ def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
 def expecting_tolerations(job: TrainingJob, state: JobState, ledger: Ledger) -> TrainingJob | None:
     """Return the job as if admission added tolerations of pools to pods that were never seen.
 
-    Return None after pods of every type were seen, and without more eligible nodes.
+    The result is None after pods of every type were seen, and without more eligible nodes.
     """
     groups = tuple(group if _known(group, state) else _expecting(group) for group in job.groups)
     pairs = zip(job.groups, groups, strict=True)
     more = any(
-        np.any(ledger.eligible(then.constraints) != ledger.eligible(now.constraints))
-        for now, then in pairs
-        if now != then
+        np.any(ledger.eligible(expected.constraints) != ledger.eligible(now.constraints))
+        for now, expected in pairs
+        if now != expected
     )
     return replace(job, groups=groups) if more else None
 
 
 def unexpected(job: TrainingJob, places: Assignment, ledger: Ledger) -> list[str]:
     """Return the taints of planned nodes that a job's pods are only expected to tolerate."""
-    of = {
+    by_type = {
         group.type.lower(): replace(group.constraints, expects_tolerations=False)
         for group in job.groups
     }
-    pairs = {(key.type, name) for key, name in places.items() if key.type in of}
-    nodes = ((of[type_], node) for type_, name in pairs if (node := ledger.node(name)) is not None)
-    return sorted({f"taint {why}" for of_pod, node in nodes if (why := why_not(of_pod, node))})
+    pairs = {(by_type[key.type], name) for key, name in places.items() if key.type in by_type}
+    nodes = ((own, node) for own, name in pairs if (node := ledger.node(name)) is not None)
+    return sorted({f"taint {taint}" for own, node in nodes if (taint := why_not(own, node))})
 
 
 def observed(
@@ -76,26 +76,26 @@ def observed(
     plan: Plan | None,
     unchanged: bool = False,
 ) -> Mapping[str, ObservedPods]:
-    """Return what the state of a job must remember, including what its present pods show.
+    """Return the changes to record in the state of a job, including changes of its present pods.
 
-    `unchanged`: whether it must also remember pods that equal their template.
+    `unchanged`: whether pods that equal their template are recorded too.
     """
     seen, job = dict(state.observed), as_written(job) if job.shares_gpus else job
     for group in job.groups:
         known = _known(group, state)
-        found = _seen(job, group, pods, plan, known=known.tolerations if known else ())
-        if found is None:
+        changes = _seen(job, group, pods, plan, known=known.tolerations if known else ())
+        if changes is None:
             continue
-        fewer = known is not None and known.tolerations != found.tolerations
-        if unchanged or fewer or _as_seen(group, found) != group:
-            # Pods do not show again what their type is already planned with.
+        fewer = known is not None and known.tolerations != changes.tolerations
+        if unchanged or fewer or _as_seen(group, changes) != group:
+            # Pods do not show the changes again that the plan of their type includes.
             if known is not None:
-                found = replace(
-                    found,
-                    untolerated=known.untolerated or found.untolerated,
-                    host_ports=tuple(sorted({*known.host_ports, *found.host_ports})),
+                changes = replace(
+                    changes,
+                    untolerated=known.untolerated or changes.untolerated,
+                    host_ports=tuple(sorted({*known.host_ports, *changes.host_ports})),
                 )
-            seen[group.type.lower()] = found
+            seen[group.type.lower()] = changes
     if len(json.dumps({type_: shown.encode() for type_, shown in seen.items()})) > _MOST_OBSERVED:
         return state.observed
     return seen
@@ -104,7 +104,7 @@ def observed(
 def differences(
     job: TrainingJob, pods: Collection[Pod], *, plan: Plan | None, eligible: bool
 ) -> str:
-    """Return in words how the pods of a job differ from the plan; empty without a difference.
+    """Return the differences between the pods of a job and its plan in words, or an empty string.
 
     `eligible`: whether a node is eligible for each pod, so that no toleration is missing.
     """
@@ -138,22 +138,23 @@ def _words(
 def _not_learnt(
     job: TrainingJob, group: ReplicaGroup, pods: Collection[Pod], plan: Plan | None
 ) -> list[str]:
-    """Return in words what the gated pods of a type have that the state cannot record."""
-    want, ours = group.constraints, _ports_of_plan(job, group, plan)
-    found = [have for _, have in _readable(group, pods)]
-    ports = {port for have in found for port in have.host_ports} - ours - {*want.host_ports}
+    """Return the differences of gated pods of a type, in words, that the state cannot record."""
+    want, planned = group.constraints, _ports_of_plan(job, group, plan)
+    all_have = [have for _, have in _readable(group, pods)]
+    ports = {port for have in all_have for port in have.host_ports} - planned - {*want.host_ports}
     numbers = listed([str(number) for _, number in sorted(ports)], of="ports")
+    tolerations = {*want.tolerations}
     words = {
         f"host port {numbers}": bool(ports),
-        "another node affinity": any(have.terms != want.terms for have in found),
-        "fewer tolerations": not all({*want.tolerations} <= {*have.tolerations} for have in found),
-        "other volume claims": any(have.claims != want.claims for have in found),
+        "another node affinity": any(have.terms != want.terms for have in all_have),
+        "fewer tolerations": not all(tolerations <= {*have.tolerations} for have in all_have),
+        "other volume claims": any(have.claims != want.claims for have in all_have),
     }
     return [word for word, differs in words.items() if differs]
 
 
 def _known(group: ReplicaGroup, state: JobState) -> ObservedPods | None:
-    """Return what the pods of a type have shown under its present template."""
+    """Return the recorded changes of a type under its present template, or None."""
     known = state.observed.get(group.type.lower())
     return known if known is not None and known.template == group.template else None
 
@@ -170,15 +171,15 @@ def _seen(
     *,
     known: Collection[Toleration] = (),
 ) -> ObservedPods | None:
-    """Return what the gated pods of a type show, or None without pods; the largest amounts count.
+    """Return the changes of gated pods of a type with the largest amounts, or None without pods.
 
     `known`: the tolerations that the plan has for the type, but not its template.
     """
-    found: ObservedPods | None = None
-    ours = _ports_of_plan(job, group, plan)
+    changes: ObservedPods | None = None
+    planned = _ports_of_plan(job, group, plan)
     own = {*group.constraints.tolerations}.difference(known)
     for pod, have in _readable(group, pods):
-        ports = {*have.host_ports} - ours - {*group.constraints.host_ports}
+        ports = {*have.host_ports} - planned - {*group.constraints.host_ports}
         added = {
             toleration
             for toleration in have.tolerations
@@ -187,24 +188,24 @@ def _seen(
             and toleration.key not in group.constraints.devices
         }
         requests = as_template(pod.requests) if pod.has_slot else pod.requests
-        found = ObservedPods(
+        changes = ObservedPods(
             template=group.template,
-            requests=maximum(found.requests if found else {}, requests),
+            requests=maximum(changes.requests if changes else {}, requests),
             node_selector=have.node_selector,
-            host_ports=tuple(sorted(ports.intersection(found.host_ports) if found else ports)),
+            host_ports=tuple(sorted(ports.intersection(changes.host_ports) if changes else ports)),
             untolerated=not all(
                 tolerated(Taint(key=device, effect=NO_SCHEDULE), have.tolerations)
                 for device in group.constraints.devices
             ),
             tolerations=tuple(
-                sorted(added.intersection(found.tolerations) if found else added, key=astuple)
+                sorted(added.intersection(changes.tolerations) if changes else added, key=astuple)
             ),
         )
-    return found
+    return changes
 
 
 def _readable(group: ReplicaGroup, pods: Iterable[Pod]) -> Iterator[tuple[Pod, Constraints]]:
-    """Yield the pods of a type with constraints that were kept and read."""
+    """Yield the pods of a type with their constraints, if these are within the bounds."""
     for pod in pods:
         if pod.replica is None or pod.replica.type != group.type.lower():
             continue
@@ -213,12 +214,12 @@ def _readable(group: ReplicaGroup, pods: Iterable[Pod]) -> Iterator[tuple[Pod, C
 
 
 def _ports_of_plan(job: TrainingJob, group: ReplicaGroup, plan: Plan | None) -> set[Port]:
-    """Return the ports that pods have from kfext, which put them on the host network."""
+    """Return the ports that kfext assigned to pods on the host network."""
     return {*block(job, plan.port), *group.networking.ports} if plan and plan.port else set()
 
 
 def _as_seen(group: ReplicaGroup, seen: ObservedPods | None) -> ReplicaGroup:
-    """Return a type as its pods were seen; pods of an earlier template do not count."""
+    """Return a type as its pods were seen; changes under an earlier template do not count."""
     if seen is None or seen.template != group.template:
         return group
     constraints = replace(

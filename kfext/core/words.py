@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 _FAR = 4e9
 CLAUSE = "; "
-"""Separates the clauses of a message: a sentence of at most 25 words, then its grounds."""
+"""The separator of clauses in a message: a sentence of at most 25 words, then its grounds."""
 
 
 def pods(number: int) -> str:
@@ -29,7 +29,7 @@ def cpus(millicores: int) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return a length of time as kubectl prints it; empty for None."""
+    """Return a duration as kubectl prints it, empty for None."""
     if seconds is None:
         return ""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
@@ -39,12 +39,12 @@ def age(seconds: float | None) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a time of day, in UTC; total, because `seconds` may come from an edited annotation."""
+    """Return a time of day in UTC. Never raises: `seconds` may be from an edited annotation."""
     return datetime.fromtimestamp(min(max(seconds, 0.0), _FAR), UTC).strftime("%H:%M:%S UTC")
 
 
 def listed(names: Sequence[str], *, of: str) -> str:
-    """Return names as an English list; with more than three, two and the number of the rest."""
+    """Return names as an English list: of more than three names, two and the number of others."""
     if len(names) <= 3:
         return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more {of}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from kfext.core.queue.expected import Was
+from kfext.core.queue.expected import Accuracy
 from kfext.sim.arms import GANG, Arm
 from kfext.sim.cluster import Cluster, Ended, World
 from kfext.sim.objects import LiveJob
@@ -219,7 +219,7 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         changes=_mean(run.changes / len(run.jobs) for run, _ in pairs),
         start_error=quantile(errors, 0.5),
         start_p90=quantile(errors, 0.9),
-        start_within=_mean(score.was is Was.WITHIN for score in starts),
+        start_within=_mean(score.was is Accuracy.WITHIN for score in starts),
         start_width=_mean(score.width for score in starts) / _mean(score.wait for score in starts),
     )
 

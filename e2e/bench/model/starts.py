@@ -17,7 +17,7 @@ from e2e.bench.report import table
 from e2e.bench.store import Store
 from e2e.testbed.progress import say
 from kfext.core.lifecycle.steps import Unsuspend
-from kfext.core.queue.expected import SHORTEST, Scores, Was
+from kfext.core.queue.expected import SHORTEST, Accuracy, Scores
 from kfext.sim.arms import ARMS, GANG, KFEXT, Arm
 from kfext.sim.clock import EPOCH
 from kfext.sim.cluster import URGENT, Cluster, World
@@ -52,7 +52,7 @@ class Judged:
 
     wait: float
     error: float | None
-    was: Was = Was.WITHIN
+    was: Accuracy = Accuracy.WITHIN
     width: float = 0.0
 
 
@@ -126,7 +126,13 @@ def judged(looks: Sequence[Look], started: Mapping[str, float]) -> list[Judged]:
 def _judged(look: Look, wait: float) -> Judged:
     if look.time is None or look.earliest is None or look.latest is None:
         return Judged(wait, None)
-    was = Was.EARLIER if wait < look.earliest else Was.LATER if wait > look.latest else Was.WITHIN
+    was = (
+        Accuracy.EARLIER
+        if wait < look.earliest
+        else Accuracy.LATER
+        if wait > look.latest
+        else Accuracy.WITHIN
+    )
     return Judged(wait, abs(wait - look.time), was, look.latest - look.earliest)
 
 
@@ -190,7 +196,7 @@ def _errors(runs: _Runs) -> list[float]:
     return [each.error / each.wait for each in _known(runs) if each.error is not None]
 
 
-def _part(runs: _Runs, was: Was) -> float:
+def _part(runs: _Runs, was: Accuracy) -> float:
     return fmean(each.was == was for each in _known(runs))
 
 
@@ -201,8 +207,8 @@ def _width(runs: _Runs) -> float:
 _FIGURES: Mapping[str, tuple[Callable[[_Runs], float], str]] = {
     "error / wait": (lambda runs: quantile(_errors(runs), 0.5), "{:.1%}"),
     "p90": (lambda runs: quantile(_errors(runs), 0.9), "{:.0%}"),
-    "in the range": (lambda runs: _part(runs, Was.WITHIN), "{:.1%}"),
-    "later": (lambda runs: _part(runs, Was.LATER), "{:.1%}"),
+    "in the range": (lambda runs: _part(runs, Accuracy.WITHIN), "{:.1%}"),
+    "later": (lambda runs: _part(runs, Accuracy.LATER), "{:.1%}"),
     "width / wait": (_width, "{:.2f}"),
 }
 """Figures of the looks at which the start was known."""

@@ -1,1 +1,1 @@
-"""What the webhooks do to a new job and to a new pod."""
+"""The decisions of the webhooks about new jobs and pods."""

@@ -1,7 +1,7 @@
-"""Give the training container a file through which kfext asks its job for a checkpoint.
+"""Add a file to the training container through which kfext requests a checkpoint.
 
 The file shows an annotation of the pod: the kubelet creates it empty and rewrites it when the
-annotation changes. So the job needs no library, no network and no rights.
+annotation changes. So the job needs no library, no network and no permissions.
 """
 
 import posixpath
@@ -20,16 +20,16 @@ DIRECTORY = "/etc/kfext"
 FILE = "control"
 _VOLUME = "kfext-control"
 MAY_SAVE = (names.ELASTIC, names.MIGRATE, names.PREEMPT)
-"""The settings that may make kfext ask a job for a checkpoint."""
+"""The settings that allow kfext to request a checkpoint from a job."""
 _REQUEST = {"fieldPath": f"metadata.annotations['{names.CHECKPOINT_REQUEST}']"}
 
 Raw = Mapping[str, Any]
 
 
 def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operation]]:
-    """Return the pod spec with the file, and the operations that add it; none for other jobs.
+    """Return the pod spec with the file and the operations that add it, for jobs that may save.
 
-    A pod that already uses the directory or the volume's name gets no file.
+    The spec of a pod that already uses the directory or the volume's name does not change.
     """
     trainer = container_named(spec, kind.container)
     settings = settings_of_pod(strings(metadata.get("annotations")))
@@ -64,13 +64,12 @@ def _is_list(value: object) -> bool:
 
 
 def is_mounted(paths: Iterable[str], directory: str) -> bool:
-    """Return whether one of the paths of mounts is a directory, below it, or above it.
+    """Return whether a mount path is a directory, below it, or above it.
 
-    A mount above may be read-only, and then no container starts with a mount inside it.
+    If a mount above is read-only, no container starts with a mount inside it.
     """
-    here = _parts(directory)
-    parts = map(_parts, paths)
-    return any(path[: len(here)] == here[: len(path)] for path in parts)
+    wanted = _parts(directory)
+    return any(path[: len(wanted)] == wanted[: len(path)] for path in map(_parts, paths))
 
 
 def _parts(path: str) -> list[str]:

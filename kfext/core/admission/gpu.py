@@ -1,17 +1,17 @@
-"""Jobs and pods that share GPUs: which are refused, and what a pod gets in place of a whole GPU.
+"""Admission of jobs and pods that share GPUs: refusals, and a GPU share in place of a whole GPU.
 
-A pod gets the planned part of a GPU, and its Python loads the hook through PYTHONPATH. The image
-stays as it is.
+A pod requests its planned GPU share, and its Python loads the hook through PYTHONPATH. The image
+does not change.
 
 Admission cannot see a PYTHONPATH of the image, and a variable of the container would replace it. So
 a shell puts the hook ahead of that path, then becomes the container's command. If the template has
 no `command`, an init container of the same image records the path, and kfext's sitecustomize
-restores it. Both run a static binary that comes with the part of the GPU, like the hook, because
-the image may have no shell.
+restores it. Both run a static binary, because the image may have no shell; like the hook, it is
+mounted with the GPU share.
 
-The init container is the second choice, because it requests the part of the GPU. After a restart of
-the kubelet, running containers keep their devices, but an ended container gets them anew. That
-fails until the device plugin is back, and the pod fails with it.
+The init container is the second choice, because it requests the GPU share too. After a restart of
+the kubelet, running containers keep their devices, but devices are allocated again for an ended
+container. This allocation, and with it the pod, fails until the device plugin is back.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
 
 HOOK = "/kfext/hook"
-"""Where the node's agent mounts the hook into containers with a part of a GPU."""
+"""The path where the node's agent mounts the hook into containers with a GPU share."""
 BUSYBOX = "busybox"
 PRIORITY, RECORDED = "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"
 """Variables that the hook reads: `high` or `low`; a file with the image's own PYTHONPATH."""
@@ -52,15 +52,15 @@ _COPIED = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityC
 _CHANGED = ("containers", "initContainers", "tolerations", "volumes")
 """The fields of a pod spec that are written, each as a whole: the present value may be no list."""
 _TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
-"""Clusters with tainted GPU nodes add it only to pods that request whole GPUs."""
+"""The toleration that clusters with tainted GPU nodes add only to pods that request whole GPUs."""
 
 Raw = Mapping[str, Any]
 
 
 def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) -> str:
-    """Return why a job that asks for parts of GPUs is refused; empty if it is accepted.
+    """Return the reason for refusing a job with a GPU share, or an empty string.
 
-    `verdict`: whether kfext handles it.
+    `verdict`: the verdict of `hold_of`.
     """
     if job.released:
         return ""
@@ -71,7 +71,7 @@ def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) ->
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A pod spec with a part of a GPU and the operations that add it, or why it has none."""
+    """A pod spec with a GPU share and the operations that add it, or the reason for a refusal."""
 
     spec: Raw
     operations: tuple[Operation, ...] = ()
@@ -79,17 +79,17 @@ class Part:
 
 
 def gpu_part(kind: JobKind, metadata: Raw, spec: Raw) -> Part:
-    """Return the spec of a pod of a job that shares GPUs, with its part of a GPU.
+    """Return the spec of a pod of a job that shares GPUs, with its GPU share.
 
-    The spec stays as it is if it asks for no GPU, or for several. A pod without a plan is refused,
-    because nothing would account for its part. Its operator tries again.
+    A spec that requests no GPU, or several, does not change. A pod without a plan is refused,
+    because nothing would account for its share. Its operator tries again.
     """
     if not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
         return Part(spec)
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
     planned = annotations.get(names.GPU_SLOTS, "")
     if not planned and pod_requests(spec).get(NATIVE_GPU, 0) > 1:
-        return Part(spec)  # its type keeps whole GPUs
+        return Part(spec)  # pods of its type use whole GPUs
     if why := why_no_part(spec):
         return Part(spec, refusal=f"it {why}")
     replica = replica_of(labels, kind)
@@ -129,12 +129,12 @@ def _swapped(spec: Raw, position: int, *, units: int, slot: int) -> Raw:
 
 def _priority(annotations: Mapping[str, str]) -> str:
     """Return the priority on a template, which may have been edited after admission."""
-    found = parsed(names.GPU_PRIORITY, annotations.get(names.GPU_PRIORITY))
-    return str(found[0]) if found else LOW
+    values = parsed(names.GPU_PRIORITY, annotations.get(names.GPU_PRIORITY))
+    return str(values[0]) if values else LOW
 
 
 def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
-    """Return a pod spec with a container, at a position, that loads the hook."""
+    """Return a pod spec with the hook in the container at a position."""
     container = mapping(sequence(spec.get("containers"))[position])
     env = [mapping(variable) for variable in sequence(container.get("env"))]
     values = [variable.get("value") for variable in env if variable.get("name") == _PYTHONPATH]
@@ -159,7 +159,7 @@ def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
 
 
 def _with_path(env: Sequence[Raw], path: str) -> list[Raw]:
-    """Return variables with this PYTHONPATH at its old position: later variables may use it."""
+    """Return variables with a new PYTHONPATH at its old position: later variables may use it."""
     variable = _variable(_PYTHONPATH, path)
     if all(other.get("name") != _PYTHONPATH for other in env):
         return [*env, variable]
@@ -169,8 +169,8 @@ def _with_path(env: Sequence[Raw], path: str) -> list[Raw]:
 def _recording(container: Raw, mount: Raw) -> Raw:
     """Return the init container, with all fields of the container that decide its PYTHONPATH.
 
-    It requests the same resources: the pod requests no more than without it, and the part of the
-    GPU brings the binary.
+    It requests the same resources, so that the binary is mounted with the GPU share. The requests
+    of the pod do not grow.
     """
     copied = {key: container[key] for key in _COPIED if container.get(key) is not None}
     script = f'printf %s "${_PYTHONPATH}" > {_FILE}'

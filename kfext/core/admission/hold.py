@@ -1,4 +1,4 @@
-"""Whether the job webhook holds a new job, and why or why not."""
+"""The job webhook's decision whether to hold a new job, and its reason."""
 
 from kfext import names
 from kfext.core.admission.review import ReviewContext
@@ -10,7 +10,7 @@ from kfext.model.verdict import Verdict
 
 
 def hold_of(job: TrainingJob, *, settings: Settings, context: ReviewContext) -> Verdict:
-    """Return whether a job is held, and why or why not."""
+    """Return the verdict whether a job is held."""
     stays = waits(settings, context)
     if not context.handles(job.kind):
         message = f"kfext's controller does not handle {job.kind.plural} now; its log says why"
@@ -22,7 +22,7 @@ def hold_of(job: TrainingJob, *, settings: Settings, context: ReviewContext) -> 
 
 
 def why_not_placed(job: TrainingJob, settings: Settings, context: ReviewContext) -> str:
-    """Return why kfext will not place a job that it handles; empty if it will."""
+    """Return the reason why kfext does not place a job that it handles, or an empty string."""
     if settings.colocation is Colocation.OFF:
         return f"colocation is off (from {settings.source(names.COLOCATION)})"
     if why := not_placed(job):
@@ -32,7 +32,7 @@ def why_not_placed(job: TrainingJob, settings: Settings, context: ReviewContext)
 
 
 def waits(settings: Settings, context: ReviewContext) -> bool:
-    """Return whether a job that kfext cannot place waits; else it runs as on plain Kubernetes.
+    """Return whether a job that kfext cannot place waits instead of running on plain Kubernetes.
 
     Without a controller, only jobs that share GPUs wait.
     """
@@ -40,14 +40,13 @@ def waits(settings: Settings, context: ReviewContext) -> bool:
 
 
 def outcome(job: TrainingJob, settings: Settings, context: ReviewContext) -> str:
-    """Return what becomes of a job that kfext handles and does not place, as a clause."""
+    """Return the outcome for a job that kfext handles and does not place, as a clause."""
     if not waits(settings, context):
         return "it runs as on plain Kubernetes"
     return "its pods wait at the gate" if job.started_by else "it stays suspended"
 
 
 def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
-    """Return why kfext does not handle the job, or None."""
     if job.excess and not job.released and not stays:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
     if not (job.pods or job.kind.rendered):
@@ -68,13 +67,13 @@ def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
 
 
 def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
-    """Return why a job is not suspended now, or None.
+    """Return the reason why a job is not suspended now, or None.
 
-    `why`: why kfext will not place it; empty if it will.
+    `why`: the obstacle to its placement, if any.
     """
     if other := job.started_by or job.counted_by:  # the mark `held` may be a copy
-        then = f"kfext does not place it: {why}" if why else "then kfext places it"
-        message = f"{other} decides when the job starts; {then}"
+        consequence = f"kfext does not place it: {why}" if why else "then kfext places it"
+        message = f"{other} decides when the job starts; {consequence}"
         return Verdict(names.REASON_NOT_HELD, message)
     if job.suspend and not job.held:
         field = job.kind.policy_field("suspend")
@@ -92,5 +91,5 @@ def _held(job: TrainingJob, settings: Settings, why: str) -> Verdict:
         for key in dict.fromkeys((names.COLOCATION, *settings.node_limits))
     )
     count = "its" if job.kind.rendered else f"{job.pods}"
-    message = f"suspended until {count} pods have a place together ({reasons})"
+    message = f"suspended until {count} pods can be placed together ({reasons})"
     return Verdict(names.REASON_HELD, message)

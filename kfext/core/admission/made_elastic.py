@@ -1,4 +1,4 @@
-"""Make a new job elastic if it opted in and its kind knows how."""
+"""Make a new job elastic if it opted in and its kind supports it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class MadeElastic:
 
     `job`, `body`: the changed job, and its JSON object.
     `operations`: the JSON patch that changes the object.
-    `folded`: the replica type that became the first worker; empty if none did.
-    `verdict`: what was changed, and why.
+    `folded`: the replica type that became the first worker, if any.
+    `verdict`: the change and its reason.
     """
 
     job: TrainingJob
@@ -34,9 +34,9 @@ class MadeElastic:
 
 
 def wanted_range(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Range | None:
-    """Return the numbers of training pods allowed to a job to make elastic, or None.
+    """Return the allowed numbers of training pods of a job to make elastic, or None.
 
-    The job must opt in, and its kind must find no elasticity of its own in it.
+    The job must opt in, and must not be elastic by its own spec.
     """
     lacks = job.kind.lacks_elasticity(mapping(body.get("spec")))
     return settings.elastic if lacks else None
@@ -45,7 +45,7 @@ def wanted_range(job: TrainingJob, body: Mapping[str, Any], settings: Settings) 
 def made_elastic(
     job: TrainingJob, body: Mapping[str, Any], *, allowed: Range, settings: Settings
 ) -> MadeElastic | str:
-    """Return the job made elastic, or why it stays fixed. Never raises."""
+    """Return the elastic job, or the obstacle to elasticity. Never raises."""
     if (mode := scales(settings)) is not Mode.ACT:
         return f"companion.scale of the TrainingPolicy is {mode}"
     spec = mapping(body.get("spec"))

@@ -1,9 +1,9 @@
-"""The job webhook's decision: hold a new job until it has a place, and record its settings.
+"""The job webhook's decision: hold a new job until it can be placed, and record its settings.
 
-A copied manifest may contain the annotations of the job it was copied from. If `held` is among
-them, kfext set its `suspend`, not a person, so the decision ignores both. That also makes the
-decision idempotent, as it must be: the API server may send kfext's own output again, and nothing
-tells a second review from the first (each has its own uid).
+A copied manifest may contain the annotations of its original. If `held` is among them, kfext set
+its `suspend`, not a person, so the decision ignores both. That also makes the decision idempotent:
+the API server may send kfext's own output again, and nothing distinguishes a second review from the
+first (each has its own uid).
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from kfext.model.verdict import Verdict
 _HELD = "true"
 _GPU = f"{names.DOMAIN}/gpu-"
 _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
-# Only a plan puts pods on the host network or gives them parts of GPUs.
+# Only a plan puts pods on the host network or assigns GPU shares.
 _NO_PLAN = dict.fromkeys(
     (
         *(names.PORT_BASE, names.INTERFACES, names.PLAN_GENERATION, names.PLACES),
@@ -42,7 +42,7 @@ UNMANAGED = ReviewResult(
 
 
 def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
-    """Return what admission does to a new training job. Never raises."""
+    """Return the result of the admission of a new training job. Never raises."""
     body = mapping(raw)
     job = parse_job(body)
     if job is None:
@@ -89,7 +89,7 @@ def _made_elastic(
     context: ReviewContext,
     verdict: Verdict,
 ) -> tuple[MadeElastic | None, str]:
-    """Return the job made elastic, or why it stays as it is although it opted in.
+    """Return the elastic job, or the obstacle to elasticity of a job that opted in, if any.
 
     kfext does not scale a job that it does not start.
     """
@@ -101,8 +101,8 @@ def _made_elastic(
     if isinstance(made, str):
         return None, made
     # Its pods have other names and labels now, and terms may select by them.
-    now = hold_of(made.job, settings=settings, context=context)
-    return (made, "") if now.reason == verdict.reason else (None, now.message)
+    again = hold_of(made.job, settings=settings, context=context)
+    return (made, "") if again.reason == verdict.reason else (None, again.message)
 
 
 def _refused(settings: Settings, reason: str, why: str) -> ReviewResult:
@@ -122,7 +122,7 @@ def _changes(
     templates = {
         group.key: mapping(template_of(job, body, group).get("metadata")) for group in job.groups
     }
-    if job.kind.rendered:  # later, and from what is written now
+    if job.kind.rendered:  # the operator renders the templates later, from these annotations
         templates = {EVERY_TYPE: {"annotations": job.template_settings}}
     edits = {
         key: {"template": {"metadata": metadata}}
@@ -141,9 +141,9 @@ def _template(
     written = mapping(metadata.get("annotations"))
     untouched = reason == names.REASON_HANDS_OFF
     if job.kind.rendered and (untouched or reason == names.REASON_RELEASED):
-        return {"annotations": {}} if written else {}  # of a copied manifest
+        return {"annotations": {}} if written else {}  # a copied manifest may have annotations
     if reason == names.REASON_RELEASED:
-        # The pod webhook sees pods only: without the mark on them, replaced pods would be gated.
+        # The pod webhook sees only pods: without the mark on them, new pods would be gated.
         return {"annotations": {names.RELEASED: job.annotations[names.RELEASED], **_NO_PLAN}}
     if untouched:
         return {}

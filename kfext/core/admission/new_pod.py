@@ -34,12 +34,13 @@ _UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 def mutate_pod(
     raw: object, *, controller_alive: bool, namespace: str = "", authority: str = ""
 ) -> ReviewResult:
-    """Return what admission does to a new pod in a namespace. Never raises.
+    """Return the result of the admission of a new pod in a namespace. Never raises.
 
-    A pod is gated only while a controller runs that can ungate it, or pinned instead if its gang is
-    born pinned. A pod that shares a GPU is always gated, because it must not run unplaced. A pod
-    uses its node's network if its template has the base of the job's ports. Without an `authority`
-    to trust, in PEM, no pod can post.
+    `authority`: the certificate authority for posts of progress, in PEM; without it no pod posts.
+
+    A pod is gated only while a controller can ungate it. A pod of a gang that is born pinned is
+    pinned instead. A pod that shares a GPU is always gated, because it must not run unplaced. A pod
+    uses its node's network if its template has the base of the job's ports.
     """
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
@@ -84,9 +85,9 @@ def mutate_pod(
 def _pinned(
     kind: JobKind, metadata: Mapping[str, Any], spec: Mapping[str, Any], *, job_uid: str
 ) -> ReviewResult | None:
-    """Return how a pod of a gang that is born pinned is pinned, or None for any other pod.
+    """Return the result that pins a pod of a gang that is born pinned, or None for any other pod.
 
-    Nothing is done to a pinned pod, as in a second review.
+    A pinned pod, as in a second review, does not change.
     """
     written = text(mapping(metadata.get("annotations")).get(names.PLACES))
     replica = replica_of(strings(metadata.get("labels")), kind)
@@ -101,7 +102,7 @@ def _pinned(
 
 
 def _gated(spec: Mapping[str, Any]) -> ReviewResult:
-    """Return how kfext's gate is added; nothing for a pod that has it."""
+    """Return the result that adds kfext's gate to a pod without it."""
     gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
     if gates is None or (isinstance(gates, list) and gate not in gates):
         verdict = Verdict(names.REASON_GATED, "waits for the other pods of its gang")
@@ -111,9 +112,9 @@ def _gated(spec: Mapping[str, Any]) -> ReviewResult:
 
 
 def _undisrupted(metadata: Mapping[str, Any]) -> list[Operation]:
-    """Return how an autoscaler is kept from removing the node of a pod: its gang would stop.
+    """Return the operations that protect the node of a pod, and so its gang, from an autoscaler.
 
-    An annotation that the user wrote stays.
+    An annotation that the user wrote is not changed.
     """
     annotations = metadata.get("annotations")
     if annotations is None:
@@ -148,7 +149,7 @@ def _is_released(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
 
 
 def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Operation]]:
-    """Return the pod spec that makes Python print each line at once, and the operations for it.
+    """Return the pod spec with unbuffered output of Python, and the operations that change it.
 
     Python writes to a pipe in blocks of 8 KiB, so the log would lag many steps behind the training.
     The operator itself sets PYTHONUNBUFFERED for some kinds.

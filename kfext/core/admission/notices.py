@@ -1,4 +1,4 @@
-"""What the review of a job reports to the user: warnings, and what was written on the job."""
+"""The reports of a review to the user: warnings, and the edits of the job."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from kfext import names
 from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import ReviewContext
-from kfext.core.elastic import why_left_alone
+from kfext.core.elastic import why_ineligible
 from kfext.core.eligibility import not_placed, why_no_host_network, why_not_moved, why_not_stopped
 from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
@@ -29,9 +29,9 @@ def warnings(
     context: ReviewContext,
     verdict: Verdict,
 ) -> Iterator[str]:
-    """Yield warnings about what would surprise the user later; `verdict` is from `hold_of`."""
+    """Yield warnings about later surprises for the user; `verdict` is from `hold_of`."""
     if not (job.pods or job.kind.rendered):
-        yield "kfext leaves this job alone: it has no replicas"
+        yield "kfext ignores this job: it has no replicas"
     elif job.excess:
         if handles(verdict) or verdict.message == job.excess:
             yield f"kfext does not place this job: {job.excess}; {outcome(job, settings, context)}"
@@ -48,12 +48,12 @@ def warnings(
 
 
 def handles(verdict: Verdict) -> bool:
-    """Return whether a job is kfext's to handle, by the verdict of `hold_of`."""
+    """Return whether kfext handles a job, by the verdict of `hold_of`."""
     return verdict.reason not in {names.REASON_HANDS_OFF, names.REASON_RELEASED}
 
 
 def _placement(job: TrainingJob, settings: Settings, context: ReviewContext) -> Iterator[str]:
-    """Yield how the placement of a job will differ from what its settings suggest."""
+    """Yield warnings about a placement that differs from the settings."""
     if not context.controller_alive:
         shares = "it shares GPUs, so it stays suspended until the controller is back"
         effect = shares if waits(settings, context) else "the job runs as on plain Kubernetes"
@@ -91,10 +91,10 @@ def scaling_warnings(
     made: MadeElastic | None,
     why_fixed: str,
 ) -> Iterator[str]:
-    """Yield how the scaling of a job will differ from what its range suggests.
+    """Yield warnings about scaling that differs from the range of a job.
 
     `made`: the job, if it was made elastic.
-    `why_fixed`: why a job that could be made elastic was not; empty for other jobs.
+    `why_fixed`: the obstacle to making the job elastic, if any.
     """
     allowed = settings.elastic
     if allowed is None or job.excess or not (job.pods or job.kind.rendered):
@@ -108,14 +108,14 @@ def scaling_warnings(
                 f"because {names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as "
                 f"submitted"
             )
-    elif why := why_fixed or why_left_alone(job, settings):
+    elif why := why_fixed or why_ineligible(job, settings):
         yield f"{names.ELASTIC} has no effect on this job: {why}"
     elif job.scaling.elastic:
         least, most = job.scaling.fewest, job.scaling.most or allowed.maximum
         if allowed.minimum < least or allowed.maximum > most:
             yield (
                 f"{names.ELASTIC} is {allowed.minimum}-{allowed.maximum}, but the elasticPolicy of "
-                f"this job allows {least}-{most} workers: what both allow holds"
+                f"this job allows {least}-{most} workers: only numbers within both are used"
             )
     else:
         yield (
@@ -125,7 +125,7 @@ def scaling_warnings(
 
 
 def _too_few_nodes(job: TrainingJob, settings: Settings) -> str:
-    """Return which limit leaves too few nodes for pods that need a node each; empty if none."""
+    """Return a clause on a limit with too few nodes for pods that need a node each, if any."""
     apart = max_anti_affine((group.constraints, group.replicas) for group in job.groups)
     for key, limit in settings.node_limits.items():
         if not limit.allow_set([str(number) for number in range(apart)]):
@@ -134,23 +134,23 @@ def _too_few_nodes(job: TrainingJob, settings: Settings) -> str:
 
 
 def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
-    """Yield that the pods may share too little CPU, for a job that sets colocation itself."""
+    """Yield a warning if a job sets colocation itself and its pods may have too little CPU."""
     requested = sum(group.replicas * group.requests.get(CPU, 0) for group in job.groups)
     each = usable_cpu(job.groups, assumed=assumed)
     usable = sum(group.replicas * cpu for group, cpu in zip(job.groups, each, strict=True))
     if job.pods > 1 and usable > requested:
         yield (
             f"its {job.pods} pods may share too little CPU: with {names.COLOCATION} on the job, "
-            f"only their requests count ({cpus(requested)}), not what they can use ({cpus(usable)})"
+            f"only their requests count ({cpus(requested)}), not their usable CPU ({cpus(usable)})"
         )
 
 
 def _pod_network(
     job: TrainingJob, settings: Settings, context: ReviewContext, verdict: Verdict
 ) -> str:
-    """Return why a job that requests the host network will not get it; empty if it may."""
+    """Return the obstacle to a request for the host network, or an empty string."""
     if verdict.reason != names.REASON_HELD and not job.started_by:
-        return "only a job that kfext starts gets ports on the host network"
+        return "only a job that kfext starts has ports on the host network"
     return why_no_host_network(job, context.namespace.labels) or why_not_placed(
         job, settings, context
     )
@@ -164,17 +164,17 @@ def edits(
     verdict: Verdict,
     ops: Sequence[Operation],
 ) -> Iterator[Verdict]:
-    """Yield what was written on the job besides the suspension; `verdict` is from `hold_of`."""
-    brought = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
-    if brought and any(op["op"] == "remove" for op in ops):
+    """Yield the edits of the job besides the suspension; `verdict` is from `hold_of`."""
+    copied = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
+    if copied and any(op["op"] == "remove" for op in ops):
         yield Verdict(
             names.REASON_COPIED_MARKS_REMOVED,
-            f"the manifest contained {', '.join(brought)} of another job",
+            f"the manifest contained {', '.join(copied)} of another job",
         )
     paths = [op["path"] for op in ops if "/template" in op["path"]]
     if paths and settings.network == HOST and not _pod_network(job, settings, context, verdict):
-        edits = (f"{what}, because {why}" for what, why in edits_of(job))
-        message = "the job gets ports of its own when it is placed, and edits on its pods"
+        edits = (f"{edit}, because {why}" for edit, why in edits_of(job))
+        message = "the job has ports of its own once it is placed, and edits on its pods"
         yield Verdict(names.REASON_HOST_NETWORK, "; ".join((message, *edits)))
     if paths:
         yield Verdict(

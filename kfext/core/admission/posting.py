@@ -1,11 +1,12 @@
-"""Let the program of a job post its progress, as Hugging Face Transformers does by itself.
+"""Allow the program of a job to post its progress, as Hugging Face Transformers does by itself.
 
-The training container gets what Kubeflow Trainer gives to its own: three variables, a token of the
-pod, and the authority to trust (KEP-2779). The authority is an annotation of the pod, so kfext
-writes no object into the namespace of a user.
+As in Kubeflow Trainer, the training container has three variables, a token of the pod, and the
+authority to trust (KEP-2779). The authority is an annotation of the pod, so kfext writes no object
+into the namespace of a user.
 
-The program waits for each post, up to 5 s if the network swallows it. Without a token it does not
-post. So the token is at a link, which a probe makes once it has reached the endpoint from the pod.
+The program waits for each post, up to 5 s if the network drops it. Without a token it does not
+post. So the path of the token is a link, which a probe creates once it has reached the endpoint
+from the pod.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 
 HOST, PORT = f"{names.PROGRESS_SERVICE}.{names.NAMESPACE}.svc", 443
 AUDIENCE = names.DOMAIN
-"""Of the token: no other service accepts it."""
+"""The audience of the token, which no other service accepts."""
 URL, CA_CERT, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
 _TOKEN_SECONDS = 3600
 _FOLDER, _LINKS = "/var/run/secrets/kfext", "/var/run/kfext"
@@ -40,9 +41,9 @@ except OSError:
     sys.exit(0)
 os.symlink(token, link)
 """
-"""The link is gone during the attempt: the attempt may be killed while it looks up the name."""
+"""The script deletes the link first, because it may be killed while it resolves the name."""
 _PROBE = {
-    # Isolated, so that the modules and the variables of the image play no part.
+    # Isolated (-I), so that the modules and the variables of the image have no effect.
     "exec": {
         "command": [
             *("python3", "-I", "-c", _REACH, f"{_LINKS}/token", f"{_FOLDER}/token"),
@@ -66,21 +67,21 @@ def post_path(kind: JobKind, namespace: str, name: str) -> str:
 def posting(
     kind: JobKind, metadata: Raw, spec: Raw, *, namespace: str, authority: str
 ) -> tuple[Raw, list[Operation]]:
-    """Return the pod spec that lets the program post, and the operations that make it.
+    """Return the pod spec for a program that posts, and the operations that change it.
 
-    A pod stays as it is if its job did not ask or it cannot be rank 0, if it posts elsewhere, or if
-    it has a liveness probe or uses kfext's folders or names of volumes. `authority`: in PEM.
+    A pod does not change if its job did not opt in, if it cannot be rank 0, if it posts elsewhere,
+    or if it has a liveness probe or uses kfext's folders or names of volumes. `authority`: in PEM.
     """
-    found = container_named(spec, kind.container)
+    trainer = container_named(spec, kind.container)
     labels = strings(metadata.get("labels"))
     ranked = labels.get(kind.type_label, "").lower() in map(str.lower, kind.rank_zero)
-    asked = settings_of_pod(strings(metadata.get("annotations"))).metrics.source == PUSH
-    if found is None or not (ranked and asked) or _is_taken(spec, found[1]):
+    opted_in = settings_of_pod(strings(metadata.get("annotations"))).metrics.source == PUSH
+    if trainer is None or not (ranked and opted_in) or _conflicts(spec, trainer[1]):
         return spec, []
-    index, container = found
-    path = post_path(kind, namespace, labels.get(kind.job_label, ""))
+    index, container = trainer
+    endpoint = post_path(kind, namespace, labels.get(kind.job_label, ""))
     values = {
-        URL: f"https://{HOST}:{PORT}{path}",
+        URL: f"https://{HOST}:{PORT}{endpoint}",
         CA_CERT: f"{_FOLDER}/ca.crt",
         TOKEN: f"{_LINKS}/token",
     }
@@ -108,7 +109,7 @@ def posting(
     changed = {**with_container(spec, index, **of_container), **of_spec}
     if pod_excess(changed):
         return spec, []
-    at = pointer("spec", "containers", str(index))
+    path = pointer("spec", "containers", str(index))
     return changed, [
         {
             "op": "add",
@@ -116,12 +117,12 @@ def posting(
             "value": authority,
         },
         *(write(spec, key, f"/spec/{key}", value) for key, value in of_spec.items()),
-        *(write(container, key, f"{at}/{key}", value) for key, value in of_container.items()),
+        *(write(container, key, f"{path}/{key}", value) for key, value in of_container.items()),
     ]
 
 
-def _is_taken(spec: Raw, container: Raw) -> bool:
-    """Return whether something of the user's is in the place of what kfext would add."""
+def _conflicts(spec: Raw, container: Raw) -> bool:
+    """Return whether the user's spec conflicts with the fields that kfext would add."""
     lists = spec.get("volumes"), container.get("env"), container.get("volumeMounts")
     if container.get("livenessProbe") or not all(isinstance(x, list | None) for x in lists):
         return True
@@ -131,4 +132,4 @@ def _is_taken(spec: Raw, container: Raw) -> bool:
     )
     names_taken = not volumes.isdisjoint({_TOKEN_VOLUME, _LINK_VOLUME})
     posts = not env.isdisjoint({URL, CA_CERT, TOKEN})
-    return names_taken or posts or any(is_mounted(mounts, at) for at in (_FOLDER, _LINKS))
+    return names_taken or posts or any(is_mounted(mounts, path) for path in (_FOLDER, _LINKS))

@@ -16,10 +16,9 @@ _UNKNOWN = Namespace("")
 class ReviewContext:
     """The part of the cluster that a review depends on, from the caches of watches.
 
-    `namespace`: of the object under review.
-    `policies`: all TrainingPolicies.
+    `namespace`: the namespace of the object under review.
     `controller_alive`: whether a controller renews the Lease.
-    `kinds`: the kinds of jobs that the controller handles; None: it does not say.
+    `kinds`: the kinds of jobs that the controller handles, or None for unknown kinds.
     """
 
     namespace: Namespace = _UNKNOWN
@@ -34,12 +33,12 @@ class ReviewContext:
 
 @dataclass(frozen=True, slots=True)
 class ReviewResult:
-    """What one review does to the object.
+    """The result of one review.
 
-    `ops`: the changes, as a JSON patch.
+    `ops`: the changes of the object, as a JSON patch.
     `warnings`: shown to the user who submits the object.
-    `refusal`: why the object is refused; empty if it is accepted.
-    `verdicts`: the reason and the message of each decision, also of a decision to change nothing.
+    `refusal`: the reason for a refusal, empty if the object is accepted.
+    `verdicts`: the reason and the message of each decision, even if it changes nothing.
     """
 
     ops: tuple[Operation, ...] = ()

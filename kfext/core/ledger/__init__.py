@@ -1,1 +1,1 @@
-"""What is free on every node, and which nodes a pod may use."""
+"""The free capacity of every node, and the nodes that a pod may use."""

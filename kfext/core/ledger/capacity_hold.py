@@ -1,6 +1,6 @@
 """A hold is capacity of nodes that is kept for a job: the only form in which capacity is kept.
 
-A pod that exists, pinned or bound, claims for itself (core.ledger.claims) and needs no hold.
+A pinned or bound pod has a claim of its own (core.ledger.claims) and needs no hold.
 """
 
 import math
@@ -12,15 +12,15 @@ from kfext.core.ledger.claim import Claim
 
 
 class HoldKind(StrEnum):
-    """Why capacity is kept for a job.
+    """The purpose of a hold.
 
-    `PLAN`: its pods are to be created or bound there, by its plan.
-    `RESERVATION`: it has waited longest, and other jobs must end first.
-    `START`: its start was refused, and is tried again.
-    `RESCUE`: running jobs are scaled down for it.
-    `SIZE`: it is stopped for a new size.
-    `MOVE`: it is stopped for a move, and may come back.
-    `PREEMPT`: jobs of lower priority save their work and stop for it.
+    `PLAN`: the pods of the job will be created or bound there, by its plan.
+    `RESERVATION`: the job is first in the queue, and other jobs must end first.
+    `START`: the start of the job was refused, and is tried again.
+    `RESCUE`: running jobs are scaled down for the job.
+    `SIZE`: the job is stopped for a new size.
+    `MOVE`: the job is stopped for a move, and may return.
+    `PREEMPT`: jobs of lower priority save their work and stop for the job.
     """
 
     PLAN = "plan"
@@ -37,8 +37,8 @@ class Hold:
     """Capacity that is kept for a job.
 
     `job`: the uid of the job.
-    `claims`: the claims on the ledger, by their keys; a pod takes over the claim of its plan.
-    `until`: when it is expected to end, in epoch seconds; infinite if that is unknown.
+    `claims`: the claims on the ledger, by key; a pod inherits the claim of its plan.
+    `until`: the expected end of the hold, in epoch seconds, infinite if unknown.
     `waits_for`: the uids of the jobs that must end or stop first.
     """
 

@@ -1,6 +1,6 @@
-"""Jobs that share GPUs, as the solver sees them, and the cards that can take their replicas.
+"""Jobs that share GPUs, as the solver sees them, and the cards that can serve their replicas.
 
-A card that may be shared is a slot of its node. The ledger counts its use as resources of the node:
+A shareable card is a slot of its node. The ledger counts its use as resources of the node:
 hundredths of its time, which Kubernetes counts too, and resources that only kfext knows. A slot
 becomes a card when a GPU of the node is reserved for it, so a node can use as many free slots as it
 has free GPUs.
@@ -52,10 +52,10 @@ _UNMEASURED: Mapping[str, int] = MappingProxyType({})
 def as_sharing(
     job: TrainingJob, plan: Plan | None, *, busy: Mapping[str, int] = _UNMEASURED
 ) -> TrainingJob:
-    """Return a job with replicas that request parts of GPUs instead of whole GPUs.
+    """Return a job with replicas that request shares of GPUs instead of whole GPUs.
 
-    While the job runs under a plan, the plan has the parts: an edit of the job cannot change the
-    terms of its pods. `busy`: by type in lower case, see `GpuShare`.
+    While the job runs under a plan, the shares of the plan count, because an edit of the job cannot
+    change its pods. `busy`: by type in lower case, see `GpuShare`.
     """
     if job.released:
         return job
@@ -72,9 +72,9 @@ def as_sharing(
     for group in job.groups:
         share = shares.get(group.type.lower())
         counts = _counts(group.requests, share.need if share else None, needs=needs, whole=whole)
-        rest = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
+        base = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
         charge = group.charge.sharing(share.units) if share else group.charge
-        groups.append(replace(group, requests={**rest, **dict(counts)}, share=share, charge=charge))
+        groups.append(replace(group, requests={**base, **dict(counts)}, share=share, charge=charge))
     return replace(job, groups=tuple(groups))
 
 
@@ -90,17 +90,17 @@ def as_written(job: TrainingJob) -> TrainingJob:
 
 
 def as_template(requests: Resources) -> Resources:
-    """Return the requests of a pod as its template states them: one GPU instead of its part."""
+    """Return the requests of a pod as its template states them: one GPU instead of its share."""
     if not has_part(requests):
         return requests
     return {**without_parts(requests), NATIVE_GPU: 1}
 
 
 def why_unshareable(job: TrainingJob, settings: Settings) -> str:
-    """Return why a job that asks for parts of GPUs cannot have them; empty if it can.
+    """Return the obstacle to the GPU shares that a job requests, or an empty string.
 
     Admission refuses such a job. A job that an edit makes unshareable stays in the queue, because
-    the ledger would not count the whole GPUs that it would get.
+    its pods would use whole GPUs that the ledger does not count.
     """
     return "" if job.released else next(_obstacles(job, settings), "")
 
@@ -134,7 +134,7 @@ def _of_template(group: ReplicaGroup) -> Iterator[str]:
     if group.no_part:
         yield group.no_part
     if node := group.constraints.node_name:
-        # The pods would pass the webhook and get whole GPUs beside their reserved GPUs.
+        # The webhook would ignore the pods, which would use whole GPUs beside their reserved GPUs.
         yield (
             f"names its node (nodeName: {node!r}); allowed: no nodeName, as kfext chooses the node "
             f'with the GPU; e.g. nodeSelector: {{"kubernetes.io/hostname": "{node}"}}'
@@ -142,7 +142,7 @@ def _of_template(group: ReplicaGroup) -> Iterator[str]:
 
 
 def _gpus(group: ReplicaGroup) -> int:
-    """Return how many GPUs a pod asks for; a part counts as one GPU."""
+    """Return the number of GPUs that a pod requests; a share counts as one GPU."""
     return 1 if group.share is not None else group.requests.get(NATIVE_GPU, 0)
 
 
@@ -157,7 +157,7 @@ def shares_by_type(share: GpuShare | None, job: TrainingJob) -> Mapping[str, Gpu
 def _counts(
     requests: Resources, need: CardNeed | None, *, needs: Collection[CardNeed], whole: bool
 ) -> Iterator[tuple[str, int]]:
-    """Yield the counts of cards that a replica takes, for each need, alone and with whole GPUs."""
+    """Yield the counts of cards that a replica uses, for each need, alone and with whole GPUs."""
     if need is not None:
         yield need.name, 1
     for other in needs if whole else ():
@@ -171,9 +171,9 @@ def _counts(
 def lines_of(slot: int) -> tuple[str, ...]:
     """Return the resources of a slot, in the order of `Cards.free`.
 
-    These are the time in hundredths, as in Kubernetes; the memory in MiB, without sharers that
-    stated no memory; the hundredths of the sharers without a stated memory; the high-priority
-    sharers; the thousandths of time beside them; whether the slot is reserved.
+    These are the time in hundredths, as in Kubernetes; the memory in MiB of the sharers with a
+    stated memory; the hundredths of time of the other sharers; the number of high-priority sharers;
+    the thousandths of time that they do not use; and the reservation of the slot.
     """
     card = f"{_OWN}{slot}"
     unsized, high, idle = f"{card} unsized", f"{card} high", f"{card} idle"
@@ -198,24 +198,23 @@ def capacity(slot: int, *, memory: int) -> Resources:
 
 
 def taken_by(need: CardNeed, slot: int, *, busy: int = _PERMILLE) -> Resources:
-    """Return the resources of a slot that a replica takes.
+    """Return the resources of a slot that a replica uses.
 
     `busy`: the thousandths of time in which a high-priority replica keeps the card busy.
     """
     time, memory, unsized, high, idle, _ = lines_of(slot)
-    taken = {time: need.units, idle: busy if need.high else need.idle}
+    used = {time: need.units, idle: busy if need.high else need.idle}
     if need.memory is None:
-        taken[unsized] = need.units
+        used[unsized] = need.units
     else:
-        taken[memory] = need.memory + CONTEXT
-    return {name: number for name, number in {**taken, high: int(need.high)}.items() if number}
+        used[memory] = need.memory + CONTEXT
+    return {name: number for name, number in {**used, high: int(need.high)}.items() if number}
 
 
 def kept_for(need: CardNeed, slot: int) -> Resources:
     """Return the resources of a slot that are kept for a waiting replica.
 
-    A high-priority sharer that came before a waiting low-priority sharer might leave it too little
-    time.
+    For a low-priority replica they exclude a high-priority sharer, which might use too much time.
     """
     guard = {lines_of(slot)[PRIORITY]: 1} if need.idle else {}
     return {**taken_by(need, slot), **guard}
@@ -227,7 +226,7 @@ def kept_requests(requests: Resources, need: CardNeed, slot: int) -> Resources:
 
 
 def taken_by_reservation(slot: int) -> Resources:
-    """Return the resources that the reservation pod of a slot takes."""
+    """Return the resources that the reservation pod of a slot uses."""
     return {NATIVE_GPU: 1, lines_of(slot)[RESERVED]: 1}
 
 
@@ -246,7 +245,7 @@ _SLOT_OF = {
 
 
 def slots_in(requests: Resources) -> set[int]:
-    """Return the slots that the requests take a part of."""
+    """Return the slots with resources among the requests."""
     return {_SLOT_OF[name] for name in requests.keys() & _SLOT_OF.keys()}
 
 
@@ -256,7 +255,7 @@ def has_priority(requests: Resources, slot: int) -> bool:
 
 
 _SIZES = (UNITS, UNITS // 2, UNITS // 4)
-"""The sizes that other jobs may ask for, each equally likely."""
+"""The sizes that other jobs may request, each equally likely."""
 _USELESS = np.array(
     [sum(free for size in _SIZES if free < size) / len(_SIZES) for free in range(UNITS + 1)]
 )
@@ -283,7 +282,8 @@ def with_cards(
 class Cards:
     """The slots of all rows of a ledger, at one moment.
 
-    `slots`: the largest number of slots of a node. `free`, `allocatable`: read the ledger.
+    `slots`: the largest number of slots of a node.
+    `free`, `allocatable`: functions that read the ledger.
     """
 
     def __init__(self, slots: int, *, free: Read, allocatable: Read) -> None:
@@ -298,9 +298,9 @@ class Cards:
 
     def count(self, cards: CardsFor) -> Amounts:
         """Return the number of cards on each row that meet a need, shape (rows,)."""
-        meets = self._meets(cards.need)
-        count: Amounts = (meets & self._reserved).sum(axis=0)
-        spare: Amounts = (meets & ~self._reserved).sum(axis=0)
+        mask = self._meets(cards.need)
+        count: Amounts = (mask & self._reserved).sum(axis=0)
+        spare: Amounts = (mask & ~self._reserved).sum(axis=0)
         count += self._native if cards.whole else np.minimum(spare, self._native)
         return count
 
@@ -309,9 +309,9 @@ class Cards:
         return bool(self._reserved[slot, row])
 
     def harm(self, need: CardNeed) -> NDArray[np.float64]:
-        """Return how much more of each row becomes useless to other jobs if it takes a replica.
+        """Return the capacity of each row that a replica makes useless to other jobs.
 
-        The amount is in hundredths of a card, on the least harmed card; infinite without a card
+        The amount is in hundredths of a card, on the least harmed card, and infinite without a card
         that meets the need.
         """
         possible = self._meets(need) & (self._reserved | (self._native > 0))
@@ -320,11 +320,11 @@ class Cards:
         return least
 
     def choose(self, row: int, needs: Sequence[CardNeed], *, whole: int = 0) -> list[int] | None:
-        """Return a slot of a row for each replica of a job, no two on one card.
+        """Return a slot of a row for each replica of a job, each on a card of its own, or None.
 
-        `whole`: the number of whole GPUs of the row that other replicas of the job take. Without
-            enough cards the result is None. The least harmful slot comes first, then the fullest,
-            then the lowest.
+        `whole`: the number of whole GPUs of the row that other replicas of the job use.
+        The least harmful slot is preferred, then the fullest, then the lowest. The result is None
+        without enough cards.
         """
         new = max(int(self._native[row]) - whole, 0)
         reserved = self._reserved[:, row]
@@ -351,20 +351,20 @@ class Cards:
     def _meets(self, need: CardNeed) -> Mask:
         """Return whether each card meets a need, by slot and row."""
         time, memory, unsized, high, idle, _ = self._free
-        meets: Mask = time >= need.units
+        mask: Mask = time >= need.units
         # A sharer without a stated memory has the same part of the memory as of the time.
         free = memory * UNITS - self._memory * (UNITS - unsized)
         if need.memory is None:
-            meets = meets & (free >= self._memory * need.units) & (self._memory > 0)
+            mask = mask & (free >= self._memory * need.units) & (self._memory > 0)
         else:
-            meets = meets & (free >= (need.memory + CONTEXT) * UNITS)
+            mask = mask & (free >= (need.memory + CONTEXT) * UNITS)
         if need.high:
-            meets = meets & (high > 0)
+            mask = mask & (high > 0)
         elif need.idle:
-            meets = meets & ((high > 0) | (idle >= need.idle))
+            mask = mask & ((high > 0) | (idle >= need.idle))
         if need.slot is not None:
-            meets = meets & (np.arange(len(time)) == need.slot)[:, None]
-        return meets
+            mask = mask & (np.arange(len(time)) == need.slot)[:, None]
+        return mask
 
     def _harm(self, need: CardNeed) -> NDArray[np.float64]:
         free = np.clip(self._free[TIME], 0, UNITS)

@@ -1,7 +1,7 @@
-"""A claim is the share of one pod in one node. Claims are kept by key, node and exclusive use.
+"""A claim is the share of one pod in one node. Claims are indexed by key, node and exclusive use.
 
 Questions such as "would it fit if all training jobs ended?" are asked for every waiting job, over
-all claims of the cluster. The sums by tier answer them without a look at each claim.
+all claims of the cluster. Sums by tier answer them without reading each claim.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -20,15 +20,13 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one pod, present or planned, takes from a node.
+    """The capacity of a node that one pod, present or planned, uses.
 
-    `node`: the name of the node.
-    `requests`: the amounts that the pod takes.
-    `host_ports`: the ports of the node that the pod takes.
+    `host_ports`: the ports of the node that the pod uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
     `job`: the uid of the training job of the pod, empty for other pods.
-    `priority`: the priority of the pod, None for a claim without a pod that could be preempted.
-    `reserves`: the slot that the pod reserves a GPU for, until no job has a part of the GPU.
+    `priority`: the priority of the pod, or None without a pod that could be preempted.
+    `reserves`: the slot for the GPU that the pod reserves, until no job has a share of the GPU.
     `kept`: whether the claim only keeps other jobs out until a waiting job can be placed.
     """
 
@@ -43,11 +41,11 @@ class Claim:
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:
-        """The ports and terms that no other pod of the node can have, and the terms of the pod."""
+        """The host ports and gang terms."""
         return (*self.host_ports, *self.gang_terms) if self.gang_terms else self.host_ports
 
     def covers(self, other: "Claim") -> bool:
-        """Return whether this claim takes at least as much as another claim."""
+        """Return whether this claim uses at least as much as another claim."""
         return (
             self.node == other.node
             and set(other.exclusive) <= set(self.exclusive)
@@ -103,18 +101,18 @@ class Claims:
         return [self._by_key[key] for key in keys.difference(ignoring)]
 
 
-def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:
-    """Remove a key from an index that keeps no empty sets."""
-    index[at].discard(key)
-    if not index[at]:
-        del index[at]
+def _discard(index: dict[K, set[Hashable]], entry: K, key: Hashable) -> None:
+    """Remove a key from an entry of an index, and an empty entry from the index."""
+    index[entry].discard(key)
+    if not index[entry]:
+        del index[entry]
 
 
 class Tier(NamedTuple):
     """The common features of claims that leave together.
 
-    `of_job`: whether they belong to training jobs or to GPUs that are reserved for parts.
-    `priority`: the priority of their pods; None: there is no pod that could be preempted.
+    `of_job`: whether they belong to training jobs or to GPUs that are reserved for sharing.
+    `priority`: the priority of their pods, or None without a pod that could be preempted.
     """
 
     of_job: bool
@@ -150,11 +148,11 @@ class Tiers:
             columns.learn(self._resources)
 
     def count(self, leaves: Leaves) -> int:
-        """Return how many claims would leave."""
+        """Return the number of claims that would leave."""
         return sum(number for tier, number in self._claims.items() if leaves(tier))
 
     def count_claim(self, claim: Claim, times: int) -> None:
-        """Count `times` more claims like this one; a negative number subtracts."""
+        """Count `times` more claims equal to this claim; a negative number subtracts."""
         tier = tier_of(claim)
         self._claims[tier] = self._claims.get(tier, 0) + times
         if not self._claims[tier]:
@@ -162,11 +160,11 @@ class Tiers:
             self._columns.pop(tier, None)
 
     def book(self, row: int, claim: Claim, times: int) -> None:
-        """Add what `times` claims like this one take of a row; a negative number subtracts."""
+        """Add the amounts of `times` equal claims to a row; a negative number subtracts."""
         self._columns_of(claim, row).book(row, claim.requests, times)
 
     def book_one(self, row: int, resource: str, claim: Claim) -> None:
-        """Add what a claim takes of one resource of a row."""
+        """Add the amount of one resource of a claim to a row."""
         number = claim.requests.get(resource, 0)
         self._columns_of(claim, row).book_one(row, resource, number, +1)
 
@@ -181,16 +179,16 @@ class Tiers:
         return columns
 
     def clear(self, row: int) -> None:
-        """Forget everything of a row."""
+        """Set all amounts of a row to zero."""
         for columns in self._columns.values():
             if row < columns.width:
                 columns.clear(row)
 
     def claimed(self, resource: str, leaves: Leaves) -> Amounts:
-        """Return what the tiers that would leave claim of a resource, shape (rows,)."""
-        found = [columns.claimed(resource) for columns in self.leaving(leaves)]
-        total = np.zeros(max((len(each) for each in found), default=0), dtype=np.int64)
-        for each in found:
+        """Return the amount of a resource that the leaving tiers claim, shape (rows,)."""
+        amounts = [columns.claimed(resource) for columns in self.leaving(leaves)]
+        total = np.zeros(max((len(each) for each in amounts), default=0), dtype=np.int64)
+        for each in amounts:
             total[: len(each)] += each
         return total
 

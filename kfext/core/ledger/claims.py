@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.ports import hosted, port_claims
+from kfext.core.ledger.ports import port_claims, with_host_ports
 from kfext.model.constraints import Constraints
 from kfext.model.cpu_state import CpuState
 from kfext.model.gpu import GpuShare, Place, resource_of, uncounted
@@ -20,7 +20,7 @@ _AS_WRITTEN = CpuState()
 
 
 def pod_key(uid: str) -> Hashable:
-    """Return the key of the claim of a pod that has a node."""
+    """Return the key of the claim of a pod on its node."""
     return ("pod", uid)
 
 
@@ -35,18 +35,18 @@ def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
 
 
 def card_key(job_uid: str, replica: ReplicaKey) -> Hashable:
-    """Return the key of what a replica takes of a GPU beside the time that its pod requests."""
+    """Return the key of a replica's claim on a GPU, beside the time that its pod requests."""
     return ("card", job_uid, replica)
 
 
 def pod_claim(pod: Pod, cpu: CpuState = _AS_WRITTEN) -> Claim | None:
-    """Return the claim of a pod; a pod has none before it is bound or pinned, or after its end.
+    """Return the claim of a pod, or None before the pod is bound or pinned and after its end.
 
-    `cpu`: the state of its job. A request that kfext moved counts as the user wrote it.
+    `cpu`: the state of its job. A request that kfext changed counts as the user wrote it.
     """
     if pod.finished or not pod.home:
         return None
-    requests = _as_asked(pod, cpu) if cpu.requested else pod.requests
+    requests = _as_requested(pod, cpu) if cpu.requested else pod.requests
     if pod.reserves is not None:
         requests = {**requests, **taken_by_reservation(pod.reserves)}
     return Claim(
@@ -60,8 +60,8 @@ def pod_claim(pod: Pod, cpu: CpuState = _AS_WRITTEN) -> Claim | None:
     )
 
 
-def _as_asked(pod: Pod, state: CpuState) -> Resources:
-    """Return what a pod requests, with the CPU that its user wrote for the training container."""
+def _as_requested(pod: Pod, state: CpuState) -> Resources:
+    """Return the requests of a pod with the CPU that its user wrote for the training container."""
     requested = pod.replica and state.requested_of(pod.replica.type, pod.replica.index)
     trainer = pod.trainer
     if not requested or trainer is None or pod.replica is None:
@@ -74,7 +74,7 @@ def _as_asked(pod: Pod, state: CpuState) -> Resources:
 
 
 def reserved_gpu(place: Place) -> Claim:
-    """Return the claim of the GPU that a slot needs before a pod reserves it."""
+    """Return the claim on the GPU of a slot that no pod reserves yet."""
     node, slot = place
     return Claim(node, taken_by_reservation(slot), reserves=slot)
 
@@ -87,35 +87,36 @@ def plan_claims(
     priority: int | None = None,
     lapsed: bool = False,
 ) -> Mapping[Hashable, Claim]:
-    """Return the claims of the planned replicas that have no pod with a claim of its own.
+    """Return the claims of the planned replicas without a pod that has a claim of its own.
 
-    `priority`: the priority that the pods will have, or None. `lapsed`: the plan no longer claims
-    for pods that kfext does not hold back (core.lifecycle.patience).
+    `priority`: the priority that the pods will have, or None.
+    `lapsed`: whether the claims of pods that kfext does not hold back have lapsed
+        (core.lifecycle.patience).
 
     A plan claims capacity only while the job runs under it: not after the end of the job, nor while
-    the job is suspended. A failed pod keeps its claim for the pod that replaces it. A plan keeps
-    its ports and its parts of GPUs until its last pod ends, so that late connections never reach
-    another job. A suspended job keeps its parts of GPUs until its plan is forgotten, because any
-    client may resume the job.
+    the job is suspended. The claim of a failed pod stays for the pod that replaces it. A plan keeps
+    its ports and GPU shares until its last pod ends, so that late connections never reach another
+    job. A suspended job keeps its GPU shares until its plan is deleted, because any client may
+    resume the job.
     """
     if plan is None:
         return {}
     pods = tuple(pods)
-    job = hosted(job) if plan.port else job
-    over = job.finished or job.deleting or job.released
-    runs = not (job.suspend or over)
+    job = with_host_ports(job) if plan.port else job
+    ended = job.finished or job.deleting or job.released
+    runs = not (job.suspend or ended)
     if not runs and all(pod.finished for pod in pods):
-        return {} if over or not plan.slots else card_claims(job, plan)
-    kept = dict(port_claims(job, plan)) if plan.port else {}
+        return {} if ended or not plan.slots else card_claims(job, plan)
+    lasting = dict(port_claims(job, plan)) if plan.port else {}
     if plan.slots:
-        kept |= card_claims(job, plan)
+        lasting |= card_claims(job, plan)
     if not runs or (lapsed and job.started_by):
-        return kept
-    return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
+        return lasting
+    return {**lasting, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
 
 
 def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
-    """Return what the replicas of a plan take of GPUs beside the time that their pods request."""
+    """Return the claims of a plan on GPUs, beside the time that its pods request."""
     busy = {group.type.lower(): group.share.busy for group in job.groups if group.share}
     claims: dict[Hashable, Claim] = {}
     for key, slot in slots_of(job, plan).items():
@@ -130,28 +131,28 @@ def slots_of(job: TrainingJob, plan: Plan) -> Slots:
 
 
 def part_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:
-    """Return what a replica takes of a GPU beside the time that its pod requests."""
-    taken = dict(taken_by(share.need, slot, busy=share.uses))
-    del taken[resource_of(slot)]
-    return Claim(node, taken, job=job)
+    """Return the claim of a replica on a GPU, beside the time that its pod requests."""
+    used = dict(taken_by(share.need, slot, busy=share.uses))
+    del used[resource_of(slot)]
+    return Claim(node, used, job=job)
 
 
 def replica_claim(
-    of: Constraints | Pod,
+    source: Constraints | Pod,
     requests: Resources,
     node: str,
     *,
     job: str = "",
     priority: int | None = None,
 ) -> Claim:
-    """Return what a replica will take of a node: these requests, ports and terms."""
+    """Return the claim of a replica on a node, with the ports and terms of `source`."""
     return Claim(
         node=node,
         requests=requests,
-        host_ports=of.host_ports,
+        host_ports=source.host_ports,
         job=job,
         priority=priority,
-        gang_terms=of.gang_terms,
+        gang_terms=source.gang_terms,
     )
 
 
@@ -167,18 +168,18 @@ def _replica_claims(
     for key, node in plan.assignment.items():
         pod, group = present.get(key) if present else None, groups.get(key.type)
         if group is None or key.index >= group.replicas:
-            continue  # scaled away
+            continue  # scaled down
         if pod is not None and pod.loose and lapsed:
             continue
         replaced = pod is not None and pod.phase == "Failed" and group.restarts
         if pod is not None and (pod.home or pod.finished) and not replaced:
-            continue  # the pod claims for itself, or needs nothing any more
+            continue  # the pod has a claim of its own, or needs no more capacity
         slot = plan.slots.get(key)
         claim = None if pod else shared.get((key.type, node, slot))
         if claim is None:
             requests = pod.requests if pod else _requests(group, slot)
-            alone = pod or group.constraints
-            claim = replica_claim(alone, requests, node, job=job.uid, priority=priority)
+            source = pod or group.constraints
+            claim = replica_claim(source, requests, node, job=job.uid, priority=priority)
             if pod is None:
                 shared[key.type, node, slot] = claim
         claims[plan_key(job.uid, key)] = claim
@@ -186,7 +187,7 @@ def _replica_claims(
 
 
 def _requests(group: ReplicaGroup, slot: int | None) -> Resources:
-    """Return what the pod of a replica will request, with its slot if it shares a GPU."""
+    """Return the requests of the future pod of a replica, with its slot if it shares a GPU."""
     if group.share is None or slot is None:
         return group.requests
     return {**uncounted(group.requests), resource_of(slot): group.share.units}

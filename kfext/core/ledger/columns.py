@@ -13,17 +13,17 @@ from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 Amounts = NDArray[np.int64]
 
 ASSUMED = {CPU: 100, MEMORY: 200 * 2**20}
-"""The requests that scores assume for a pod without any; kube-scheduler assumes the same."""
+"""The requests that scores assume for a pod without requests, as kube-scheduler does."""
 
 LARGEST = 2**48
-"""Larger amounts (over 256 TiB) count as this, so that the sum of 30,000 of them has 64 bits."""
+"""The upper bound of one amount (256 TiB), so that the sum of 30,000 amounts fits 64 bits."""
 
 
 class Columns:
-    """What each row has, and what is claimed of it; rows and resources are added as needed.
+    """The allocatable and claimed amounts of each row; rows and resources are added as needed.
 
-    Only resources that some node has are counted: users invent others, and no node has any of those
-    free. Line 0 stands for all of them and stays zero.
+    Only resources that some node has are counted, because users invent others. Line 0 stands for
+    all other resources and stays zero.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """The number of rows that the arrays have space for."""
+        """The number of allocated rows of the arrays."""
         return int(self._claimed.shape[1])
 
     @property
@@ -52,39 +52,39 @@ class Columns:
         return copied
 
     def less(self, others: Iterable[Self]) -> Self:
-        """Return a copy without what is claimed in others, which count no other resources."""
-        left = self.copy()
+        """Return a copy without the claimed amounts of others, which count no other resources."""
+        result = self.copy()
         for other in others:
-            width = min(left.width, other.width)
+            width = min(result.width, other.width)
             for resource, line in other._line.items():
-                left._claimed[left._line[resource], :width] -= other._claimed[line, :width]
-            left._assumed[:, :width] -= other._assumed[:, :width]
-        return left
+                result._claimed[result._line[resource], :width] -= other._claimed[line, :width]
+            result._assumed[:, :width] -= other._assumed[:, :width]
+        return result
 
     def claimed(self, resource: str) -> Amounts:
-        """Return what is claimed of a resource, shape (width,)."""
+        """Return the claimed amounts of a resource, shape (width,)."""
         claimed: Amounts = self._claimed[self._line.get(resource, 0)]
         return claimed
 
-    def copy_rows(self, of: Self, rows: NDArray[np.intp]) -> None:
-        """Claim on some rows what is claimed in `of`, which counts the same resources."""
-        self._claimed[:, rows] = of._claimed[:, rows]
-        self._assumed[:, rows] = of._assumed[:, rows]
+    def copy_rows(self, other: Self, rows: NDArray[np.intp]) -> None:
+        """Copy the claimed amounts of some rows from another, which counts the same resources."""
+        self._claimed[:, rows] = other._claimed[:, rows]
+        self._assumed[:, rows] = other._assumed[:, rows]
 
     def row_free(self, row: int) -> Amounts:
-        """Return what is left of a row, shape (lines,)."""
+        """Return the free amounts of a row, shape (lines,)."""
         free: Amounts = self._allocatable[:, row] - self._claimed[:, row]
         return free
 
     def at_most(self, free: Mapping[int, Amounts]) -> Self:
-        """Return a copy in which some rows have at most this free, by row: see `row_free`."""
-        left = self.copy()
+        """Return a copy with upper bounds of the free amounts of some rows, by row (`row_free`)."""
+        result = self.copy()
         for row, most in free.items():
             lines = len(most)
-            least = left._allocatable[:, row].copy()  # nothing is free of new resources
+            least = result._allocatable[:, row].copy()  # new resources have no free amount
             least[:lines] -= most
-            left._claimed[:, row] = np.maximum(left._claimed[:, row], least)
-        return left
+            result._claimed[:, row] = np.maximum(result._claimed[:, row], least)
+        return result
 
     def widen(self) -> None:
         """Double the number of rows."""
@@ -110,14 +110,14 @@ class Columns:
             self._allocatable[self._line[resource], row] = min(number, LARGEST)
 
     def clear(self, row: int) -> None:
-        """Set everything of a row to zero."""
+        """Set all amounts of a row to zero."""
         self._allocatable[:, row] = self._claimed[:, row] = 0
         self._assumed[:, row] = 0
 
     def book(self, row: int, requests: Resources, times: int) -> None:
         """Add the requests of `times` pods to the claims on a row; a negative number subtracts.
 
-        Nothing is assumed for a claim that is no pod, such as one for ports alone.
+        Only claims of pods have assumed requests: a claim may be for ports alone.
         """
         for resource, number in requests.items():
             self.book_one(row, resource, number, times)
@@ -133,13 +133,13 @@ class Columns:
             self._claimed[line, row] += times * min(number, LARGEST)
 
     def free(self, resources: Collection[str], count: int) -> Amounts:
-        """Return what is left of the first `count` rows, shape (resources, count)."""
+        """Return the free amounts of the first `count` rows, shape (resources, count)."""
         lines = self._lines(resources)
         free: Amounts = self._allocatable[lines, :count] - self._claimed[lines, :count]
         return free
 
     def allocatable(self, resources: Collection[str], count: int) -> Amounts:
-        """Return what the first `count` rows have in all, shape (resources, count)."""
+        """Return the allocatable amounts of the first `count` rows, shape (resources, count)."""
         lines = self._lines(resources)
         return self._allocatable[lines, :count]
 
@@ -159,10 +159,10 @@ def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
 
 
 Domains = NDArray[np.intp]
-"""The number of each row's domain on one level; -1 for a row in none."""
+"""The number of each row's domain on one level; -1 for a row without a domain."""
 
 _MOST_KEYS = 16
-"""How many different lists of keys are cached; they come from policies, so they are few."""
+"""The most lists of keys that are cached; policies state them, so they are few."""
 
 
 class Topology:
@@ -175,24 +175,24 @@ class Topology:
         """Return the domains of the rows on each level, the widest first.
 
         Two nodes are in one domain of a level if they have equal labels for its key and all wider
-        ones: rack 1 of zone a is not rack 1 of zone b. A node without the key is in no domain of
+        keys: rack 1 of zone a is not rack 1 of zone b. A node without the key is in no domain of
         the level.
         """
         levels = self._levels.get(keys)
         if levels is None:
-            if len(self._levels) >= _MOST_KEYS:  # the oldest goes
+            if len(self._levels) >= _MOST_KEYS:  # evict the oldest
                 del self._levels[next(iter(self._levels))]
-            levels = tuple(_numbered(keys[: at + 1], nodes) for at in range(len(keys)))
+            levels = tuple(_numbered(keys[:end], nodes) for end in range(1, len(keys) + 1))
             self._levels[keys] = levels
         return levels
 
     def alone(self, key: str, nodes: Sequence[Node | None]) -> NDArray[np.bool_]:
-        """Return which rows share their value of a label with no other row."""
+        """Return a mask of the rows that share their value of a label with no other row."""
         (numbers,) = self.of((key,), nodes)
         sizes = np.bincount(numbers + 1, minlength=1)
         sizes[0] = 1
-        found: NDArray[np.bool_] = sizes[numbers + 1] == 1
-        return found
+        unique: NDArray[np.bool_] = sizes[numbers + 1] == 1
+        return unique
 
     def forget(self) -> None:
         """Read the labels again at the next call: a node was added, removed or relabelled."""
@@ -207,5 +207,5 @@ def _numbered(keys: Sequence[str], nodes: Sequence[Node | None]) -> Domains:
         else None
         for node in nodes
     ]
-    number = {path: at for at, path in enumerate(sorted({path for path in paths if path}))}
-    return np.array([number[path] if path else -1 for path in paths], dtype=np.intp)
+    numbers = {path: i for i, path in enumerate(sorted({path for path in paths if path}))}
+    return np.array([numbers[path] if path else -1 for path in paths], dtype=np.intp)

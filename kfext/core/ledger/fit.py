@@ -1,4 +1,4 @@
-"""Which nodes are eligible for a pod, free capacity aside: selectors, affinity, taints.
+"""The nodes that are eligible for a pod, regardless of capacity: selectors, affinity, taints.
 
 The rules follow kube-scheduler's filters NodeUnschedulable, NodeAffinity, TaintToleration and, for
 bound claims, VolumeBinding. kube-scheduler never sees a pod that names its node; for such a pod the
@@ -35,7 +35,7 @@ _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDUL
 
 
 class Misfit(StrEnum):
-    """Why a pod may not run on a node, beside taints and the labels of the nodeSelector."""
+    """An obstacle other than a taint or a label that the nodeSelector requires."""
 
     NODE_NAME = "nodeName"
     CORDON = "cordon"
@@ -47,11 +47,11 @@ class Misfit(StrEnum):
 Label = tuple[str, str]
 """The key and the value that the nodeSelector of a pod requires."""
 Obstacle = Taint | Label | Misfit
-"""What excludes a node: a taint, a missing label, or another misfit."""
+"""The cause that excludes a node: a taint, a missing label, or another misfit."""
 
 
 def in_words(obstacle: Obstacle, *, number: int, pods: str) -> str:
-    """Return how many nodes an obstacle excludes, as a clause; `pods`: such as "the pods"."""
+    """Return a clause on the nodes that an obstacle excludes; `pods`: such as "the pods"."""
     many = nodes(number)
     have, do, are = ("has", "does", "is") if number == 1 else ("have", "do", "are")
     match obstacle:
@@ -74,7 +74,7 @@ def in_words(obstacle: Obstacle, *, number: int, pods: str) -> str:
 
 
 def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
-    """Return what excludes a node for a pod, or None."""
+    """Return the obstacle that excludes a node for a pod, or None."""
     named = constraints.node_name
     if named and node.name != named:
         return Misfit.NODE_NAME
@@ -98,7 +98,6 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
 
 
 def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
-    """Return which selector or affinity excludes the node, or None."""
     for label in constraints.node_selector:
         if node.labels.get(label[0]) != label[1]:
             return label
@@ -112,7 +111,7 @@ def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
 def of_pool(key: str) -> bool:
     """Return whether an administrator sets taints of a key, to dedicate nodes.
 
-    Kubernetes and autoscalers set the others, on nodes that pods must not use for now.
+    Kubernetes and autoscalers set the other taints, on nodes that pods must not use for now.
     """
     return not key.partition("/")[0].endswith("kubernetes.io") and key not in _OF_AUTOSCALERS
 
@@ -178,14 +177,14 @@ def _integer(text: str) -> int | None:
 Mask = NDArray[np.bool_]
 
 _MOST_KINDS = 256
-"""How many different constraints are cached; each costs nine bytes per node."""
+"""The most constraints that are cached; each costs nine bytes per node."""
 
 
 @dataclass(slots=True)
 class Judged:
-    """The rows for one kind of pod: the eligible rows, and what excludes the others.
+    """The eligible rows for one kind of pod, and the obstacles of the other rows.
 
-    `counts`: how many nodes each obstacle excludes; only the first of each node counts.
+    `counts`: the number of nodes that each obstacle excludes; a node counts only for its first.
     """
 
     mask: Mask
@@ -193,12 +192,12 @@ class Judged:
     counts: Counter[Obstacle]
 
     def set(self, row: int, *, exists: bool, obstacle: Obstacle | None) -> None:
-        """Judge a row again."""
+        """Set the judgement of a row."""
         known = self.obstacles[row]
         if known is not None:
             self.counts[known] -= 1
             if not self.counts[known]:
-                del self.counts[known]  # taints with a time in them would pile up
+                del self.counts[known]  # taints that contain a time would accumulate
         if obstacle is not None:
             self.counts[obstacle] += 1
         self.obstacles[row] = obstacle
@@ -206,36 +205,36 @@ class Judged:
 
 
 class Eligibility:
-    """Masks over the rows of a ledger, by constraints. Other pods are not considered.
+    """Masks over the rows of a ledger, by constraints, regardless of other pods.
 
-    Few kinds of pods ask many times, so the result for each kind is cached and kept current.
+    There are few kinds of pods, so the result for each kind is cached and updated.
     """
 
     def __init__(self) -> None:
         self._judged: dict[Constraints, Judged] = {}
 
     def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Judged:
-        """Return how the rows are judged, `width` long; rows beyond the nodes are not eligible."""
+        """Return the judgement of `width` rows; rows beyond the nodes are not eligible."""
         key = constraints
         if constraints.host_ports or constraints.gang_terms:
             key = replace(constraints, host_ports=(), apart=(), together=())
         judged = self._judged.get(key)
         if judged is None:
-            if len(self._judged) >= _MOST_KINDS:  # the oldest goes
+            if len(self._judged) >= _MOST_KINDS:  # evict the oldest
                 del self._judged[next(iter(self._judged))]
-            found = [None if node is None else why_not(key, node) for node in nodes]
+            obstacles = [None if node is None else why_not(key, node) for node in nodes]
             mask = np.zeros(width, dtype=np.bool_)
             mask[: len(nodes)] = [
                 node is not None and obstacle is None
-                for node, obstacle in zip(nodes, found, strict=True)
+                for node, obstacle in zip(nodes, obstacles, strict=True)
             ]
-            counts = Counter(obstacle for obstacle in found if obstacle is not None)
-            judged = Judged(mask, [*found, *[None] * (width - len(found))], counts)
+            counts = Counter(obstacle for obstacle in obstacles if obstacle is not None)
+            judged = Judged(mask, [*obstacles, *[None] * (width - len(obstacles))], counts)
             self._judged[key] = judged
         return judged
 
     def set(self, row: int, node: Node | None) -> None:
-        """Judge a row again; `node`: None for a row that has lost its node."""
+        """Judge a row again; `node` is None after its removal."""
         for constraints, judged in self._judged.items():
             obstacle = None if node is None else why_not(constraints, node)
             judged.set(row, exists=node is not None, obstacle=obstacle)
@@ -249,7 +248,7 @@ class Eligibility:
 
 
 UNBOUND_SECONDS = 60.0
-"""A pod that is older than this and not bound does not count: no scheduler looks at it."""
+"""An unbound pod that is older than this does not count: no scheduler handles it."""
 
 
 def could_run(pod: Pod, node: Node | None) -> bool:
@@ -267,6 +266,6 @@ def could_run(pod: Pod, node: Node | None) -> bool:
 def may_be_bound(pod: Pod, node: Node | None) -> bool:
     """Return whether a pinned pod that is young enough will be bound to its node soon.
 
-    kube-scheduler has refused a pod that is unschedulable; what the pod waits for is unknown.
+    kube-scheduler has refused an unschedulable pod, for an unknown time.
     """
     return not pod.unschedulable and could_run(pod, node)

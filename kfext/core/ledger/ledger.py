@@ -1,4 +1,4 @@
-"""The ledger: what is free on every node, less everything that occupies or will occupy it.
+"""The ledger: the allocatable amounts of every node, less the claims on them.
 
 A claim is the share of one pod in one node. The pod is bound or pinned, or it is a replica of a
 plan and does not exist yet. The amounts are columns of NumPy arrays (core.ledger.columns), so a
@@ -26,15 +26,13 @@ from kfext.names import HOSTNAME
 
 
 class Ledger:
-    """Nodes and the claims on them. A claim on an unknown node waits until the node appears.
+    """Nodes and the claims on them. A claim on an unknown node counts once the node appears.
 
-    `gains` counts the events that may end a refusal or change its reason: capacity that came free,
-    and nodes that changed. A refusal holds until it changes. `version` counts every change of a
-    claim.
+    `gains` counts the events that may end a refusal or change its reason: capacity was freed, or a
+    node changed. A refusal holds until `gains` changes. `version` counts every change of a claim.
 
-    Capacity that comes free is offered by the next call of `offer`. Until then `offered` only
-    shrinks: when jobs are asked one after the other, no job gets capacity that the jobs before it
-    were not offered.
+    Freed capacity is offered by the next call of `offer`. Until then `offered` only shrinks, so
+    that a job never gets capacity that was not offered to the jobs before it.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -50,7 +48,7 @@ class Ledger:
         self._eligible = Eligibility()
         self._topology = Topology()
         self._name_order: NDArray[np.int64] | None = None
-        self._least: dict[int, Amounts] = {}  # what was free since the last offer, by row
+        self._least: dict[int, Amounts] = {}  # the least free amounts since the last offer, by row
         self._gains_offered = 0
         self._offered: tuple[int, int, Self] | None = None
         for node in nodes:
@@ -79,7 +77,7 @@ class Ledger:
             self._gain(row, free)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node; its claims are kept, in case it comes back."""
+        """Remove a node; its claims stay, because it may be added again."""
         row = self._row.pop(name, None)
         if row is None:
             return
@@ -110,7 +108,7 @@ class Ledger:
     # --- claims -----------------------------------------------------------------------------
 
     def claim(self, key: Hashable, claim: Claim) -> None:
-        """Set the claim of `key`; it replaces an earlier one."""
+        """Set or replace the claim of `key`."""
         if self._claims.get(key) != claim:
             self.drop(key, heir=claim)
             self._add([key], claim)
@@ -127,7 +125,7 @@ class Ledger:
             self._add(keys, claims[keys[0]])
 
     def drop(self, key: Hashable, *, heir: Claim | None = None) -> None:
-        """Remove the claim of `key`, if it has one; capacity comes free unless `heir` covers it."""
+        """Remove any claim of `key`; its capacity is freed unless `heir` covers the claim."""
         claim = self._claims.get(key)
         if claim is None:
             return
@@ -142,7 +140,7 @@ class Ledger:
             self._gain(row, free)
 
     def hand_over(self, key: Hashable, to: Hashable) -> None:
-        """Drop the claim of `key`; the claim of `to` holds its capacity from now on."""
+        """Drop the claim of `key` in favour of the claim of `to`."""
         self.drop(key, heir=self._claims.get(to))
 
     def claims(self) -> dict[Hashable, Claim]:
@@ -156,19 +154,18 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._claims)
 
-    # --- what is offered ------------------------------------------------------------------------
+    # --- offers ---------------------------------------------------------------------------------
 
     def offer(self) -> list[int]:
-        """Offer the capacity that came free; return its rows."""
+        """Offer the freed capacity; return its rows."""
         self._gains_offered, self._offered = self.gains, None
         least, self._least = self._least, {}
         return list(least)
 
     def offered(self) -> Self:
-        """Return the least that was free since the last `offer`, for immediate queries only.
+        """Return a ledger with the least free amounts since the last `offer`.
 
-        The result shares claims and nodes with this ledger, as `without` does. Its `gains` stay the
-        same.
+        The result is for immediate queries only, see `without`. Its `gains` do not change.
         """
         if not self._least:
             return self
@@ -180,7 +177,7 @@ class Ledger:
         return self._offered[2]
 
     def _gain(self, row: int | None, before: Amounts | None) -> None:
-        """Register that a row may have gained; `before` is what was free, None for nothing."""
+        """Record that a row may have gained; `before` has its earlier free amounts, if any."""
         self.gains += 1
         if row is not None:
             now = np.zeros(0, dtype=np.int64) if before is None else before
@@ -191,7 +188,7 @@ class Ledger:
     # --- questions --------------------------------------------------------------------------
 
     def free(self, resources: Collection[str], *, ignoring: Collection[Hashable] = ()) -> Amounts:
-        """Return what is free without the `ignoring` claims, shape (resources, rows)."""
+        """Return the free amounts without the `ignoring` claims, shape (resources, rows)."""
         free = self._columns.free(resources, len(self.nodes))
         known = (claim for key in set(ignoring) if (claim := self._claims.get(key)))
         for claim in self._staying(known):
@@ -205,7 +202,7 @@ class Ledger:
         return with_cards(free, resources, lambda: self.cards(ignoring=ignoring))
 
     def allocatable(self, resources: Collection[str]) -> Amounts:
-        """Return what pods may request on empty nodes, shape (resources, rows)."""
+        """Return the allocatable amounts, shape (resources, rows)."""
         amounts = self._columns.allocatable(resources, len(self.nodes))
         if not any(name.startswith(COUNTS) for name in resources):
             return amounts
@@ -213,12 +210,12 @@ class Ledger:
         return with_cards(amounts, resources, lambda: self._cards(everything))
 
     def cards(self, *, ignoring: Collection[Hashable] = ()) -> Cards:
-        """Return the shareable cards, as they are without the `ignoring` claims."""
+        """Return the shareable cards without the `ignoring` claims."""
         return self._cards(partial(self.free, ignoring=ignoring))
 
     @property
     def withholds(self) -> bool:
-        """Whether capacity came free that is not offered yet."""
+        """Whether some freed capacity is not offered yet."""
         return bool(self._least)
 
     @property
@@ -233,7 +230,7 @@ class Ledger:
 
     @property
     def main_resources(self) -> tuple[str, ...]:
-        """The resources in which use is told: CPU, memory and the extended resources."""
+        """The resources of reports on use: CPU, memory and the extended resources."""
         return (CPU, MEMORY, *self.extended)
 
     @property
@@ -250,7 +247,7 @@ class Ledger:
         return self._columns.scored_load(len(self.nodes))
 
     def eligible(self, constraints: Constraints) -> Mask:
-        """Return which rows are eligible for a pod, free capacity aside. The mask is read-only."""
+        """Return a read-only mask of the rows that are eligible for a pod, whatever is free."""
         mask = self._eligible.of(constraints, self.nodes, width=self._columns.width).mask
         possible: Mask = mask[: len(self.nodes)]
         if constraints.apart:
@@ -260,15 +257,15 @@ class Ledger:
         return possible
 
     def excluded(self, constraints: Constraints) -> Mapping[Obstacle, int]:
-        """Return how many nodes each obstacle excludes; only the first of each node counts."""
+        """Return the nodes that each obstacle excludes; a node counts only for its first."""
         return self._eligible.of(constraints, self.nodes, width=self._columns.width).counts
 
-    def with_any_taken(
+    def rows_with_any(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[int]:
-        """Return the rows where a claim, other than the `ignoring` ones, has any of these."""
-        takers = self._staying(self._claims.with_any(exclusive, ignoring=ignoring))
-        rows = {self._row.get(claim.node) for claim in takers}
+        """Return the rows where a claim, except the `ignoring` claims, has any of these."""
+        claims = self._staying(self._claims.with_any(exclusive, ignoring=ignoring))
+        rows = {self._row.get(claim.node) for claim in claims}
         return sorted(row for row in rows if row is not None)
 
     def name_order(self) -> NDArray[np.int64]:
@@ -287,24 +284,24 @@ class Ledger:
         return list(self._staying(on))
 
     def would_free(self, leaves: Leaves) -> bool:
-        """Return whether any claim is in a tier that leaves."""
+        """Return whether any claim is in a leaving tier."""
         return self._tiers.count(leaves) > 0
 
     def without(self, leaves: Leaves) -> Self:
-        """Return what is left when the claims of some tiers leave, for immediate queries only.
+        """Return the ledger without the claims of some tiers, for immediate queries only.
 
-        The result shares claims and nodes with this ledger: do not keep or change it.
+        The result shares claims and nodes with this ledger: do not store or change it.
         """
-        left = copy.copy(self)
-        left._columns = self._columns.less(self._tiers.leaving(leaves))
-        left._leaves = leaves
-        return left
+        result = copy.copy(self)
+        result._columns = self._columns.less(self._tiers.leaving(leaves))
+        result._leaves = leaves
+        return result
 
     def rows_below(self, priority: int) -> Sequence[int]:
         """Return the rows with pods outside gangs below a priority, the fewest pods first.
 
-        A row with a member of a gang below that priority is left out: kube-scheduler might preempt
-        the member instead.
+        A row with a gang member below that priority is skipped: kube-scheduler might preempt the
+        member instead.
         """
         lower = below(priority)
         if not self.would_free(lambda tier: lower(tier) and not tier.of_job):
@@ -315,39 +312,39 @@ class Ledger:
         rows = np.flatnonzero(pods)
         return [int(row) for row in rows[np.argsort(pods[rows], kind="stable")]]
 
-    def over_others(self, priority: int, rows: Sequence[int]) -> Self:
-        """Return what is left when pods outside gangs on some rows give way to a priority.
+    def after_preemption(self, priority: int, rows: Sequence[int]) -> Self:
+        """Return the ledger after a priority preempts the pods outside gangs on some rows.
 
-        For immediate queries only, as `without`.
+        The result is for immediate queries only, see `without`.
         """
         lower = below(priority)
-        left = self.without(lambda tier: lower(tier) and not tier.of_job)
-        kept = np.setdiff1d(np.arange(self._columns.width), rows)
-        left._columns.copy_rows(self._columns, kept)
-        return left
+        result = self.without(lambda tier: lower(tier) and not tier.of_job)
+        others = np.setdiff1d(np.arange(self._columns.width), rows)
+        result._columns.copy_rows(self._columns, others)
+        return result
 
     def closing(self, places: Iterable[Place]) -> Self:
-        """Return what is left when some slots are closed, for immediate queries only.
+        """Return the ledger with some slots closed.
 
-        The result shares claims and nodes with this ledger, as `without` does.
+        The result is for immediate queries only, see `without`.
         """
         rows = [(row, slot) for node, slot in places if (row := self._row.get(node)) is not None]
         if not rows:
             return self
-        left = copy.copy(self)
-        left._columns = self._columns.copy()
+        result = copy.copy(self)
+        result._columns = self._columns.copy()
         for row, slot in rows:
-            left._columns.book_one(row, resource_of(slot), UNITS, +1)
-        return left
+            result._columns.book_one(row, resource_of(slot), UNITS, +1)
+        return result
 
     def domains(self, keys: tuple[str, ...]) -> tuple[Domains, ...]:
         """Return the topology domain of each row on each level of labels, the widest first."""
         return self._topology.of(keys, self.nodes) if keys else ()
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- private ----------------------------------------------------------------------------
 
     def _add(self, keys: Sequence[Hashable], claim: Claim) -> None:
-        """Add one claim under keys that have none."""
+        """Add one claim under several keys without a claim."""
         self.version += 1
         for key in keys:
             self._claims.add(key, claim)
@@ -365,7 +362,7 @@ class Ledger:
         return (claim for claim in claims if leaves is None or not leaves(tier_of(claim)))
 
     def _count(self, resources: Collection[str]) -> None:
-        """Book what is claimed of resources that no node had before."""
+        """Add the existing claims of resources that no node had before."""
         self._tiers.learn(resources)
         claims = self._claims.all().values() if resources else ()
         for claim in claims:
@@ -390,12 +387,12 @@ class Ledger:
 
 
 def _shape(node: Node) -> tuple[object, ...]:
-    """Return the parts of a node that decide which pods are eligible."""
+    """Return the parts of a node that decide whether it is eligible for a pod."""
     return node.labels, node.taints, node.unschedulable
 
 
 def _counting(node: Node) -> tuple[object, ...]:
-    """Return the parts of a node that decide whether a job fits, and what the refusal says."""
+    """Return the parts of a node that decide whether a job fits, or appear in a refusal."""
     return _shape(node), node.allocatable, node.troubles
 
 

@@ -1,8 +1,8 @@
 """Ports for jobs on the host network: a block per job, free on each node where a pod listens.
 
-The offset of a replica says which port of the block it has, counted from the base. It does not
+The port of a replica is the base of the block plus the offset of the replica. The offset does not
 depend on the number of workers, so a job may grow. PyTorch's own connections use ephemeral ports
-and need none.
+and need no port of the block.
 """
 
 import zlib
@@ -17,7 +17,7 @@ from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
 
 
-def hosted(job: TrainingJob) -> TrainingJob:
+def with_host_ports(job: TrainingJob) -> TrainingJob:
     """Return the job with its declared ports as host ports, which the solver reads."""
     return replace(
         job,
@@ -41,16 +41,15 @@ def hosted(job: TrainingJob) -> TrainingJob:
 def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
     """Return the port offset of each replica that declares a port on the host network.
 
-    Offsets count from the job's base. `keys`: only these replicas; by default all replicas of a job
-    within its bounds.
+    `keys`: the replicas to consider; by default all replicas of a job within its bounds.
     """
     keys = (key for key, _ in job.replicas()) if keys is None else job.within(keys)
-    found = {key: job.kind.port_offset(job, key.type, key.index) for key in keys}
-    return {key: offset for key, offset in found.items() if offset is not None}
+    by_key = {key: job.kind.port_offset(job, key.type, key.index) for key in keys}
+    return {key: offset for key, offset in by_key.items() if offset is not None}
 
 
 def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
-    """Return the ports that a job listens on, with its block from `base` on."""
+    """Return the ports that a job listens on, if its block begins at `base`."""
     return tuple((TCP, base + offset) for offset in sorted(set(offsets(job).values())))
 
 
@@ -59,14 +58,15 @@ def free_base(
 ) -> int | None:
     """Return a base within `ports` with a free port for every listener, or None.
 
-    `places`: the nodes of the replicas. `ports`: the first and the last port. The start of the
-    search depends on the job, so that a port that was just freed is not used next: a late
-    connection of the earlier job would reach another job there.
+    `places`: the nodes of the replicas.
+    `ports`: the first and the last port.
+    The start of the search depends on the job, so that the next job does not use a port that was
+    just freed: late connections to the earlier job would reach it.
     """
     low, high = ports
-    found = offsets(job)
-    listeners = [(places[key], offset) for key, offset in found.items() if key in places]
-    bases = high - low + 1 - max(found.values(), default=0)
+    by_key = offsets(job)
+    listeners = [(places[key], offset) for key, offset in by_key.items() if key in places]
+    bases = high - low + 1 - max(by_key.values(), default=0)
     if bases <= 0:
         return None
     taken = {(claim.node, number) for claim, number in _taken(ledger, listeners)}
@@ -84,16 +84,16 @@ def free_base(
 
 def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
     """Return the claims of the ports that a job on the host network listens on, by node."""
-    found: dict[str, set[Port]] = {}
+    by_node: dict[str, set[Port]] = {}
     # Only the replicas of the plan: the job may state any number by now.
     for key, offset in offsets(job, plan.assignment).items():
         if node := plan.assignment.get(key):
-            found.setdefault(node, set()).add((TCP, plan.port + offset))
+            by_node.setdefault(node, set()).add((TCP, plan.port + offset))
     return {
         ("ports", job.uid, node): Claim(
             node=node, requests={}, host_ports=tuple(sorted(ports)), job=job.uid
         )
-        for node, ports in found.items()
+        for node, ports in by_node.items()
     }
 
 
@@ -102,8 +102,8 @@ def ports_available(
 ) -> bool:
     """Return whether a job can become larger within its block of ports.
 
-    Its pods keep their ports, and the ports of the new pods are free on their nodes: other jobs may
-    have a port behind the end of the block.
+    Its pods must keep their ports, and the ports of the new pods must be free on their nodes, as
+    other jobs may have ports behind the end of the block.
     """
     present, offsets_then = offsets(job, plan.assignment), offsets(larger)
     if any(offsets_then.get(key) != offset for key, offset in present.items()):

@@ -1,1 +1,1 @@
-"""The path of one job: from what the cluster shows to the next step."""
+"""The path of a job: from the state of the cluster to the next step."""

@@ -1,4 +1,4 @@
-"""Capacity for a queued job: the solver's placement, or why there is none."""
+"""Capacity for a queued job: the solver's placement, or the reason for a refusal."""
 
 import math
 from bisect import bisect_left
@@ -36,14 +36,14 @@ NEVER_FITS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_
 LOOK_SECONDS = 30.0
 """A job that could start with fewer workers is checked again after this time at the earliest."""
 NODES_SECONDS = 180.0
-"""How long new nodes usually take to come."""
+"""The usual time until new nodes join."""
 EXPECTED = "admission is expected to add the tolerations"
 
 
 def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
-    """Return a node for every pod of a queued job, or why they cannot be placed now.
+    """Return a node for every pod of a queued job, or the present refusal.
 
-    A job that fits on no node that it tolerates may get nodes of a pool: see `core.observed`.
+    A job that fits no node that it tolerates may be placed on nodes of a pool (`core.observed`).
     """
     answer = _find(situation, ledger, no_fits)
     never = isinstance(answer, NoFit) and answer.verdict.reason in NEVER_FITS
@@ -70,19 +70,19 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
     answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
-    reserved, over = _kept(situation, ledger), _over_others(situation, ledger)
+    reserved, preempting = _kept(situation, ledger), _after_preemption(situation, ledger)
     refusal = replace(
         answer,
         verdict=reserved or answer.verdict,
-        over_others=over,
-        would_fit=over is not None or reserved is not None,
+        after_preemption=preempting,
+        would_fit=preempting is not None or reserved is not None,
     )
     no_fits.note(shape, refusal, ledger)
     return refusal
 
 
 def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
-    """Return why a placement uses more nodes than necessary; empty if it does not."""
+    """Return the grounds for more nodes than necessary, or an empty string."""
     if len(set(assignment.values())) < 2:
         return ""
     workers = sum(key.type == WORKER.lower() for key in assignment)
@@ -96,7 +96,7 @@ def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
 
 
 def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
-    """Return why pods are on more nodes than their requests need; empty if they are not."""
+    """Return the grounds for more nodes than the requests need, or an empty string."""
     members, limits = members_of(situation.job), situation.limits
     if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
         return ""
@@ -108,7 +108,7 @@ def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
 
 
 def seconds_to_short_start(situation: Situation, refusal: NoFit) -> float:
-    """Return in how many seconds a job may start with fewer workers; infinity: they do not fit."""
+    """Return the seconds until a job may start with fewer workers, infinite if they do not fit."""
     if not refusal.workers:
         return math.inf
     wait = refusal.until - situation.now
@@ -129,41 +129,41 @@ def _starts_short(situation: Situation, workers: int, wait: float) -> bool:
 
 
 def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | NoFit:
-    """Return nodes for as many workers of an elastic job as fit, or why it does not start so.
+    """Return nodes for as many workers of an elastic job as fit, or a refusal.
 
-    `whole`: why all its workers do not fit.
+    `whole`: the refusal of all its workers.
     """
-    job, open_to = situation.job, situation.usable_claims
+    job, usable = situation.job, situation.usable_claims
     fewest, most = situation.fewest_workers, workers_of(job) - 1
 
     def placed(workers: int) -> Assignment | Verdict:
         fewer = replace(situation, job=with_workers(job, workers))
-        return _place(fewer, ledger, ignoring=open_to)
+        return _place(fewer, ledger, ignoring=usable)
 
-    found = most_with_a_place(placed, fewest=fewest, most=most) if fewest <= most else whole
-    if isinstance(found, Verdict):
-        return NoFit(of_fewest(found, fewest, of=most + 1))
+    answer = most_that_fit(placed, fewest=fewest, most=most) if fewest <= most else whole
+    if isinstance(answer, Verdict):
+        return NoFit(with_minimum(answer, fewest, workers=most + 1))
     if situation.context.held:
-        return found
-    workers = sum(key.type == WORKER.lower() for key in found)
-    wait = seconds_to_room(situation, ledger)
+        return answer
+    workers = sum(key.type == WORKER.lower() for key in answer)
+    wait = seconds_to_capacity(situation, ledger)
     if situation.expects_nodes:
         wait = min(wait, NODES_SECONDS)
     if _starts_short(situation, workers, wait):
-        return found
+        return answer
     return NoFit(whole, workers=workers, until=situation.now + wait)
 
 
-def of_fewest(why: Verdict, fewest: int, *, of: int) -> Verdict:
-    """Return why not even the fewest workers that an elastic job may have can start."""
-    least = f"it needs at least {fewest} of its {of} workers: " if fewest < of else ""
+def with_minimum(why: Verdict, fewest: int, *, workers: int) -> Verdict:
+    """Return a refusal of the minimum of an elastic job, with the minimum in its message."""
+    least = f"it needs at least {fewest} of its {workers} workers: " if fewest < workers else ""
     return replace(why, message=least + why.message)
 
 
-def seconds_to_room(situation: Situation, ledger: Ledger) -> float:
-    """Return the seconds until there is room for the whole job, by the expected ends of others."""
+def seconds_to_capacity(situation: Situation, ledger: Ledger) -> float:
+    """Return the seconds until the whole job fits, by the expected ends of other jobs."""
     job, ignoring = situation.job, situation.usable_claims
-    room = reserve(
+    reservation = reserve(
         job.uid,
         members_of(job),
         ledger,
@@ -172,15 +172,15 @@ def seconds_to_room(situation: Situation, ledger: Ledger) -> float:
         ignoring=ignoring,
         soonest=True,
     )
-    return math.inf if room is None else max(0.0, room.until - situation.now)
+    return math.inf if reservation is None else max(0.0, reservation.until - situation.now)
 
 
-def most_with_a_place(
+def most_that_fit(
     placed: Callable[[int], Assignment | Verdict], *, fewest: int, most: int
 ) -> Assignment | Verdict:
-    """Return the places of as many pods as possible, or why the `fewest` have no places.
+    """Return the placement of as many pods as possible, or the refusal of the `fewest`.
 
-    If a number of pods has no places, no larger number has.
+    If a number of pods does not fit, no larger number fits.
     """
     best = placed(fewest)
     while not isinstance(best, Verdict) and fewest < most:
@@ -216,17 +216,17 @@ def _place(
     weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
     job, limits, context = situation.job, situation.limits, situation.context
-    kept = context.reservation.claims if context.reservation else (), context.reserved_for
-    return place(members_of(job), ledger, limits, ignoring=ignoring, weights=weights, kept=kept)
+    reserved = context.reservation.claims if context.reservation else (), context.reserved_for
+    return place(members_of(job), ledger, limits, ignoring=ignoring, weights=weights, kept=reserved)
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
-    """Return the verdict that only the reservation of another job is in the way, or None."""
+    """Return the verdict that the job would fit without the reservation of another job, or None."""
     reservation = situation.context.reservation
-    open_to = situation.usable_claims
-    if reservation is None or set(reservation.claims) <= set(open_to):
+    usable = situation.usable_claims
+    if reservation is None or set(reservation.claims) <= set(usable):
         return None
-    ignoring = (*reservation.claims, *open_to)
+    ignoring = (*reservation.claims, *usable)
     if isinstance(_place(situation, ledger, ignoring=ignoring), Verdict):
         return None
     return Verdict(REASON_RESERVED, _kept_words(situation, reservation))
@@ -245,30 +245,30 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
     return f"{words}; a job may backfill only if its {deadline} or its last runs end it before"
 
 
-def _over_others(situation: Situation, ledger: Ledger) -> Assignment | None:
-    """Return where a job would fit if pods of lower priority outside gangs were preempted.
+def _after_preemption(situation: Situation, ledger: Ledger) -> Assignment | None:
+    """Return the placement of a job after preemption of pods of lower priority outside gangs.
 
-    These are the pods of as few nodes as possible, and of nodes with few of them first.
+    Pods of as few nodes as possible are preempted, on nodes with the fewest such pods first.
     """
     context = situation.context
     rows = ledger.rows_below(context.priority) if context.preempts else ()
 
     @cache
     def placed(nodes: int) -> Assignment | Verdict:
-        rest = ledger.over_others(context.priority, rows[:nodes])
-        return _place(situation, rest, ignoring=situation.usable_claims)
+        after = ledger.after_preemption(context.priority, rows[:nodes])
+        return _place(situation, after, ignoring=situation.usable_claims)
 
     if not rows or isinstance(placed(len(rows)), Verdict):
         return None
-    # With the pods of more nodes gone, a job that fitted still fits.
+    # A job that fits still fits without the pods of more nodes.
     numbers = range(1, len(rows))
     least = bisect_left(numbers, True, key=lambda n: not isinstance(placed(n), Verdict)) + 1
-    found = placed(least)
-    return None if isinstance(found, Verdict) else found
+    answer = placed(least)
+    return None if isinstance(answer, Verdict) else answer
 
 
-def over_others(situation: Situation, ledger: Ledger) -> Ledger:
+def after_preemption(situation: Situation, ledger: Ledger) -> Ledger:
     """Return the ledger without the pods that kube-scheduler preempts for a job."""
     context = situation.context
     rows = ledger.rows_below(context.priority) if context.preempts else ()
-    return ledger.over_others(context.priority, rows) if rows else ledger
+    return ledger.after_preemption(context.priority, rows) if rows else ledger

@@ -1,4 +1,4 @@
-"""A job that shares GPUs: its slots, what its pods wait for, and what stops it."""
+"""A job that shares GPUs: its slots, the waits of its pods, and the reasons to stop it."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -44,10 +44,10 @@ from kfext.names import (
 KUEUE = Verdict(
     REASON_SHARE_REFUSED, "another system starts it, so kfext cannot place parts of GPUs for it"
 )
-"""Shown while the job is in Kueue's queue, so that it does not use up quota in vain."""
+"""Shown while the job is in Kueue's queue, so that it does not use quota in vain."""
 
 _BAND = 50
-"""The use of a GPU must fall by these thousandths to be stored, because each change is a write."""
+"""The least fall of a GPU's use that is stored, in thousandths, because each change is a write."""
 _WHOLE = "1 (a whole GPU)"
 
 
@@ -81,10 +81,10 @@ def slots_for(
 
 
 def no_slot_twice(members: Sequence[Member], assignment: Assignment) -> Assignment | Verdict:
-    """Return the assignment, or the slot that it gives to two members.
+    """Return the assignment, or a verdict if two members would have the same slot.
 
     The search for nodes ignores slot numbers, because a gang has no slots when it is first placed.
-    A later search may send two pods with one slot number to one node.
+    A later search may assign two pods with the same slot number to one node.
     """
     taken = set()
     for member in members:
@@ -101,7 +101,7 @@ def without_share(situation: Situation) -> Step | None:
     """Return the step of a running job that lacks its slots, or None for any other job.
 
     Another client resumed it, and the webhook refuses its pods, because no slot accounts for them.
-    A job with parts that were edited while it was stopped is placed anew.
+    A job with GPU shares that were edited while it was stopped is placed anew.
     """
     job, plan = situation.job, situation.plan
     # The settings need not be read again once a pod has a node.
@@ -124,14 +124,13 @@ def without_card(situation: Situation) -> Step | None:
     """Return the stop of a job that must leave its GPUs, or None."""
     cards = situation.cards
     if cards.evicted:
-        message = f"the jobs on {_named(cards.evicted)} lost too much to each other"
+        message = f"the jobs on {_named(cards.evicted)} slowed each other down too much"
         state, before = situation.state, situation.state.apart
         apart = {**dict.fromkeys(before), **dict.fromkeys(cards.rivals)}
         # A bind resets the strikes, and every evicted job was bound.
         strikes = max(state.strikes, len(before))
         state = replace(state, apart=tuple(apart), strikes=strikes)
-        remembers = replace(situation, state=state)
-        return _back_to_queue(remembers, Verdict(REASON_EVICTED, message))
+        return _back_to_queue(replace(situation, state=state), Verdict(REASON_EVICTED, message))
     if cards.troubles and not any(pod.node_name for pod in situation.pods):
         # Without a reserved GPU the slot may look healthy, so it is not tried at once.
         late = Verdict(REASON_CARD_LOST, _why_lost(cards))
@@ -141,15 +140,15 @@ def without_card(situation: Situation) -> Step | None:
     if cards.lost:
         return _back_to_queue(situation, Verdict(REASON_CARD_LOST, _why_lost(cards)))
     limit = situation.placement.bind_timeout
-    if gone := [place for place, since in situation.clocks.unreserved.items() if since >= limit]:
-        message = f"the GPU of {_named(gone)} is no longer reserved, and was not reserved again"
+    if lost := [place for place, since in situation.clocks.unreserved.items() if since >= limit]:
+        message = f"the GPU of {_named(lost)} is no longer reserved, and was not reserved again"
         late = Verdict(REASON_CARD_LOST, f"{message} within {limit:g} s")
-        return _back_to_queue(situation, late, shunned=gone)
+        return _back_to_queue(situation, late, shunned=lost)
     return None
 
 
 def while_unreserved(situation: Situation, step: Step) -> Step:
-    """Return the step; a wait ends in time to stop a job with an unreserved GPU."""
+    """Return the step, with a wait shortened to stop a job with an unreserved GPU in time."""
     if not (isinstance(step, Wait) and situation.clocks.unreserved and _runs(situation.pods)):
         return step
     remaining = situation.placement.bind_timeout - max(situation.clocks.unreserved.values())
@@ -159,13 +158,13 @@ def while_unreserved(situation: Situation, step: Step) -> Step:
 def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     """Return the step of a gang that only waits for its GPUs, or None."""
     plan, unready = situation.plan, situation.cards.unready
-    if odd := [pod for pod in gated if not _as_planned(plan, pod)]:
-        message = f"another part of a GPU than was planned is requested by {pods(len(odd))}"
+    if unplanned := [pod for pod in gated if not _as_planned(plan, pod)]:
+        message = f"{pods(len(unplanned))} with another part of a GPU than planned"
         return _back_to_queue(situation, Verdict(REASON_SHARE_REFUSED, message))
     if plan is None or not unready:
         return None
     limit = situation.placement.bind_timeout
-    # A pod may be behind the gate long before it has a place.
+    # A pod may be gated long before it has a node.
     waited = min(situation.clocks.longest_wait(gated), situation.clocks.waited)
     message = f"waits for the agent to report a GPU for {_named(unready)}"
     if waited < limit:
@@ -191,9 +190,9 @@ def ungated(state: JobState, gated: Collection[Pod]) -> Step:
 def measured(situation: Situation) -> Mapping[str, int]:
     """Return the use of GPUs to store for a job, by replica type.
 
-    A type has the use of its busiest replica once the agents have measured all its replicas; until
-    then the stored use stays. More use is stored at once, less use only once it is clearly less. If
-    a replica cannot be measured any more, nothing is stored.
+    The use of a type is the use of its busiest replica. It is stored once the agents have measured
+    all its replicas: higher use at once, lower use only if it is clearly lower. The stored use is
+    deleted when a replica can no longer be measured.
     """
     sharers = {sharer.pod: sharer for _, sharer in situation.cards.parts}
     busy = dict(situation.state.busy)
@@ -213,7 +212,7 @@ def measured(situation: Situation) -> Mapping[str, int]:
 
 
 def with_last_attempt(state: JobState, message: str, *, now: float) -> str:
-    """Return why a job waits, with the reason why it left a GPU while nodes are still excluded."""
+    """Return a message, with the reason for the last stop while nodes are still excluded for it."""
     failed = state.excluded_nodes(now) and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
     return f"{message}; it was stopped before: {state.message}" if failed else message
 
@@ -225,9 +224,9 @@ def with_parts(cards: CardView, message: str) -> str:
 
 
 def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
-    """Return what the annotations of a running job changed against its plan, as a sentence.
+    """Return a sentence on the edits of a running job against its plan, or an empty string.
 
-    Empty without a change. The edits hold from the next start.
+    The edits hold from the next start.
     """
     if plan is None or job.suspend or job.finished or job.released:
         return ""
@@ -241,7 +240,6 @@ def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
 
 
 def _runs(members: Iterable[Pod]) -> bool:
-    """Return whether a pod of the job is on a node, and so has its part of a GPU."""
     return any(pod.node_name and not pod.finished for pod in members)
 
 
@@ -278,7 +276,6 @@ def _why_lost(cards: CardView) -> str:
 
 
 def _as_planned(plan: Plan | None, pod: Pod) -> bool:
-    """Return whether a pod requests its planned part in its planned slot."""
     if plan is None or pod.replica is None:
         return True
     slot = plan.slots.get(pod.replica)
@@ -289,7 +286,7 @@ def _as_planned(plan: Plan | None, pod: Pod) -> bool:
 def _back_to_queue(
     situation: Situation, verdict: Verdict, *, shunned: Iterable[Place] = ()
 ) -> Step:
-    """Suspend a job for some time, and exclude the nodes of the `shunned` slots for a while."""
+    """Suspend a job with a back-off, and exclude the nodes of the `shunned` slots for a while."""
     state = situation.after_strike(verdict.reason, verdict.message)
     nodes = (node for node, _ in shunned)
     return suspend(situation, state.with_excluded(nodes, now=situation.now))

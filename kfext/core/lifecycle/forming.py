@@ -1,13 +1,14 @@
-"""A gang that forms: kfext has started it, and not all its pods were bound at once since.
+"""A gang that forms: kfext has started it, and its pods have not all been bound together yet.
 
-Until then it is whole or holds nothing. Other pods may take its capacity between plan and binding.
+Until then it is bound as a whole or occupies nothing. Other pods may use its capacity between plan
+and binding.
 """
 
 from collections.abc import Collection
 
 from kfext.core.ledger.claims import pod_key
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.capacity import over_others
+from kfext.core.lifecycle.capacity import after_preemption
 from kfext.core.lifecycle.patience import after_strike, suspend_in_part
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.spare import Live
@@ -20,15 +21,15 @@ from kfext.model.verdict import Verdict
 from kfext.names import GATED, REASON_BIND_TIMEOUT, REASON_WAITING_FOR_BIND
 
 OTHERS_SECONDS = 5.0
-"""How long a complete gang waits for pods of other jobs, which are bound in seconds or never."""
+"""The longest wait of a complete gang for other jobs' pods, which are bound in seconds or never."""
 _LOOK_SECONDS = 0.25
-"""Between two looks while it waits: the pods of other jobs do not wake it."""
+"""The time between two decisions while it waits, because pods of other jobs do not wake it."""
 
 
 def after_others(situation: Situation) -> Wait | None:
     """Return the short wait of a complete gang for pods that kube-scheduler places anywhere.
 
-    They would take its capacity between its pins and its binding. Jobs that kfext leaves to plain
+    They would use its capacity between its pins and its binding. Jobs that run as on plain
     Kubernetes have such pods.
     """
     number, remaining = situation.context.plain_pods, OTHERS_SECONDS - situation.clocks.waited
@@ -39,14 +40,14 @@ def after_others(situation: Situation) -> Wait | None:
     return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=again)
 
 
-def without_its_room(
+def forming_without_capacity(
     situation: Situation, ledger: Ledger, live: Live, stuck: Collection[Pod]
 ) -> Step | None:
     """Return the step of a gang that was never whole and has lost its capacity to other pods.
 
-    kube-scheduler says that it has no capacity, and the ledger shows the same. Then the members get
-    other nodes at once, or the whole job is suspended. What kube-scheduler alone knows may
-    pass, so a gang waits for that.
+    kube-scheduler and the ledger agree that it has no capacity. Then the members are moved to other
+    nodes at once, or the whole job is suspended. An obstacle that only kube-scheduler sees may
+    pass, so a gang waits for its end.
     """
     job, plan = situation.job, situation.plan
     refused = {pod.replica: pod for pod in stuck if pod.unschedulable and pod.replica}
@@ -57,7 +58,7 @@ def without_its_room(
     claims = [*(pod_key(pod.uid) for pod in refused.values()), *situation.usable_claims]
     if still_fits(
         [member for member in everyone if member.key in refused],
-        over_others(situation, ledger),
+        after_preemption(situation, ledger),
         situation.limits,
         assignment={key: pod.home for key, pod in refused.items()},
         ignoring=claims,

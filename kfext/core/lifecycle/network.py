@@ -1,7 +1,7 @@
-"""The network of a job: whether its pods use the network of their nodes, and what follows.
+"""The network of a job: whether its pods use the network of their nodes, with ports and messages.
 
-A job that cannot have the host network for all its pods runs on the pod network, and a message
-gives the reason. The network never keeps a job from starting.
+A job that cannot have the host network for all its pods runs on the pod network, with a message
+about the reason. The network never prevents the start of a job.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from itertools import islice
 
 from kfext.core.eligibility import why_no_host_network
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.ports import block, free_base, hosted
+from kfext.core.ledger.ports import block, free_base, with_host_ports
 from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import HostNetworkRequest, Situation
@@ -32,7 +32,7 @@ MOST_NETWORK_POLICIES = 100
 """The most network policies of a namespace that are read: only a message depends on them, and a
 user may write many."""
 MOST_COMPARED = 1000
-"""The most comparisons of a policy with the labels of a pod, over all policies of a job."""
+"""The most comparisons of policies with labels of pods for one job."""
 
 
 def host_network_request(
@@ -52,7 +52,7 @@ def host_network_request(
 
 
 def bypassed(job: TrainingJob, policies: Iterable[NetworkPolicy]) -> list[str]:
-    """Return the policies that apply to pods of a job, but not on the host network."""
+    """Return the names of policies that apply to pods of a job, but not on the host network."""
     pairs = ((policy, labels) for policy in policies for labels in _labels(job, policy.pods))
     compared = islice(pairs, MOST_COMPARED)
     return sorted({policy.name for policy, labels in compared if policy.pods.matches(labels)})
@@ -63,8 +63,8 @@ def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, 
 
     The pods of one template differ only by index, and the first pod may be the master.
     """
-    named = map(index_in, selector.values_of(job.kind.index_label))
-    indices = {0, *(index for index in named if index is not None)}
+    indices_in_selector = map(index_in, selector.values_of(job.kind.index_label))
+    indices = {0, *(index for index in indices_in_selector if index is not None)}
     unnamed = next(index for index in range(len(indices) + 1) if index not in indices)
     for group in job.groups:
         for index in sorted({*indices, unnamed}):
@@ -78,16 +78,16 @@ def place_on_network(
 ) -> tuple[Assignment | NoFit, int, Verdict | None]:
     """Return the nodes of a queued job that requests the host network, and its first port.
 
-    The port is 0 on the pod network. The verdict tells which network it gets, and why.
+    The port is 0 on the pod network. The verdict names the network and the reason.
     """
     job = situation.job
     why = requested.obstacle or situation.state.no_host_network
     if not why:
-        answer = find_place(replace(situation, job=hosted(job)), ledger, no_fits)
+        answer = find_place(replace(situation, job=with_host_ports(job)), ledger, no_fits)
         if isinstance(answer, NoFit):
             why = f"no place with its ports: {answer.verdict.message}"
-        elif alike := agents_indistinguishable(job, answer):
-            why = alike
+        elif obstacle := agents_indistinguishable(job, answer):
+            why = obstacle
         elif base := free_base(job, answer, ledger, ports=requested.ports):
             return answer, base, _on_host(job, requested, answer, base)
         else:
@@ -102,45 +102,45 @@ def _on_host(
 ) -> Verdict:
     """Return the verdict that a job uses the host network, with its ports and caveats."""
     numbers = [str(number) for _, number in block(job, base)]
-    what = (
+    ports = (
         f"port {numbers[0]} is" if len(numbers) == 1 else f"ports {listed(numbers, of='ports')} are"
     )
     words = "its pods use the network of their nodes"
-    words += f", where {what} reserved for them" if numbers else ""
+    words += f", where {ports} reserved for them" if numbers else ""
     needs = job.kind.across_nodes
     if needs and len(set(places.values())) > 1 and not requested.interfaces:
         words += f"; between nodes, {needs}"
-    missed = bypassed(job, requested.policies)
-    if not missed:
+    ineffective = bypassed(job, requested.policies)
+    if not ineffective:
         return Verdict(REASON_HOST_NETWORK, words)
-    policies = listed(missed, of="policies")
+    policies = listed(ineffective, of="policies")
     message = f"{words}; NetworkPolicy {policies} does not apply there"
     return Verdict(REASON_NETWORK_POLICIES_BYPASSED, message)
 
 
 def agents_indistinguishable(job: TrainingJob, places: Assignment) -> str:
-    """Return why two pods of a job must not share a node's network; empty if no two would."""
+    """Return the obstacle to a shared network of pods on one node, or an empty string."""
     return job.rendezvous.alike if len(set(places.values())) < len(places) else ""
 
 
 def why_network(
-    asked: HostNetworkRequest | None,
+    requested: HostNetworkRequest | None,
     job: TrainingJob,
     plan: Plan | None,
     state: JobState,
     pods: Collection[Pod] = (),
 ) -> str:
-    """Return why a job has its network; empty if the host network was not requested or it waits."""
-    if asked is None:
+    """Return a sentence on the network of a job, empty without a request and while it waits."""
+    if requested is None:
         return ""
     if plan is not None and plan.port:
-        if missed := sum(not pod.on_host for pod in pods):
+        if separate := sum(not pod.on_host for pod in pods):
             return (
-                f"{missed} of {len(pods)} pods have their own network: they were created while "
+                f"{separate} of {len(pods)} pods have their own network: they were created while "
                 f"kfext's webhook did not answer"
             )
         return f"its pods use their node's network, with ports from {plan.port} on"
-    why = asked.obstacle or state.no_host_network
+    why = requested.obstacle or state.no_host_network
     if plan is not None and not why:
         why = "it was started without ports on the host network"
     if job.released and not why:
@@ -149,19 +149,19 @@ def why_network(
 
 
 def never_created(situation: Situation, late: Verdict) -> Step:
-    """Suspend a job that got no pods on the host network.
+    """Suspend a job without pods on the host network.
 
-    kfext does not see why the API server refused them. The next try is on the pod network, unless
-    the operator reported no failure.
+    kfext does not see why the API server refused them. The next attempt uses the pod network,
+    unless the operator reported no failure.
     """
     state = situation.after_strike(late.reason, late.message)
     return suspend(situation, replace(state, no_host_network=late.message))
 
 
 def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
-    """Suspend a job that needs one network for all pods and has two, as the webhook missed some.
+    """Suspend a job that needs one network for all pods, if the webhook missed some of them.
 
-    The next try is at once, on the pod network.
+    The next attempt is at once, on the pod network.
     """
     if not situation.job.kind.one_network:
         return None
@@ -179,7 +179,7 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
 
 
 def started_without(situation: Situation, plan: Plan) -> Verdict | None:
-    """Return why the first plan of a job that kfext did not start has no host network."""
+    """Return the verdict on the pod network of a job that kfext did not start, or None."""
     if situation.plan is not None:
         return None
     why = why_network(situation.host_network, situation.job, plan, situation.state)
@@ -187,7 +187,7 @@ def started_without(situation: Situation, plan: Plan) -> Verdict | None:
 
 
 def released_by(situation: Situation, verdict: Verdict) -> Release:
-    """Release a waiting job; the message says if it loses the host network."""
+    """Release a waiting job, with a message if it loses the host network."""
     requested = situation.host_network
     if requested and not requested.obstacle:
         verdict = replace(verdict, message=f"{verdict.message}; so its pods have their own network")

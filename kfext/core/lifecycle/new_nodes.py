@@ -1,7 +1,7 @@
-"""A gang asks the autoscaler as one: when it asks, how long it waits for nodes, when it gives up.
+"""The ask of a gang for new nodes: its start, its wait for the autoscaler, and its end.
 
-An open ask stands in the state of the job. While it is open, placeholders in a namespace of kfext
-request what the missing pods of the gang will request, so that any autoscaler adds nodes
+An open ask is recorded in the state of the job. While it is open, placeholders in a namespace of
+kfext have the requests of the missing pods of the gang, so that any autoscaler adds nodes
 (state.mirror.placeholders). No pod of a queued gang exists before there is capacity for all.
 """
 
@@ -44,30 +44,30 @@ _STAYS_OPEN = LACKS_NODES | {REASON_RESERVED, REASON_WAITING_FOR_OPERATOR}
 """Reasons to wait that pass, so an open ask stays open."""
 _PASSES = frozenset({REASON_WAITING_FOR_SUSPEND, REASON_BACKING_OFF})
 HOPELESS_SECONDS, ASK_SECONDS, SOON_SECONDS = 2.0, 10.0, 60.0
-"""How long a job lacks nodes before it asks: if no empty cluster would hold it; else; and if
-running jobs are expected to free the capacity within EXPECTED_SECONDS."""
+"""The time without capacity before a job asks: for a job that would not fit the empty cluster, for
+other jobs, and while running jobs should free the capacity within EXPECTED_SECONDS."""
 EXPECTED_SECONDS = 180.0
 GIVE_UP_SECONDS = 1200.0
 """The longest ask: Karpenter and cluster-autoscaler wait 15 minutes for a machine that never joins,
 and then try again."""
 NO_PROGRESS_SECONDS = 300.0
-"""An ask that got some nodes ends this long after the last of them."""
+"""The time without progress after which an ask with some new nodes ends."""
 _LONGEST = 256
 _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 2400.0
-"""The pause after an ask that got too few nodes, doubled each time."""
+"""The pause after an ask that brought too few nodes, doubled each time."""
 MOST_PLACEHOLDERS = 500
 
 
 def queued_ask(
     situation: Situation, why: Verdict, *, requested: int, expected: Callable[[], float]
 ) -> Step | None:
-    """Return the step of a queued job about new nodes; None: it waits as without an autoscaler.
+    """Return the step of a queued job about new nodes, or None to wait as without an autoscaler.
 
-    `why`: why it does not start. `requested`: its requested workers; quotas may allow fewer.
-    `expected`: returns in how many seconds running jobs should have freed the capacity that it
-    needs.
+    `why`: the refusal of its start.
+    `requested`: its requested workers; quotas may allow fewer.
+    `expected`: returns the seconds until running jobs should have freed enough capacity.
     """
-    is_open, job = situation.asks_open, situation.job
+    is_open, job = situation.has_open_ask, situation.job
     if not (situation.may_ask and why.reason in (_STAYS_OPEN if is_open else LACKS_NODES)):
         return closed(situation)
     if is_open:
@@ -91,7 +91,7 @@ def _before_ask(situation: Situation, why: Verdict, expected: Callable[[], float
 
 
 def _why_never(job: TrainingJob) -> str:
-    """Return why kfext asks no autoscaler for the nodes of a job; empty if it may ask."""
+    """Return the obstacle to any ask for the nodes of a job, or an empty string."""
     if job.pods > MOST_PLACEHOLDERS:
         return f"{pods(job.pods)} are more than kfext asks an autoscaler for ({MOST_PLACEHOLDERS})"
     terms = max((node_terms(group.constraints) for group in job.groups), default=1)
@@ -102,17 +102,17 @@ def _why_never(job: TrainingJob) -> str:
 
 
 def members_ask(situation: Situation, why: Verdict, *, gated: int, waited: float) -> Step | None:
-    """Return the step of a running gang with `gated` pods that lack a node; None: no ask helps.
+    """Return the step of a running gang with `gated` pods that lack a node, or None.
 
-    A new node does not help pods that must be on the node of the others. `waited`: the seconds that
-    the pods have been at the gate. They do not queue for an ask, because the rest of their gang
-    holds its nodes.
+    `waited`: the seconds that the pods have been at the gate.
+    A new node does not help pods that must be on the node of the other members. The pods do not
+    queue for an ask, because the other members occupy nodes meanwhile.
     """
     constraints = (group.constraints for group in situation.job.groups)
     helps = why.reason in LACKS_NODES and not on_one_node(constraints, situation.limits)
     if not (situation.may_ask and helps):
         return closed(situation)
-    if situation.asks_open:
+    if situation.has_open_ask:
         return _waiting(situation, why, GATED)
     if _pause_left(situation) or situation.context.nodes.turn():
         return None
@@ -121,16 +121,16 @@ def members_ask(situation: Situation, why: Verdict, *, gated: int, waited: float
     return _opened(situation, 0, number=gated)
 
 
-def unheld(situation: Situation, places: Assignment) -> Verdict | None:
-    """Return why a gang must not start on new nodes: placeholders do not hold all of it yet."""
+def why_unheld(situation: Situation, places: Assignment) -> Verdict | None:
+    """Return a verdict if placeholders do not hold the capacity of a gang on new nodes yet."""
     held = situation.context.nodes.held
     if held is None:
         return None
-    taken: dict[str, Counter[str]] = {}
+    needed: dict[str, Counter[str]] = {}
     for member in members_of(situation.job):
         if (node := places.get(member.key, "")) in held:
-            taken.setdefault(node, Counter()).update({**member.requests, PODS: 0})
-    if all(taken[node] <= Counter(held[node]) for node in taken):
+            needed.setdefault(node, Counter()).update({**member.requests, PODS: 0})
+    if all(needed[node] <= Counter(held[node]) for node in needed):
         return None
     return Verdict(REASON_NO_ROOM, "its new nodes do not hold capacity for all of its pods yet")
 
@@ -138,43 +138,43 @@ def unheld(situation: Situation, places: Assignment) -> Verdict | None:
 def bounded(situation: Situation, wait: Wait) -> Step:
     """Return the wait of a job with an open ask, or the end of the ask.
 
-    It ends at once if the job waits for what no node can give and what does not pass, and after
-    GIVE_UP_SECONDS whatever the job waits for.
+    It ends at once if new nodes cannot end the wait and the reason does not pass by itself, and
+    after GIVE_UP_SECONDS in any case.
     """
     reason = wait.verdict.reason if wait.verdict else ""
     if reason == REASON_WAITING_FOR_NODES:
         return wait
     began = past((situation.state.ask or NodeAsk()).since, now=situation.now)
-    rest = began + GIVE_UP_SECONDS - situation.now
+    remaining = began + GIVE_UP_SECONDS - situation.now
     queued = wait.phase == QUEUED and reason not in _STAYS_OPEN | _PASSES
-    if rest <= 0 or queued or not situation.may_ask:
+    if remaining <= 0 or queued or not situation.may_ask:
         return SaveState(without_ask(situation.state))
-    return replace(wait, again=rest if wait.again is None else min(rest, wait.again))
+    return replace(wait, again=remaining if wait.again is None else min(remaining, wait.again))
 
 
 def closed(situation: Situation) -> SaveState | None:
     """Return the end of an open ask of a job that needs no nodes, or None without an open ask."""
-    return SaveState(without_ask(situation.state)) if situation.asks_open else None
+    return SaveState(without_ask(situation.state)) if situation.has_open_ask else None
 
 
 def without_ask(state: JobState) -> JobState:
-    """Return the state of a job that asks for nothing."""
+    """Return the state of a job without an open ask."""
     return replace(state, ask=state.ask and replace(state.ask, since=0.0, workers=0))
 
 
 def _opened(situation: Situation, workers: int, *, number: int) -> SaveState:
-    """Return the begin of an ask for the nodes of so many pods."""
+    """Return the step that opens an ask for the nodes of `number` pods."""
     state = situation.state
     if state.reason == REASON_NO_NEW_NODES:
         state = replace(state, reason="", message="")
-    asks = NodeAsk(number=(state.ask or NodeAsk()).number + 1, since=situation.now, workers=workers)
+    ask = NodeAsk(number=(state.ask or NodeAsk()).number + 1, since=situation.now, workers=workers)
     message = f"kfext asks the autoscaler for nodes for {pods(number)}"
-    told = Verdict(REASON_WAITING_FOR_NODES, message)
-    return SaveState(replace(state, ask=asks), verdict=told)
+    verdict = Verdict(REASON_WAITING_FOR_NODES, message)
+    return SaveState(replace(state, ask=ask), verdict=verdict)
 
 
 def _waiting(situation: Situation, why: Verdict, phase: str) -> Step:
-    """Return the wait for nodes, or the end of an ask that got too few."""
+    """Return the wait for nodes, or the end of an ask that brought too few."""
     view, now = situation.context.nodes, situation.now
     began = past((situation.state.ask or NodeAsk()).since, now=now)
     until = began + GIVE_UP_SECONDS
@@ -191,7 +191,7 @@ def _waiting(situation: Situation, why: Verdict, phase: str) -> Step:
 
 
 def _given_up(situation: Situation, view: NodeView) -> SaveState:
-    """Return the end of an ask without success: the next ask waits, longer each time."""
+    """Return the end of a failed ask; the pause before the next ask is longer each time."""
     number = (situation.state.ask or NodeAsk()).number
     pause = exponential_backoff(number, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
     came = f"{nodes(view.came)} came" if view.came else "no node came"
@@ -204,23 +204,20 @@ def _given_up(situation: Situation, view: NodeView) -> SaveState:
 
 
 def _pause(situation: Situation, why: Verdict, phase: str) -> Wait | None:
-    """Return the wait between two asks, or None."""
-    state, rest = situation.state, _pause_left(situation)
-    if not rest:
+    state, remaining = situation.state, _pause_left(situation)
+    if not remaining:
         return None
-    said = state.message if state.reason == REASON_NO_NEW_NODES else "the last ask got no nodes"
-    message = f"{said}; kfext asks again at {clock(situation.now + rest)}; {why.message}"
-    return Wait(phase, Verdict(REASON_NO_NEW_NODES, message), again=rest, lacks=why.reason)
+    result = state.message if state.reason == REASON_NO_NEW_NODES else "the last ask got no nodes"
+    message = f"{result}; kfext asks again at {clock(situation.now + remaining)}; {why.message}"
+    return Wait(phase, Verdict(REASON_NO_NEW_NODES, message), again=remaining, lacks=why.reason)
 
 
 def _pause_left(situation: Situation) -> float:
-    """Return the seconds until the job may ask again."""
     ask = situation.state.ask
     return seconds_until(ask.again_at, now=situation.now, longest=_LONGEST_PAUSE) if ask else 0.0
 
 
 def _not_yet(situation: Situation, why: Verdict, expected: Callable[[], float]) -> Wait | None:
-    """Return the wait before an ask, or None once it is over."""
     after, waited = ASK_SECONDS, situation.in_line
     if why.reason != REASON_NO_ROOM and not situation.restricted:
         after, waited = HOPELESS_SECONDS, situation.clocks.never_fits
@@ -229,5 +226,5 @@ def _not_yet(situation: Situation, why: Verdict, expected: Callable[[], float]) 
     if waited >= after:
         return None
     asks = f"kfext asks the autoscaler for nodes for {pods(situation.job.pods)} after {after:g} s"
-    message = f"{why.message}; if this lasts, {asks}; whether they come is its decision"
+    message = f"{why.message}; if this lasts, {asks}; it decides whether to add them"
     return Wait(QUEUED, Verdict(why.reason, message), again=after - waited)

@@ -1,7 +1,7 @@
-"""The path of a job as one pure function, from what the cluster shows to the next step.
+"""The path of a job as one pure function, from the state of the cluster to the next step.
 
-Every step is safe to repeat, and the objects alone show the phase. So wherever a controller dies,
-its successor carries on.
+Every step is safe to repeat, and the objects alone show the phase. So a new controller continues
+wherever another controller died.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ from kfext.names import (
 _LONGEST_REASON = 64
 NOTICE_SECONDS = 10.0
 """Seconds before a job of an unmanaged namespace is released. The watch of namespaces may lag
-behind the watch of jobs, and a namespace may be opted out for a moment."""
+behind the watch of jobs, and a namespace may lose its label for a moment."""
 
 
 def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
@@ -46,7 +46,7 @@ def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None =
     if situation.refused:
         step = instead_of(situation, step)
     may_save = SaveState.__name__ not in situation.refused
-    if isinstance(step, Wait) and situation.asks_open and step.phase and may_save:
+    if isinstance(step, Wait) and situation.has_open_ask and step.phase and may_save:
         step = bounded(situation, step)
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         before = situation.state
@@ -67,7 +67,7 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
     if job.released:
         return _released_step(situation)
     if job.held and not job.suspend:
-        return SaveState(situation.state)  # removes the mark: the next suspend is a person's
+        return SaveState(situation.state)  # without the mark, the next suspend is a person's
     if not situation.settings.managed and (job.held or not job.suspend):
         return _unmanaged_step(situation)
     return (
@@ -78,7 +78,7 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
 def _finished_step(situation: Situation) -> Step:
     """Delete pods that are gated, or pinned and never bound.
 
-    With some values of cleanPodPolicy the operator would leave them forever.
+    With some values of cleanPodPolicy the operator would never delete them.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
@@ -130,7 +130,6 @@ def _released_step(situation: Situation) -> Step:
 
 
 def _ungated(state: JobState, gated: tuple[Pod, ...]) -> Step:
-    """Return the step that lets gated pods start unplaced."""
     return ungated(state, gated) if any(pod.has_slot for pod in gated) else Ungate(gated)
 
 
@@ -151,8 +150,8 @@ def _reason(job: TrainingJob) -> str:
 def _unmanaged_step(situation: Situation) -> Step:
     """Return the step of a job in a namespace that is not managed.
 
-    The job is released if kfext holds it, or took workers that it can get back. Otherwise its pods
-    are ungated, and a running job stays as it is.
+    The job is released if kfext holds it, or removed workers that can be restored. Otherwise its
+    pods are ungated, and a running job does not change.
     """
     job, gated = situation.job, situation.behind_gate
     held = job.suspend and job.held and not job.started_by

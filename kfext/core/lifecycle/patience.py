@@ -1,4 +1,4 @@
-"""How long kfext waits for a gang that cannot start, and the step after the wait."""
+"""The wait for a gang that cannot start, and the step after the wait."""
 
 import math
 import re
@@ -27,20 +27,20 @@ from kfext.names import (
 )
 
 STRIKES = 3
-"""Placements in a row that may fail before kfext gives up on placing the job."""
+"""The number of failed placements in a row after which kfext stops placing the job."""
 FORESEEN = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
 """Reasons of the planner itself, which need no back-off: the suspended gang may fit elsewhere at
 once, or it waits in the queue."""
 REPORTS = "; the operator reports: "
-"""Comes before what the operator said, in a message on pods that it did not create."""
+"""Precedes the operator's report, in a message on pods that it did not create."""
 _DENIED = re.compile("denied (the )?request")
-"""What an API server says if a webhook or a ValidatingAdmissionPolicy denies a pod."""
+"""The answer of an API server if a webhook or a ValidatingAdmissionPolicy denies a pod."""
 
 
 def patience(
     situation: Situation, wait: Wait, late: Verdict, *, limit: float, waited: float
 ) -> Step:
-    """Keep waiting for a partly bound gang; each `limit` is a strike, and strikes end the wait."""
+    """Wait for a partly bound gang; each `limit` is a strike, and strikes end the wait."""
     if situation.never_released and situation.job.started_by:
         return wait  # kfext never releases it, and only Kueue suspends a job that it started
     due = until_strike(situation, limit=limit, waited=waited)
@@ -51,7 +51,7 @@ def patience(
 
 
 def until_strike(situation: Situation, *, limit: float, waited: float) -> float:
-    """Return the seconds until a strike is due; the last strike does not count twice."""
+    """Return the seconds until the next strike is due."""
     # A later time is from a back-off.
     since_last = seconds_until(situation.state.retry_at, now=situation.now, longest=limit)
     return max(limit - waited, since_last)
@@ -64,7 +64,7 @@ def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobSta
 
 
 def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ()) -> Step:
-    """Release a preferred job to plain Kubernetes, or suspend a required job for some time.
+    """Release a preferred job to plain Kubernetes, or suspend a required job with a back-off.
 
     The nodes of its `stuck` pods are excluded for the required job.
     """
@@ -79,10 +79,10 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
 
 
 def by_suspension(situation: Situation, step: Step) -> Step:
-    """Return the step of a running job that is not released while only some of its pods are bound.
+    """Return the step of a running job, with a suspension instead of a release of a partial gang.
 
-    Where the operator counts each deleted pod as failed, no pod is deleted either. Then the job is
-    suspended, and placed anew or released from the queue.
+    If the operator counts deleted pods as failed, a suspension also replaces their deletion. The
+    suspended job is placed anew or released from the queue.
     """
     if isinstance(step, DeleteUnbound):
         if situation.job.kind.recreates:
@@ -100,11 +100,11 @@ def by_suspension(situation: Situation, step: Step) -> Step:
 
 
 def suspend(situation: Situation, state: JobState) -> Suspend:
-    """Suspend the job: its plan is removed, and the sizes of its pods are forgotten.
+    """Suspend the job, and remove its plan and the recorded sizes of its pods.
 
     The state keeps the number of the plan, the changes of admission to its pods, and its time in
-    the queue unless it ran since. A job that did not start from the queue enters it now: before, it
-    may have been suspended by its user for a day.
+    the queue unless it has run since. A job that did not start from the queue enters it now: its
+    user may have suspended it for a day before.
     """
     job = situation.job
     if not situation.forming and (job.has("Running") or job.has("Restarting")):
@@ -126,19 +126,19 @@ def suspended(
     )
 
 
-def without_room(
+def gated_without_capacity(
     situation: Situation, why: Verdict, *, gated: Collection[Pod], some_run: bool
 ) -> Step:
     """Return the step of a gated gang that lost its capacity.
 
-    The gang is suspended at once, unless it trains or Kueue started it: then kfext waits a while.
+    The gang is suspended at once, unless it trains or Kueue started it: then kfext waits first.
     """
     if some_run and situation.forming:
         return suspend_in_part(situation, why)
-    if some_run and (situation.context.autoscaler or situation.asks_open):
+    if some_run and (situation.context.autoscaler or situation.has_open_ask):
         waited = situation.clocks.longest_wait(gated)
-        if asked := members_ask(situation, why, gated=len(gated), waited=waited):
-            return asked
+        if ask := members_ask(situation, why, gated=len(gated), waited=waited):
+            return ask
     if some_run or situation.job.started_by:
         limit = situation.placement.bind_timeout
         late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")
@@ -146,15 +146,15 @@ def without_room(
         waited = situation.clocks.longest_wait(gated)
         return patience(situation, wait, late, limit=limit, waited=waited)
     eligible = why.reason != REASON_NO_ELIGIBLE_NODE
-    if other := differences(situation.job, gated, plan=situation.plan, eligible=eligible):
-        # The planner plans with these changes from now on, so the first time needs no back-off.
-        late = Verdict(why.reason, f"admission changed its pods: {other}; {why.message}")
+    if changes := differences(situation.job, gated, plan=situation.plan, eligible=eligible):
+        # The next plan includes these changes, so the first stop needs no back-off.
+        late = Verdict(why.reason, f"admission changed its pods: {changes}; {why.message}")
         return _stopped(situation, late, backs_off=situation.state.strikes > 0)
     state = situation.state
     if why.reason == REASON_NO_ROOM:
         message = f"the capacity was taken before all pods existed: {why.message}"
     else:
-        # The plan expected tolerations, or a node has gone.
+        # The plan expected tolerations, or a node was removed.
         message = f"admission added no toleration to its pods: {why.message}"
         pods, plan = situation.pods, situation.plan
         seen = observed(situation.job, pods, state, plan=plan, unchanged=True)
@@ -164,9 +164,9 @@ def without_room(
 
 
 def suspend_in_part(situation: Situation, why: Verdict) -> Suspend:
-    """Suspend a gang that is bound in part and was never whole, so that no member keeps a node.
+    """Suspend a gang that is bound in part and was never whole, so that no member occupies a node.
 
-    `why`: why the other members have no node.
+    `why`: the refusal of the other members.
     """
     bound = sum(bool(pod.node_name) for pod in situation.pods if not pod.deleting)
     message = f"{bound} of {pods(situation.job.pods)} were bound, and the others have no node"
@@ -204,16 +204,17 @@ def _stopped(situation: Situation, late: Verdict, *, backs_off: bool) -> Step:
 
 
 def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
-    """Suspend a gang without all pods; the third time, let a preferred gang go if that may help.
+    """Suspend a gang without all pods; release a preferred gang the third time if that may help.
 
-    A policy may deny all pods for the gate, and an operator may have stages of its own. Whatever
-    else is reported refuses plain pods too. Without a report, the operator may be down.
+    It may help if a policy denies all pods because of the gate, or if an operator creates pods in
+    stages. Other reported causes refuse plain pods too. Without a report, the operator may be down.
     """
     before, state = situation.state, situation.after_strike(late.reason, late.message)
-    said, resumed = before.message.partition(REPORTS)[2], situation.job.conditions.get("Suspended")
-    denied = _DENIED.search(said) if said else resumed and not resumed.status
+    report = before.message.partition(REPORTS)[2]
+    resumed = situation.job.conditions.get("Suspended")
+    denied = _DENIED.search(report) if report else resumed and not resumed.status
     if state.strikes >= STRIKES and before.reason == late.reason and not situation.never_released:
-        if some and situation.job.kind.rendered and not said:
+        if some and situation.job.kind.rendered and not report:
             return give_up(situation, late)
         if denied and not some:
             state = replace(
@@ -223,11 +224,11 @@ def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
 
 
 def claims_last(situation: Situation) -> float:
-    """Return how many more seconds the plan claims capacity for pods that kfext cannot stop.
+    """Return the time in seconds until the plan stops claiming capacity for unstoppable pods.
 
     kfext ends its own waits by suspending the job or deleting a pinned pod. It does neither to a
     job that Kueue suspends nor to pods that its webhook missed, so the plan must stop claiming
-    capacity for them. Infinite without such pods.
+    capacity for them. The result is infinite without such pods.
     """
     job, placement = situation.job, situation.placement
     live = [pod for pod in situation.pods if not pod.deleting]

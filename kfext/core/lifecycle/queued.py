@@ -9,21 +9,21 @@ from kfext.core.elastic import open_range, requested_workers, with_workers, work
 from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.ports import hosted
+from kfext.core.ledger.ports import with_host_ports
 from kfext.core.lifecycle.capacity import (
     EXPECTED,
     LOOK_SECONDS,
     NEVER_FITS,
     WAITS_FOR_CAPACITY,
     find_place,
-    of_fewest,
-    seconds_to_room,
+    seconds_to_capacity,
     seconds_to_short_start,
     why_spread,
+    with_minimum,
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import place_on_network, released_by
-from kfext.core.lifecycle.new_nodes import LACKS_NODES, closed, queued_ask, unheld, without_ask
+from kfext.core.lifecycle.new_nodes import LACKS_NODES, closed, queued_ask, why_unheld, without_ask
 from kfext.core.lifecycle.patience import FORESEEN, STRIKES
 from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
@@ -59,18 +59,18 @@ from kfext.names import (
 )
 
 RELEASE_SECONDS = 60.0
-"""releaseAfter `auto` of a job that waiting does not help."""
-OVER_OTHERS_SECONDS = 60.0
-"""How long a job waits before it goes over pods of lower priority outside gangs."""
+"""The time of `releaseAfter: auto` for a job that cannot start by waiting."""
+PREEMPTION_SECONDS = 60.0
+"""The wait of a job before it preempts pods of lower priority outside gangs."""
 SETTLE_SECONDS = 2.0
 """Pause between the operator's last write on a suspension and the resume: after a shorter pause the
 operator would fail the job."""
 CONFIRM_SECONDS = 30.0
-"""After this long without pods the job is resumed, whatever its Suspended condition says.
+"""The time without pods after which the job is resumed, regardless of its Suspended condition.
 
-By then the operator has counted that there are no pods. It writes no new condition if it never saw
-the job resumed, or if its clock is behind; 1.8.0 writes none on a job with ttlSecondsAfterFinished
-(CleanupJob in its pkg/controller.v1/common/job.go).
+By then the operator has counted zero pods. It writes no new condition if it never saw the job
+resumed, or if its clock is behind; 1.8.0 never writes the condition on a job with
+ttlSecondsAfterFinished (CleanupJob in its pkg/controller.v1/common/job.go).
 """
 
 
@@ -84,11 +84,11 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return released_by(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if step := _left(situation, ledger) or _unrendered(situation):
+    if step := _unplaceable(situation, ledger) or _unrendered(situation):
         return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
-        # Meanwhile no room is reserved for it, and no job gives workers to it.
+        # Meanwhile no capacity is reserved for it, and no job is scaled down for it.
         waits = not state.reason or state.reason in {*WAITS_FOR_CAPACITY, REASON_NO_NEW_NODES}
         reason = REASON_BACKING_OFF if waits else state.reason
         return _back_off(situation, Verdict(reason, message))
@@ -97,9 +97,9 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
 
 
 def _without_growth(job: TrainingJob, state: JobState, settings: Settings) -> Step | None:
-    """Return the step that gives a stopped job the smaller number of its user, or None.
+    """Return the step that scales a stopped job down to its requested size, or None.
 
-    It is for jobs that kfext may not scale any more: nothing else would take the growth back.
+    It is for jobs that kfext may no longer scale, because nothing else would revert their growth.
     """
     requested = requested_workers(job, state)
     if requested >= workers_of(job) or open_range(job, settings) is not None:
@@ -108,7 +108,7 @@ def _without_growth(job: TrainingJob, state: JobState, settings: Settings) -> St
 
 
 def _unrendered(situation: Situation) -> Step | None:
-    """Return the step of a held job without templates, which its operator renders, or None."""
+    """Return the step of a held job with templates that its operator has yet to render, or None."""
     job, limit = situation.job, situation.placement.create_timeout
     if job.groups or not job.kind.rendered:
         return None
@@ -125,19 +125,19 @@ def _stuck_before(situation: Situation) -> Step | None:
     if situation.never_released or state.strikes < STRIKES:
         return None
     if state.reason in {REASON_CREATE_TIMEOUT, *FORESEEN}:
-        return None  # plain Kubernetes would not do better
+        return None  # plain Kubernetes would fail too
     message = f"{state.strikes} attempts: {state.message}"
     return released_by(situation, Verdict(state.reason, message))
 
 
-def _left(situation: Situation, ledger: Ledger) -> Step | None:
+def _unplaceable(situation: Situation, ledger: Ledger) -> Step | None:
     """Return the step of a held job that kfext must not place, or None for other jobs."""
     state, why = situation.state, not_placed(situation.job, on_nodes=ledger.resources)
     if state.strikes >= STRIKES and state.reason in {REASON_HANDS_OFF, REASON_UNMODELLED}:
-        why = why or Verdict(state.reason, state.message)  # its pods have shown it at each start
+        why = why or Verdict(state.reason, state.message)  # its pods had the obstacle at each start
     if why is None:
         return None
-    if situation.lets_go(why):
+    if situation.releases(why):
         return released_by(situation, why)
     message = f"{why.message}; {situation.why_never_released}, so it stays suspended"
     return Wait(QUEUED, Verdict(why.reason, message))
@@ -146,15 +146,15 @@ def _left(situation: Situation, ledger: Ledger) -> Step | None:
 def _stopped(situation: Situation) -> Step:
     """Return the step of a job that a person or another system has suspended.
 
-    Once its last pod has ended, other jobs may use its parts of GPUs, so kfext forgets its plan. It
-    forgets the CPU of the pods too: new pods have what the user writes by then. A job that Kueue
-    has taken over gets back the workers that kfext took, because Kueue starts the job as it is.
+    Once its last pod has ended, other jobs may use its GPU shares, so kfext deletes its plan. It
+    also deletes the recorded CPU of the pods, because the user may change the templates. A job that
+    Kueue has taken over is reset to its requested workers, because Kueue starts the job as it is.
     """
     job, plan, settings = situation.job, situation.plan, situation.settings
     ended, state = all(pod.finished for pod in situation.pods), situation.state
     if ended:
         state = replace(state, cpu=state.cpu.without_pods())
-        state = without_ask(state) if situation.asks_open else state
+        state = without_ask(state) if situation.has_open_ask else state
     workers = requested_workers(job, state)
     if ended and job.started_by and workers != workers_of(job):
         return SaveState(replace(state, requested=0, assigned=0), workers)
@@ -163,18 +163,18 @@ def _stopped(situation: Situation) -> Step:
         number, now = situation.generation, situation.now
         return ForgetPlan(replace(state, generation=number, suspended_at=now))
     placed = settings.managed and settings.colocation is not Colocation.OFF
-    unmarked = placed and job.unmarked  # the mark makes its pods wait behind the gate
+    unmarked = placed and job.unmarked  # the mark makes its pods wait at the gate
     if unmarked or job.being_created or state != situation.state:
         return SaveState(state)
-    who = job.started_by or "a person or another system"
+    client = job.started_by or "a person or another system"
     phase = SUSPENDED if placed or plan else None
     refused = bool(job.started_by) and job.shares_gpus
-    stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
+    stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {client}")
     return Wait(phase, KUEUE if refused else stopped)
 
 
 def _back_off(situation: Situation, verdict: Verdict) -> Step:
-    """Wait until the back-off is over, or release the job when the policy says so."""
+    """Wait until the back-off ends, or release the job after `releaseAfter`."""
     remaining, bound = situation.backs_off, situation.placement.release_after
     if bound is None or situation.never_released:
         return Wait(QUEUED, verdict, again=remaining)
@@ -185,33 +185,32 @@ def _back_off(situation: Situation, verdict: Verdict) -> Step:
 
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
-    """Start the job if it fits now."""
     if why := _why_not_searched(situation):
         return _keep_waiting(situation, NoFit(why), ledger)
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
         return _keep_waiting(situation, NoFit(allowed), ledger)
     answer: Assignment | NoFit
-    port, network, over = 0, None, None
+    port, network, preempting = 0, None, None
     if requested := allowed.host_network:
         answer, port, network = place_on_network(allowed, requested, ledger, no_fits)
     else:
         answer = find_place(allowed, ledger, no_fits)
     if isinstance(answer, NoFit):
-        over = answer.over_others
+        preempting = answer.after_preemption
         # After a failed attempt, pods that were preempted for it may still be ending.
-        if over is None or situation.state.strikes or situation.in_line < OVER_OTHERS_SECONDS:
+        if preempting is None or situation.state.strikes or situation.in_line < PREEMPTION_SECONDS:
             return _keep_waiting(allowed, answer, ledger, requested=workers_of(situation.job))
-        answer = over
-    if situation.context.nodes.held is not None and (why := unheld(situation, answer)):
+        answer = preempting
+    if situation.context.nodes.held is not None and (why := why_unheld(situation, answer)):
         return _keep_waiting(allowed, NoFit(why), ledger, requested=workers_of(situation.job))
     return _planned(
-        situation, ledger, answer, port=port, network=network, over_others=answer is over
+        situation, ledger, answer, port=port, network=network, after_preemption=answer is preempting
     )
 
 
 def _why_not_searched(situation: Situation) -> Verdict | None:
-    """Return why kfext searches no place for a job, or None."""
+    """Return the obstacle to a search for nodes, or None."""
     job = situation.job
     shares = situation.settings.shares_gpus
     if shares and (why := why_unshareable(job, situation.settings)):
@@ -223,7 +222,7 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
         # the queue.
         message = f"the operator still has over {crowd} pods to create for earlier jobs"
         return Verdict(REASON_WAITING_FOR_OPERATOR, message)
-    # A search for so many pods takes long, and each decision would repeat it.
+    # A search for so many pods is slow, and each decision would repeat it.
     fewest = with_workers(job, situation.fewest_workers).pods
     excess = plan_excess(PLAN_BYTES_PER_POD * fewest, beside=job.annotation_bytes)
     return Verdict(REASON_TOO_BIG, excess) if excess else None
@@ -236,19 +235,19 @@ def _planned(
     *,
     port: int,
     network: Verdict | None,
-    over_others: bool,
+    after_preemption: bool,
 ) -> Step:
-    """Return the step that starts a job on the found nodes, perhaps over pods of others there."""
+    """Return the step that starts a job on its nodes, perhaps with preemption of other pods."""
     job = situation.job
     fewer = job.pods - len(assignment)
     nodes = listed(sorted(set(assignment.values())), of="nodes")
     message = f"{pods(len(assignment))} {'goes' if len(assignment) == 1 else 'go'} to {nodes}"
     message += f", {fewer} fewer workers than requested" if fewer else ""
     spread = why_spread(
-        replace(situation, job=hosted(job)) if port else situation, assignment, ledger
+        replace(situation, job=with_host_ports(job)) if port else situation, assignment, ledger
     )
     message += f"; {spread}" if spread else ""
-    message += "; pods of lower priority are preempted there" if over_others else ""
+    message += "; pods of lower priority are preempted there" if after_preemption else ""
     if taints := unexpected(job, assignment, ledger):
         message += f"; {EXPECTED} for {listed(taints, of='taints')}"
     slots: Slots | None = NO_SLOTS
@@ -257,7 +256,7 @@ def _planned(
         closed, free = situation.cards.shunned, situation.usable_claims
         slots = slots_for(members, assignment, ledger, closed=closed, ignoring=free)
     if slots is None:
-        refusal = "no GPUs can be divided so that each of its pods gets its part"
+        refusal = "no GPUs can be divided so that each of its pods has its part"
         return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)), ledger)
     plan = situation.planned(assignment, port=port, why=message, slots=slots)
     size = len(plan.encode())
@@ -265,7 +264,7 @@ def _planned(
         return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)), ledger)
     requested = situation.host_network
     interfaces = requested.interfaces if requested and port else ()
-    gated_by = "others" if over_others else "taints" if taints else ""
+    gated_by = "others" if after_preemption else "taints" if taints else ""
     return Unsuspend(
         plan,
         Verdict(REASON_PLANNED, message),
@@ -277,14 +276,14 @@ def _planned(
 
 
 def _gates(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
-    """Yield why the pods of a job that starts wait at the gate; without a reason they are pinned.
+    """Yield the grounds for gating the pods of a new gang; without any they are pinned.
 
-    `size`: the characters of the encoded plan, which holds the places of all types.
+    `size`: the characters of the encoded plan, which has the nodes of all types.
 
-    The plan reserves the room on the ledger, so the gate guards only against what kfext does not
-    control: other pods that are bound meanwhile, a quota that refuses a member, pods unlike their
-    templates, and labels of a node that only a limit of the job asks for. A gang that was not bound
-    at its last attempt waits at the gate.
+    The plan holds the capacity on the ledger, so the gate guards only against events outside
+    kfext's control: other pods that are bound meanwhile, a quota that refuses a member, pods unlike
+    their templates, and changes of node labels that only a limit of the job requires. A gang that
+    was not bound at its last attempt waits at the gate.
     """
     job, state = situation.job, situation.state
     if not situation.placement.born_pinned:
@@ -310,10 +309,10 @@ def _gates(situation: Situation, plan: Plan, *, size: int) -> Iterator[str]:
 
 
 def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> JobState:
-    """Return the state of a job that starts with so many `fewer` workers than the user asked for.
+    """Return the state of a job that starts with `fewer` workers below its requested size.
 
-    It stays in line until its gang is whole. A job that was suspended to get another number of
-    workers has a state with that number; see `scale`.
+    Its time in the queue counts until its gang is whole. A job that was suspended for a new size
+    has a state with that size (policy `scale`).
     """
     state = replace(state, queued_since=queued_since(job, state, now=now))
     if not fewer:
@@ -322,7 +321,7 @@ def _started(job: TrainingJob, state: JobState, *, fewer: int, now: float) -> Jo
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:
-    """Return the situation with as many workers as quotas allow, or which quota stops the job."""
+    """Return the situation with as many workers as quotas allow, or the verdict of a quota."""
     quota, job = situation.context.quota, situation.job
     if not quota.quotas:
         return situation
@@ -335,8 +334,8 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     if whole is None:
         return situation
     if least := stopped(fewest):
-        return of_fewest(least, fewest, of=most)
-    # A quota that a number of workers exceeds is exceeded by every larger number.
+        return with_minimum(least, fewest, workers=most)
+    # If a number of workers exceeds a quota, every larger number exceeds it.
     allowed = bisect_left(range(fewest + 1, most), True, key=lambda n: stopped(n) is not None)
     return replace(situation, job=with_workers(job, fewest + allowed))
 
@@ -344,26 +343,26 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
 def _keep_waiting(
     situation: Situation, refusal: NoFit, ledger: Ledger, *, requested: int | None = None
 ) -> Step:
-    """Return a wait, an ask for new nodes, or a release if waiting longer would not help the job.
+    """Return a wait, an ask for new nodes, or a release if a longer wait would not help the job.
 
-    `requested`: the workers that the job requests; None: no search for nodes has failed.
+    `requested`: the workers that the job requests, or None before a search for nodes has failed.
     """
     verdict = refusal.verdict
-    if refusal.over_others is not None and not situation.state.strikes:
+    if refusal.after_preemption is not None and not situation.state.strikes:
         message = f"{verdict.message}; if this lasts, pods of lower priority are preempted for it"
-        verdict = replace(verdict, message=f"{message} after {OVER_OTHERS_SECONDS:g} s")
+        verdict = replace(verdict, message=f"{message} after {PREEMPTION_SECONDS:g} s")
     bound, waited = _release_after(situation, verdict)
-    rest = math.inf if bound is None or situation.never_released else bound - waited
+    remaining = math.inf if bound is None or situation.never_released else bound - waited
     again = _look_again(situation, refusal)
-    if rest > 0 and (asked := _ask(situation, verdict, ledger, requested=requested)):
-        return _sooner(asked, min(rest, again or math.inf))
+    if remaining > 0 and (ask := _ask(situation, verdict, ledger, requested=requested)):
+        return _sooner(ask, min(remaining, again or math.inf))
     message = verdict.message
     if situation.released_for_nodes and verdict.reason in {REASON_NO_ROOM, *NEVER_FITS}:
         message = f"{message}; an autoscaler may add nodes"
         if situation.placement.new_nodes is NewNodes.ASK:
             message += ", and kfext cannot ask it: the component new-nodes is not installed"
-    if rest <= 0:
-        message = f"no place within {bound:g} s: {message}"
+    if remaining <= 0:
+        message = f"not placed within {bound:g} s: {message}"
         return released_by(situation, Verdict(verdict.reason, message))
     if situation.never_released:
         if situation.shares_gpus:
@@ -371,21 +370,21 @@ def _keep_waiting(
         message = f"{message}; {situation.why_never_released}, so it is never released"
     elif bound is not None:
         message = f"{message}; if this lasts, it is released to plain Kubernetes after {bound:g} s"
-        again = min(rest, again or rest)
+        again = min(remaining, again or remaining)
     return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
 
 
 def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None, float]:
-    """Return after how many seconds a waiting job is released, None for never, and its wait."""
+    """Return the seconds after which a waiting job is released, or None, and its present wait."""
     bound, reason = situation.placement.release_after, verdict.reason
     if situation.state.stopped_for_others:
-        return None, situation.in_line  # it was whole, and would be half on plain Kubernetes
+        return None, situation.in_line  # its gang was whole, and might be partial if released
     if bound is not None:
         return bound, situation.in_line
     if situation.context.autoscaler and not situation.released_for_nodes and reason in LACKS_NODES:
         return None, situation.in_line
     if reason in NEVER_FITS and not situation.restricted:
-        # Counted since it never fits: a node that is gone for a moment must not release the job.
+        # Counted since it never fits: a short absence of a node must not release the job.
         return RELEASE_SECONDS, situation.clocks.never_fits
     helps = reason in {REASON_NO_ROOM, *NEVER_FITS} and situation.released_for_nodes
     return (RELEASE_SECONDS if helps else None), situation.in_line
@@ -394,8 +393,7 @@ def _release_after(situation: Situation, verdict: Verdict) -> tuple[float | None
 def _ask(
     situation: Situation, why: Verdict, ledger: Ledger, *, requested: int | None
 ) -> Step | None:
-    """Return the step of a waiting job about new nodes, or None."""
-    if not (situation.context.autoscaler or situation.asks_open):
+    if not (situation.context.autoscaler or situation.has_open_ask):
         return None
     if situation.context.held or (requested is None and why.reason != REASON_WAITING_FOR_OPERATOR):
         return closed(situation)
@@ -403,26 +401,26 @@ def _ask(
         situation,
         why,
         requested=requested or 0,
-        expected=lambda: seconds_to_room(situation, ledger),
+        expected=lambda: seconds_to_capacity(situation, ledger),
     )
 
 
 def _sooner(step: Step, seconds: float) -> Step:
-    """Return a step; a wait ends after so many seconds at the latest."""
+    """Return a step, with any wait limited to some seconds."""
     if not isinstance(step, Wait) or math.isinf(seconds):
         return step
     return replace(step, again=seconds if step.again is None else min(step.again, seconds))
 
 
 def _look_again(situation: Situation, refusal: NoFit) -> float | None:
-    """Return the seconds until time alone may change something for the job, or None for never.
+    """Return the seconds until the next decision without an event, or None for no limit.
 
-    A reservation may become due for it, an excluded node may be allowed again, it may go over other
-    pods, or there should be room for all its workers.
+    By then a reservation is due, an excluded node is allowed again, the job may preempt other pods,
+    or all its workers should fit.
     """
     times = [*situation.state.exclusion_seconds(situation.now).values()]
-    if refusal.over_others is not None and not situation.state.strikes:
-        times.append(OVER_OTHERS_SECONDS - situation.in_line)
+    if refusal.after_preemption is not None and not situation.state.strikes:
+        times.append(PREEMPTION_SECONDS - situation.in_line)
     times.append(seconds_to_short_start(situation, refusal) or LOOK_SECONDS)
     if refusal.verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)
@@ -442,7 +440,7 @@ def unsafe_to_resume(situation: Situation) -> Wait | None:
 
 def _unsafe(situation: Situation) -> Wait | None:
     job, state = situation.job, situation.state
-    # Where the operator keeps pods that have ended, they do not matter.
+    # If the operator retains ended pods, they do not matter.
     ending = [pod for pod in situation.pods if job.kind.recreates or not pod.finished]
     if ending:
         count, nodes = len(ending), sorted({pod.node_name for pod in ending} - {""})

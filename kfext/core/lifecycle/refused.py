@@ -1,8 +1,8 @@
-"""The step in place of a step that the API server refuses for good.
+"""The step that replaces a step that the API server refuses for good.
 
 A policy engine may deny a step, or the object would be too large. A preferred job is released, if
-that is accepted; a required job gives its capacity back and waits. The refused step is tried again,
-but rarely.
+the API server accepts that; a required job frees its capacity and waits. The refused step is tried
+again, but rarely.
 """
 
 from collections.abc import Collection, Iterator
@@ -41,14 +41,14 @@ def instead_of(situation: Situation, step: Step) -> Step:
     refused = situation.refused.get(type(step).__name__)
     if refused is None:
         return step
-    what = _what(type(step).__name__, refused.message)
-    late = Verdict(REASON_WRITE_REFUSED, what)
+    refusal = _refusal(type(step).__name__, refused.message)
+    late = Verdict(REASON_WRITE_REFUSED, refusal)
     for other in _other_ways(situation, step, late):
         if type(other).__name__ not in situation.refused:
             return other
     never = situation.why_never_released
     lasting = f"; {never}, so it is never released" if never else ""
-    message = f"{what}{lasting}; it is tried again from time to time"
+    message = f"{refusal}{lasting}; it is tried again from time to time"
     phase = _phase(situation.job, situation.pods)
     return Wait(phase, Verdict(late.reason, message), again=refused.again)
 
@@ -58,30 +58,31 @@ def while_refused(
 ) -> Wait | None:
     """Return the report on a refused step that is tried again, or None for SaveState.
 
-    `step`: its name. Without the report the TrainingPlan would be half a minute behind.
+    `step`: the name of the step.
+    Without the report the TrainingPlan would be half a minute behind.
     """
     if step == SaveState.__name__:
         return None
-    what = f"{_what(step, message)}; it is tried again"
-    return Wait(_phase(job, members), Verdict(REASON_WRITE_REFUSED, what))
+    refusal = f"{_refusal(step, message)}; it is tried again"
+    return Wait(_phase(job, members), Verdict(REASON_WRITE_REFUSED, refusal))
 
 
-def _what(step: str, message: str) -> str:
+def _refusal(step: str, message: str) -> str:
     return f"the API server refuses {STEP_DESCRIPTIONS[step]}: {message}"
 
 
 def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:
-    """Yield other steps, the best first."""
+    """Yield alternative steps, the best first."""
     job = situation.job
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:
         return
     if isinstance(step, OfRunningJob):
-        return  # the job runs on as it is
+        return  # the job continues without a change
     if isinstance(step, ForgetPlan):
         return  # another client has suspended the job, and resumes it
     if isinstance(step, SaveState) and not gated:
-        return  # nothing is held up
+        return  # no pod waits for the step
     if not situation.never_released:
         stuck = step.pods if isinstance(step, DeleteUnbound) else ()
         yield released_by(situation, late) if job.suspend else Release(stuck, late)

@@ -7,7 +7,7 @@ from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
-from kfext.core.lifecycle.capacity import most_with_a_place, over_others
+from kfext.core.lifecycle.capacity import after_preemption, most_that_fit
 from kfext.core.lifecycle.cards import (
     before_cards,
     no_slot_twice,
@@ -16,19 +16,19 @@ from kfext.core.lifecycle.cards import (
     without_card,
     without_share,
 )
-from kfext.core.lifecycle.forming import after_others, without_its_room
+from kfext.core.lifecycle.forming import after_others, forming_without_capacity
 from kfext.core.lifecycle.network import never_created, on_two_networks, started_without
 from kfext.core.lifecycle.patience import (
     STRIKES,
     after_strike,
     behind_another_gate,
     by_suspension,
+    gated_without_capacity,
     give_up,
     not_created,
     patience,
     suspend,
     until_strike,
-    without_room,
 )
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.spare import (
@@ -65,7 +65,7 @@ from kfext.names import (
 )
 
 MISPINNED_SECONDS = 2.0
-"""Seconds that pins may differ from the plan: the watches of jobs and pods are not in step."""
+"""The seconds that pins may differ from the plan, because the watches of jobs and pods differ."""
 
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
@@ -82,7 +82,7 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     gated = [pod for pod in live.values() if pod.gated]
     shares = situation.shares_gpus
     first = without_share(situation) if shares else None
-    first = first or training_on(situation, live, spare, _left(situation, gated, ledger))
+    first = first or training_on(situation, live, spare, _unplaceable(situation, gated, ledger))
     first = first or (without_card(situation) if shares else None)
     if first := first or _evict_again(situation.state, live, now=situation.now):
         return first
@@ -90,33 +90,33 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     return training_on(situation, live, spare, step) or step
 
 
-def _left(situation: Situation, gated: Collection[Pod], ledger: Ledger) -> Step | None:
+def _unplaceable(situation: Situation, gated: Collection[Pod], ledger: Ledger) -> Step | None:
     """Return the step of a running job, with its `gated` pods, that kfext must not place."""
     if situation.plan and not gated:
         return None
     why = not_placed(situation.job, gated, on_nodes=ledger.resources)
     if gated:
-        return _let_through(situation, why or unbound(situation.job, gated))
-    return _left_alone(situation.settings, why)
+        return _unpinned(situation, why or unbound(situation.job, gated))
+    return _ignored(situation.settings, why)
 
 
-def _let_through(situation: Situation, why: Verdict | None) -> Step | None:
+def _unpinned(situation: Situation, why: Verdict | None) -> Step | None:
     """Ungate a gang without pins, also while it waits for a volume claim, as kube-scheduler does.
 
-    A required job is suspended for some time, unless Kueue started it: its next pods may lack the
+    A required job is suspended with a back-off, unless Kueue started it: its next pods may lack the
     terms that admission added.
     """
     if why is None:
         return None
-    if situation.lets_go(why):
+    if situation.releases(why):
         return Release((), why)
     if situation.job.started_by:
         return Wait(GATED, why)
     return suspend(situation, situation.after_strike(why.reason, why.message))
 
 
-def _left_alone(settings: Settings, why: Verdict | None) -> Wait:
-    """Report why kfext never held a job if it must not place it; otherwise show nothing."""
+def _ignored(settings: Settings, why: Verdict | None) -> Wait:
+    """Return the report on a job that kfext never held, with the reason if it must not place it."""
     if why is None or not settings.managed or settings.colocation is Colocation.OFF:
         return Wait(None)
     message = f"{why.message}; it runs as on plain Kubernetes"
@@ -128,26 +128,26 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     job = situation.job
     due, timeout = due_pods(job, live), situation.placement.create_timeout
     if situation.failed_on and job.being_created:
-        return SaveState(situation.state)  # without places, the next pods wait at the gate
-    come = bool(spare.absent) and _has_come(live, quiet=situation.clocks.quiet, timeout=timeout)
-    if len(live) < due and not come:
+        return SaveState(situation.state)  # without nodes in its plan, its next pods wait
+    complete = bool(spare.absent) and _is_created(live, situation.clocks.quiet, timeout=timeout)
+    if len(live) < due and not complete:
         return _incomplete(situation, live, due=due)
     on_host = situation.plan is not None and situation.plan.port > 0
-    if on_host and (apart := on_two_networks(situation, live)):
-        return apart
+    if on_host and (suspended := on_two_networks(situation, live)):
+        return suspended
     if any(pod.gated for pod in live.values()):
         return after_others(situation) or _barrier(situation, ledger, live, spare)
     return _binding(situation, ledger, live)
 
 
-def _has_come(live: Live, *, quiet: float, timeout: float) -> bool:
+def _is_created(live: Live, quiet: float, *, timeout: float) -> bool:
     """Return whether pods wait for a node and the operator creates no more pods."""
     waiting = any(not (pod.node_name or pod.finished) for pod in live.values())
     return waiting and quiet >= timeout
 
 
 def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
-    """Wait for the operator, which creates about ten pods a second, but not endlessly."""
+    """Wait a limited time for the operator, which creates about ten pods a second."""
     job, limit = situation.job, situation.placement.create_timeout
     waited = situation.clocks.quiet
     verdict = Verdict(REASON_WAITING_FOR_PODS, f"{len(live)} of {due} pods exist")
@@ -168,18 +168,18 @@ def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
 def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
     """Check the plan against the present cluster once all pods exist, then ungate them all.
 
-    Only the spare pods that have a place are ungated; the gang trains on without the others.
+    A spare pod is ungated only if it has a node; the gang trains without the others.
     """
-    behind = {key: pod for key, pod in live.items() if pod.gated}
-    resting = situation.state.strikes >= STRIKES and situation.backs_off > 0
-    # Pods that are not tried now must not keep other pods from starting.
-    aside = {key for key in spare.waiting & behind.keys() if resting or behind[key].gates > 1}
-    gated = {key: pod for key, pod in behind.items() if key not in aside} or behind
+    waiting = {key: pod for key, pod in live.items() if pod.gated}
+    backs_off = situation.state.strikes >= STRIKES and situation.backs_off > 0
+    # Pods that are not placed now must not prevent the start of other pods.
+    later = {key for key in spare.waiting & waiting.keys() if backs_off or waiting[key].gates > 1}
+    gated = {key: pod for key, pod in waiting.items() if key not in later} or waiting
     foreign = sum(pod.gates > 1 for pod in gated.values())
     if foreign:
         some_run = any(pod.node_name for pod in live.values())
         return behind_another_gate(situation, gates=foreign, some_run=some_run)
-    if gated is behind and aside:
+    if gated is waiting and later:
         why = Verdict(situation.state.reason, situation.state.message)
         return _unplaced(situation, ledger, live, why)
     if _others_first(gated.values(), live.values()):
@@ -194,24 +194,24 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         whole &= not _failed_there(situation, live, gated)
         if whole and still_fits(
             [member for member in members_of(job, live.values()) if member.key in planned],
-            over_others(situation, ledger),
+            after_preemption(situation, ledger),
             situation.limits,
             assignment=plan.assignment,
             ignoring=claims,
         ):
-            learnt = _learnt(situation, ledger, plan)
-            return learnt or _without_part(situation, planned) or _pin(plan, planned)
+            recorded = _record_changes(situation, ledger, plan)
+            return recorded or _without_part(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     remaining = situation.placement.bind_timeout - situation.clocks.longest_wait(loose)
     if loose and remaining > 0:
-        # kube-scheduler chooses their nodes, and the rest is planned around them.
+        # kube-scheduler chooses their nodes, and the other pods are planned around them.
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
     return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
 
 
 def _failed_there(situation: Situation, live: Live, gated: Live) -> bool:
-    """Return whether the plan gives gated pods nodes where the gang failed at its start.
+    """Return whether the plan has gated pods on nodes where the gang failed at its start.
 
     A node is not to blame while other members run there, until a replica has failed there twice.
     """
@@ -229,7 +229,7 @@ def _placed_anew(
     spare: Spare,
     claims: Collection[Hashable],
 ) -> Step:
-    """Return a new plan for gated pods that have no place in the present plan.
+    """Return a new plan for gated pods that do not fit the present plan.
 
     `claims`: the claims of these pods on the ledger.
     """
@@ -246,20 +246,20 @@ def _placed_anew(
         within, blamed = situation.limits, situation.blamed
         return place(members, ledger, within, bound=bound, ignoring=claims, blamed=blamed)
 
-    answer = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
+    answer = most_that_fit(placed, fewest=0 if wanted else 1, most=len(others))
     if isinstance(answer, Verdict) and not wanted:
         return _unplaced(situation, ledger, live, answer)
     if situation.shares_gpus and not isinstance(answer, Verdict):
         answer = no_slot_twice(everyone, answer)
     if isinstance(answer, Verdict):
         if ungated := _being_bound(live):
-            # A pod that kube-scheduler never binds goes: it must not wait with the others.
+            # A pod that kube-scheduler never binds is deleted, and does not wait with the others.
             return _binding(situation, ledger, ungated)
-        return without_room(situation, answer, gated=gated.values(), some_run=bool(bound))
+        return gated_without_capacity(situation, answer, gated=gated.values(), some_run=bool(bound))
     message = f"the pods go to {listed(sorted(set(answer.values())), of='nodes')}"
     if failed := sorted(situation.failed_on):
         message += f"; pods failed at their start on {listed(failed, of='nodes')}"
-    # Pods keep their slots on any node; pods that have ended keep their places.
+    # Pods keep their slots on any node; ended pods keep their nodes in the plan.
     port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
     ended = {key: plan.assignment[key] for key in slots if key not in answer} if plan else {}
     changed = situation.planned({**ended, **answer}, port=port, why=message, slots=slots)
@@ -271,7 +271,7 @@ def _placed_anew(
 
 
 def _being_bound(live: Live) -> Live:
-    """Return the pods that are not gated if any of them is pinned and not bound; else none."""
+    """Return the ungated pods if any of them is pinned and not bound, else no pods."""
     ungated = {key: pod for key, pod in live.items() if not pod.gated}
     pinned = (pod.pinned_to and not (pod.node_name or pod.finished) for pod in ungated.values())
     return ungated if any(pinned) else {}
@@ -285,10 +285,10 @@ def _unplaced(situation: Situation, ledger: Ledger, live: Live, why: Verdict) ->
     return at_gate(sum(pod.gated for pod in live.values()), why, again=remaining)
 
 
-def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | None:
+def _record_changes(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | None:
     """Record the changes of admission if the pods fit their nodes only with them.
 
-    More workers and the next start are planned with these changes.
+    The plans for more workers and for the next start include these changes.
     """
     if not unexpected(situation.job, plan.assignment, ledger):
         return None
@@ -298,7 +298,6 @@ def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | Non
 
 
 def _without_part(situation: Situation, gated: Live) -> Step | None:
-    """Return the step of gated pods that lack their parts of GPUs, or None."""
     if situation.shares_gpus or any(pod.has_slot for pod in gated.values()):
         return before_cards(situation, gated.values())
     return None
@@ -311,7 +310,7 @@ def _pin(plan: Plan, gated: Live) -> Pin:
 
 
 def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
-    """Wait for kube-scheduler to bind the ungated pods, but not endlessly."""
+    """Wait a limited time for kube-scheduler to bind the ungated pods."""
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
     total, state = due_pods(situation.job, live), situation.state
     if not waiting:
@@ -329,8 +328,8 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     if mispinned and situation.clocks.waited >= MISPINNED_SECONDS:
         message = f"{len(mispinned)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(mispinned, replace(state, reason=REASON_REPLANNED, message=message))
-    forms = situation.forming and not mispinned  # such pods get their planned nodes first
-    if forms and (step := without_its_room(situation, ledger, live, stuck)):
+    forms = situation.forming and not mispinned  # mispinned pods are replaced first
+    if forms and (step := forming_without_capacity(situation, ledger, live, stuck)):
         return step
     limit = situation.placement.bind_timeout
     remaining = until_strike(situation, limit=limit, waited=situation.clocks.longest_wait(stuck))
@@ -352,18 +351,18 @@ def _evict_again(state: JobState, live: Live, *, now: float) -> Step | None:
     Their deletion was refused, because kube-scheduler wrote to them at the same moment.
     """
     excluded = state.excluded_nodes(now)
-    left_over = tuple(
+    remaining = tuple(
         pod
         for pod in live.values()
         if pod.pinned_to in excluded and not (pod.node_name or pod.finished)
     )
-    return DeleteUnbound(left_over, state) if left_over else None
+    return DeleteUnbound(remaining, state) if remaining else None
 
 
 def _mispinned(plan: Plan | None, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
     """Return the pods that are pinned to another node than planned.
 
-    A pin sent before a change of the plan may be written after it, and a pin is final.
+    A pin that was sent before a change of the plan may arrive after it, and a pin is final.
     """
     places = plan.assignment if plan else {}
     return tuple(
@@ -380,7 +379,7 @@ def _unbound(
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
     if state.strikes >= STRIKES and not (situation.never_released and situation.job.started_by):
         return give_up(situation, late, stuck=stuck)
-    # The other members of a job on few nodes must go to a node where members run.
+    # A job with a limit of nodes must keep the nodes where members run.
     together = situation.limits.max_nodes is not None or situation.shares_gpus
     allowed = homes if together else ()
     nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in allowed]
@@ -390,9 +389,9 @@ def _unbound(
 def _first_to_pin(gated: Collection[Pod]) -> frozenset[str]:
     """Return the uids of the pods to pin now: the pods of the highest priority.
 
-    A pin leaves kube-scheduler one node. If another pod took capacity there, kube-scheduler makes
-    room by preempting pods of lower priority, which may be members of the same gang. An unbound
-    member cannot be preempted, and a member of lower priority that comes later preempts no pod.
+    With a pin, kube-scheduler has only one node. If another pod uses the capacity there,
+    kube-scheduler preempts pods of lower priority, which may be members of the same gang. An
+    unbound member cannot be preempted, and a later member of lower priority preempts no pod.
     """
     highest = max((pod.priority for pod in gated), default=0)
     return frozenset(pod.uid for pod in gated if pod.priority == highest)
@@ -400,8 +399,8 @@ def _first_to_pin(gated: Collection[Pod]) -> frozenset[str]:
 
 def _others_first(gated: Collection[Pod], live: Collection[Pod]) -> bool:
     """Return whether a member of higher priority than a gated pod is pinned and not bound yet."""
-    lowest = min((pod.priority for pod in gated), default=0)
+    lowest_gated = min((pod.priority for pod in gated), default=0)
     return any(
-        pod.priority > lowest and pod.pinned_to and not (pod.node_name or pod.finished)
+        pod.priority > lowest_gated and pod.pinned_to and not (pod.node_name or pod.finished)
         for pod in live
     )

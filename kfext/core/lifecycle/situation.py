@@ -30,19 +30,20 @@ _LONGEST_BACKOFF = 300.0
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What new nodes mean for a job; see core.lifecycle.new_nodes.
+    """The ask of a job for new nodes, and its progress; see core.lifecycle.new_nodes.
 
     `possible`: whether kfext can ask an autoscaler for nodes.
-    `turn`: returns why the job must not ask yet, because other jobs have asked; empty: it may.
-    `wanted`: the pods in the open ask of the job. `bound`: how many of them have capacity.
-    `came`: the number of nodes with that capacity that came since the ask began.
-    `progressed_at`: when `bound` or `came` last grew, in epoch seconds.
-    `refused`: why the API server refuses what the job asks with; empty if it does not.
+    `turn`: returns a clause on the asks of other jobs that come first, if any.
+    `wanted`: the number of pods in the open ask of the job.
+    `bound`: the number of these pods with capacity.
+    `came`: the number of nodes with this capacity that joined since the ask began.
+    `progressed_at`: the time when `bound` or `came` last grew, in epoch seconds.
+    `refused`: the API server's refusal of the placeholders, empty without a refusal.
     `claims`: the claims of placeholders that do not count for the job: its own, and the claims of
-        jobs that come after it.
+        jobs behind it in the queue.
     `awaited`: the new nodes that the job must not use yet.
-    `held`: while its ask is incomplete, what placeholders hold for it of each new node: it gets no
-        more there.
+    `held`: while its ask is incomplete, the capacity of each new node that placeholders hold for
+        it; it may not use more there.
     """
 
     possible: bool = False
@@ -58,7 +59,7 @@ class NodeView:
 
 
 NO_NODES = NodeView()
-"""Where no autoscaler runs."""
+"""The view without an autoscaler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +70,22 @@ class QueueContext:
     `preempts`: whether kube-scheduler would evict pods of lower priority for all of them.
     `reservation`: the capacity that is reserved for the job `reserved_for`, if any.
     `awaited`: the names of the jobs that must end before `reserved_for` can start.
-    `estimated`: whether the progress of a job, and no deadline, says when the last of them ends.
+    `estimated`: whether their last end is estimated from progress, and not given by a deadline.
     `reservable_in`: seconds until the job itself may have a reservation.
-    `ahead`: whether the job is `reserved_for`, or comes before it in the queue.
-    `crowded`: the operator still has to create more pods than this, over all jobs, so no job is
-        started; 0 if it is not behind.
-    `draining`: whether a node is drained, so it is back later.
-    `autoscaler`: whether the cluster has an autoscaler. `nodes`: the nodes that it may add.
+    `ahead`: whether the job is `reserved_for`, or precedes it in the queue.
+    `crowded`: the limit of pods that the operator has yet to create, over all jobs, while they
+        exceed it and no job is started, else 0.
+    `draining`: whether a node is drained and may return later.
+    `autoscaler`: whether the cluster has an autoscaler.
+    `nodes`: the nodes that the autoscaler may add.
     `held`: the claims of the hold for its start, a rescue or a change; only this job may use them.
     `quota`: the quotas of the namespace.
-    `disturbed`: what else may decide what becomes of a plan: `pods` that a scheduler may bind to
-        any node, or a `quota` or LimitRange of the namespace; empty: only kfext does.
-    `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
-    `length`: returns the seconds that the job is expected to take with all its workers.
-    `typical`: returns the seconds that the ended jobs of its series took; None: there is none.
-    `ends`: returns by uid when running jobs are expected to end, in epoch seconds.
+    `disturbed`: the cause that may disturb a plan: `pods` that a scheduler may bind to any node, or
+        a `quota` or LimitRange of the namespace; empty if kfext alone decides.
+    `plain_pods`: the number of unbound pods of jobs that kfext does not place.
+    `length`: returns the expected duration of the job with all its workers, in seconds.
+    `typical`: returns the duration of the ended jobs of its series in seconds, or None.
+    `ends`: returns the expected ends of running jobs by uid, in epoch seconds.
     """
 
     priority: int = 0
@@ -113,7 +115,7 @@ class HostNetworkRequest:
 
     `ports`: the first and the last port that jobs may use.
     `interfaces`: the network interfaces for training traffic.
-    `obstacle`: what keeps the job from the host network; empty if nothing is known.
+    `obstacle`: the obstacle to the host network, empty if none is known.
     `policies`: the NetworkPolicies of its namespace; some may apply to its pods.
     """
 
@@ -133,7 +135,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """The slots in which a job has its parts of GPUs.
+    """The slots in which a job has its GPU shares.
 
     `unready`: the slots without a reserved GPU that the agent has reported.
     `lost`: the slots with an unhealthy GPU, or with another GPU than the job uses.
@@ -155,14 +157,14 @@ class CardView:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The time that has passed for a job, in seconds.
+    """Times of a job, in seconds since an event.
 
-    `waited`: since the job last made progress.
+    `waited`: since the last progress of the job.
     `quiet`: since the operator last created a pod of this job, or of a gang before it.
-    `unbound`: for each pod without a node, by uid, since it was gated or ungated.
-    `unreserved`: for each slot of the job without a reserved GPU, since it has none.
+    `unbound`: by uid of each pod without a node, since it was gated or ungated.
+    `unreserved`: by slot of the job without a reserved GPU, since the GPU was lost.
     `settled`: since the job's set of pods last changed.
-    `never_fits`: since kfext found that not even the empty cluster would hold the job.
+    `never_fits`: since kfext found that the job would not fit even the empty cluster.
     """
 
     waited: float = 0.0
@@ -181,17 +183,15 @@ class Clocks:
 class Situation:
     """A job, its pods, and kfext's memory of them.
 
-    `pods`: the pods of the job's uid, also while they terminate.
-    `now`: the time, in seconds since the epoch.
-    `clocks`: the time that has passed.
-    `context`: the queue and the cluster around the job.
+    `pods`: the pods of the job's uid, including terminating pods.
+    `now`: the time, in epoch seconds.
     `host_network`: the request for the host network, if any.
     `succeeded`: the replicas with a pod that succeeded and was deleted since the gang started.
     `refused`: the steps that must not be tried now, by the name of their class.
-    `cards`: the slots in which the job shares GPUs.
     `failed_on`: the nodes where it failed at its start under its present plan.
-    `blamed`: these where a replica failed twice: members that run there do not excuse the node.
-    `doubted`: these, the nodes of earlier such plans, and the suspect nodes.
+    `blamed`: the nodes of `failed_on` where a replica failed twice: members that run there do not
+        excuse the node.
+    `doubted`: the nodes of `failed_on`, the nodes of earlier such plans, and the suspect nodes.
     """
 
     job: TrainingJob
@@ -216,14 +216,14 @@ class Situation:
         reservation, own = self.context.reservation, self.context.held + self.context.nodes.claims
         if reservation is None:
             return own
-        # A job that already runs goes first: its lost members must not wait for the queue.
+        # A running job precedes the queue: its lost members must not wait for other jobs.
         free = self.context.ahead or not self.job.suspend
         free = free or reservation.admits_backfill(self.now + self._longest)
         return (*own, *reservation.claims) if free else own
 
     @property
     def _longest(self) -> float:
-        """The seconds after which the job has ended if it starts now; infinity: unknown."""
+        """The longest duration of the job in seconds if it starts now, infinite if unknown."""
         deadline, typical = self.job.deadline, self.context.typical()
         return min(
             math.inf if deadline is None else deadline,
@@ -239,12 +239,12 @@ class Situation:
 
     @property
     def behind_gate(self) -> tuple[Pod, ...]:
-        """The pods behind kfext's gate that are not being deleted."""
+        """The gated pods that are not being deleted."""
         return tuple(pod for pod in self.pods if pod.behind_gate)
 
     @property
     def in_line(self) -> float:
-        """The time that the job has been in the queue since it last ran."""
+        """The seconds in the queue since the job last ran."""
         since = queued_since(self.job, self.state, now=self.now)
         return self.now - since if since else self.clocks.waited
 
@@ -260,10 +260,10 @@ class Situation:
 
     @property
     def why_never_released(self) -> str:
-        """Why the job is never released, in a clause; empty if it may be released."""
+        """The setting or share that prevents a release, as a clause, if any."""
         return self.settings.why_never_released or (SHARES_GPUS if self.job.shares_gpus else "")
 
-    def lets_go(self, why: Verdict) -> bool:
+    def releases(self, why: Verdict) -> bool:
         """Return whether a job that kfext must not place runs as on plain Kubernetes."""
         return not self.never_released or (isinstance(why, LeftToOthers) and not self.shares_gpus)
 
@@ -273,7 +273,7 @@ class Situation:
         return shares_gpus(self.job, self.plan)
 
     @property
-    def asks_open(self) -> bool:
+    def has_open_ask(self) -> bool:
         """Whether the job has asked an autoscaler for nodes, and waits for them."""
         return self.state.ask is not None and self.state.ask.is_open
 
@@ -297,7 +297,7 @@ class Situation:
 
     @property
     def expects_nodes(self) -> bool:
-        """Whether an autoscaler may soon add nodes for the job: it has asked, or may ask."""
+        """Whether the job has asked an autoscaler for nodes, or may ask now."""
         ask = self.state.ask
         return self.may_ask and (ask is None or ask.is_open or ask.again_at <= self.now)
 
@@ -305,7 +305,7 @@ class Situation:
     def forming(self) -> bool:
         """Whether kfext has started the job, and its gang was never whole since.
 
-        Its time in the queue is recorded with its start, and forgotten once all its pods are bound.
+        The start records its time in the queue, which is deleted once all its pods are bound.
         """
         return forming(self.job, self.plan, self.state)
 
@@ -328,7 +328,7 @@ class Situation:
 
     @property
     def restricted(self) -> bool:
-        """Whether the job may not use some nodes for now, so that it only seems never to fit."""
+        """Whether the job may not use some nodes for now, so that it might fit later."""
         return bool(self.excluded or self.context.nodes.awaited or self.context.draining)
 
     @property
@@ -338,13 +338,13 @@ class Situation:
 
     @property
     def generation(self) -> int:
-        """The number of the last plan of the job; 0 before the first plan."""
+        """The number of the last plan of the job, 0 before the first plan."""
         return generation_of(self.plan, self.state)
 
     def planned(
         self, assignment: Assignment, *, port: int, why: str, slots: Slots = NO_SLOTS
     ) -> Plan:
-        """Return the next plan of the job; `why` is its reason, in a sentence."""
+        """Return the next plan of the job; `why` is its reason, as a sentence."""
         job = self.job
         plan = next_plan(
             self.plan, self.state, assignment, job_uid=job.uid, port=port, why=why, now=self.now
@@ -354,7 +354,7 @@ class Situation:
         return replace(plan, shares=promised, slots=slots)
 
     def after_strike(self, reason: str, message: str) -> JobState:
-        """Return the state after a failed placement: back off, longer each time."""
+        """Return the state after a failed placement, with a longer back-off each time."""
         strikes = self.state.strikes + 1
         backoff = exponential_backoff(strikes, first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF)
         return replace(
@@ -374,7 +374,7 @@ def forming(job: TrainingJob, plan: Plan | None, state: JobState) -> bool:
 
 
 def generation_of(plan: Plan | None, state: JobState) -> int:
-    """Return the number of the last plan of a job; 0 before the first plan."""
+    """Return the number of the last plan of a job, 0 before the first plan."""
     return max(plan.generation if plan else 0, state.generation)
 
 
@@ -388,9 +388,10 @@ def next_plan(
     why: str,
     now: float,
 ) -> Plan:
-    """Return the plan that follows the present plan of a job, if it has one.
+    """Return the next plan of a job.
 
-    `why` is recorded with the time `now`, in epoch seconds: the condition shows it for long.
+    `why` is recorded with the time `now`, in epoch seconds, because the condition shows it for a
+    long time.
     """
     why = f"{written_time(now)}: {why}"
     number = generation_of(plan, state) % LARGEST_GENERATION + 1
@@ -398,9 +399,9 @@ def next_plan(
 
 
 def queued_since(job: TrainingJob, state: JobState, *, now: float) -> float:
-    """Return when a job came into the queue, in epoch seconds; 0.0 if no stored time shows it.
+    """Return the time when a job entered the queue, in epoch seconds, or 0.0 if unknown.
 
-    A start without all pods bound does not end the time in the queue. If the clock of the
+    A start does not end the time in the queue before all pods are bound. If the clock of the
     suspension was ahead, the operator's time of the suspension counts.
     """
     if since := past(state.queued_since, now=now):

@@ -1,7 +1,7 @@
-"""Spare pods: a gang trains on without them, and is never stopped because they have no place.
+"""Spare pods: a gang trains without them, and is never stopped because they have no node.
 
-A person may scale a running job beyond the room on its node, or drain a node. Pods that
-kube-scheduler would leave Pending then wait at the gate.
+A person may scale a running job beyond the capacity of its node, or drain a node. Then the pods
+that would stay Pending wait at the gate.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Live = Mapping[ReplicaKey, Pod]
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """The replicas without a node that the bound pods can train without.
+    """The replicas without a node that the bound pods do not need.
 
     `waiting`: the spare replicas with a pod.
     `absent`: whether all replicas without a pod are spare.
@@ -35,8 +35,8 @@ class Spare:
 def spare_replicas(situation: Situation, live: Live) -> Spare:
     """Return the replicas that the gang can spare.
 
-    Late replicas are spare, and all unbound workers of an elastic job that runs its fewest. No
-    replica is spare without a bound pod, or if a job with too few places is released.
+    Late replicas are spare, and so are unbound workers of an elastic job that runs its minimum. No
+    replica is spare without a bound pod, or if kfext would release a job that does not fit.
     """
     job, plan = situation.job, situation.plan
     bound = {key for key, pod in live.items() if pod.node_name}
@@ -45,8 +45,8 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
     waiting, worker = live.keys() - bound, WORKER.lower()
     running = sum(key.type == worker and not live[key].finished for key in bound)
     others = sum(key.type != worker for key in bound) == job.pods - workers_of(job)
-    meets = not job.rendezvous.at_worker or ReplicaKey(worker, 0) in bound
-    if job.scaling.elastic and running >= job.scaling.fewest and others and meets:
+    rendezvous = not job.rendezvous.at_worker or ReplicaKey(worker, 0) in bound
+    if job.scaling.elastic and running >= job.scaling.fewest and others and rendezvous:
         return Spare(frozenset(waiting), absent=True)
     if plan is None:
         return Spare()
@@ -57,7 +57,7 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
 def without_succeeded(situation: Situation, live: Live) -> Replan | None:
     """Return the plan that marks pods as late if they replace succeeded pods, or None.
 
-    A gang without a bound pod does not train, so it waits for them.
+    A gang without a bound pod does not train, so it waits for the new pods.
     """
     trains = any(pod.node_name for pod in live.values())
     plan = situation.plan if trains and situation.never_released else None
@@ -72,7 +72,7 @@ def without_succeeded(situation: Situation, live: Live) -> Replan | None:
 
 
 def training_on(situation: Situation, live: Live, spare: Spare, step: Step | None) -> Step | None:
-    """Return the step, or another step if it would stop a gang for spare pods."""
+    """Return the step, or another step if it would stop a gang because of spare pods."""
     if not isinstance(step, Suspend):
         return step
     waiting = [key for key, pod in live.items() if not pod.node_name]

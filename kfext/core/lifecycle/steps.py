@@ -1,4 +1,4 @@
-"""The steps that the controller can carry out for a job: what each writes, and what is told."""
+"""The steps that the controller can carry out for a job: their writes, events and log fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ from kfext.model.verdict import Verdict
 class Wait:
     """Write nothing. `phase` is None for a job that kfext does not handle.
 
-    `again`: the seconds until the next decision without an event; no limit if unset.
-    `lacks`: the reason that keeps a job from starting while it waits for new nodes.
+    `again`: the seconds until the next decision without an event, or None for no limit.
+    `lacks`: the reason of the refusal of a job that waits for new nodes.
     """
 
     phase: str | None
@@ -36,9 +36,9 @@ class Unsuspend:
 
     `network`: the network of its pods and the reason, if the host network was requested.
     `interfaces`: the interfaces for its traffic on the host network.
-    `state`: the state to write: the job stays in line until its gang is whole, and may start with
-        fewer workers than the user asked for.
-    `gated_by`: why its pods wait at the gate, in a word; empty: they are pinned when created.
+    `state`: the state to write: the time in the queue counts until the gang is whole, and the job
+        may start below its requested size.
+    `gated_by`: a word for the cause of gating its pods, empty if they are born pinned.
     """
 
     plan: Plan
@@ -51,9 +51,9 @@ class Unsuspend:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """Replace the plan of a job with pods that wait behind the gate: one patch of the job.
+    """Replace the plan of a job with gated pods: one patch of the job.
 
-    `network`: why its pods keep their own network, if kfext did not start the job.
+    `network`: the verdict on the network of its pods, if kfext did not start the job.
     """
 
     plan: Plan
@@ -65,22 +65,22 @@ class Replan:
 class Pin:
     """Pin each gated pod to its node and remove kfext's gate: one patch of each pod.
 
-    `shares`: the terms of the parts of GPUs, by replica type in lower case.
+    `shares`: the GPU shares, by replica type in lower case.
     """
 
     pins: tuple[tuple[Pod, str], ...]
     shares: Mapping[str, GpuShare] = field(default_factory=dict)
 
     def share_of(self, pod: Pod) -> GpuShare | None:
-        """Return the terms of a pod, or None without a shared GPU."""
+        """Return the GPU share of a pod, or None."""
         return self.shares.get(pod.replica.type) if pod.replica else None
 
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Suspend the job again and forget its plan: one patch of the job.
+    """Suspend the job again and delete its plan: one patch of the job.
 
-    `workers`: the number for its next start; the number that the user asked for if unset.
+    `workers`: the number for its next start; by default the requested size.
     """
 
     state: JobState
@@ -89,7 +89,7 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
-    """Forget the plan of a job that another client has suspended: one patch of the job."""
+    """Delete the plan of a job that another client has suspended: one patch of the job."""
 
     state: JobState
 
@@ -112,7 +112,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Remove only kfext's gate from the pods of a job that kfext has released."""
+    """Remove kfext's gate from the pods of a job that kfext has released."""
 
     pods: tuple[Pod, ...]
 
@@ -121,8 +121,9 @@ class Ungate:
 class SaveState:
     """Write only the state of the job; if it was resumed by hand, remove the mark `held`.
 
-    `workers`: the new number of workers of a job that Kueue has taken over; unchanged if unset.
-    `verdict`: what users are told of it, if anything; `warns`: as a warning.
+    `workers`: the new number of workers of a job that Kueue has taken over, or None for no change.
+    `verdict`: the message to users, if any.
+    `warns`: whether the message is a warning.
     """
 
     state: JobState
@@ -145,9 +146,9 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class RequestCheckpoint:
-    """Ask a job for a checkpoint: one patch of each pod.
+    """Request a checkpoint from a job: one patch of each pod.
 
-    `number`: the number of the request, which grows; the job answers with it.
+    `number`: the growing number of the request; the job answers with it.
     """
 
     pods: tuple[Pod, ...]
@@ -157,7 +158,7 @@ class RequestCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """Give a running job another number of workers under a new plan: one patch of the job."""
+    """Scale a running job under a new plan: one patch of the job."""
 
     plan: Plan
     workers: int
@@ -169,7 +170,7 @@ class Rescale:
 class RestartWorkers:
     """Record the reason on the job, then delete pods that the operator creates again.
 
-    It is for workers that hang because other workers have gone.
+    It is for workers that hang because other workers have ended.
     """
 
     pods: tuple[Pod, ...]
@@ -195,10 +196,10 @@ Step = (
 )
 
 OfRunningJob = Resize | RequestCheckpoint | Rescale | RestartWorkers
-"""Steps of a job that trains on meanwhile."""
+"""Steps of a job that continues to train."""
 
 ChangeOfRunningJob = Resize | Rescale | RestartWorkers | Suspend
-"""Steps that change a job that runs, or stop it."""
+"""Steps that change or stop a running job."""
 
 STEP_DESCRIPTIONS: dict[str, str] = {
     Unsuspend.__name__: "to unsuspend it under its plan",
@@ -215,14 +216,14 @@ STEP_DESCRIPTIONS: dict[str, str] = {
     Rescale.__name__: "to give it another number of workers",
     RestartWorkers.__name__: "to record why its workers are replaced",
 }
-"""By name of a step, what the API server refuses if it refuses the step."""
+"""By name of a step, the object of the clause "the API server refuses"."""
 
 Change = list[Operation] | pod_patch.Body | None
-"""A JSON patch, a strategic merge patch of the subresource `resize`, or a deletion if unset."""
+"""A JSON patch, a strategic merge patch of the subresource `resize`, or None for a deletion."""
 
 
 def job_operations(step: Step, raw: Mapping[str, Any], job: TrainingJob) -> list[Operation] | None:
-    """Return the JSON patch of the job; None for a step that does not write the job."""
+    """Return the JSON patch of the job, or None for a step that does not write the job."""
     patch: list[Operation] | None
     match step:
         case Unsuspend(plan, _, _, interfaces, state, gated_by):
@@ -273,7 +274,7 @@ def pod_writes(step: Step, job: TrainingJob) -> list[tuple[Pod, Change]]:
 
 
 def plan_after(step: Step) -> tuple[Plan | None, int | None]:
-    """Return the plan and the number of workers of a job after a step; None: unchanged."""
+    """Return the plan and the number of workers that a step sets, or None for each unchanged."""
     match step:
         case Unsuspend(plan) | Replan(plan):
             return plan, None
@@ -297,7 +298,7 @@ class StepEvent:
 
 
 def event_of(step: Step) -> StepEvent | None:
-    """Return the event about a step, if users are told of it."""
+    """Return the event about a step, or None for a step without an event."""
     name = type(step).__name__
     match step:
         case Suspend(state, workers):

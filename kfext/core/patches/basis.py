@@ -1,4 +1,4 @@
-"""The part of a job's JSON object that kfext keeps: what patches test or replace.
+"""The part of a job's JSON object that kfext keeps: the fields that patches test or replace.
 
 A job is 2 KB to 1.5 MiB of JSON, and most of it is never read again: commands, variables, volumes.
 """
@@ -16,7 +16,7 @@ Raw = Mapping[str, Any]
 
 
 def basis(raw: Raw, job: TrainingJob) -> Raw:
-    """Return the part of `raw` that gives the same patches of the job as all of it."""
+    """Return the part of `raw` that suffices for the patches of the job."""
     return dict(_only(raw, {"metadata": _metadata, "spec": partial(_spec, job=job)}))
 
 

@@ -1,8 +1,8 @@
-"""The edits that let the pods of a job find each other on the network of their nodes.
+"""Edits of a job's pods, so that they find each other on the network of their nodes.
 
 For some kinds the operator derives addresses and Services from a port in the templates, which the
-job's patch sets. The pod webhook edits the rest. It reads only the pod and the base of the job's
-ports, so that all pods of the job get the same addresses. A pod gets all its edits or none.
+job's patch sets. The pod webhook makes the other edits. It reads only the pod and the base of the
+job's ports, so that all pods of the job have the same addresses. A pod has all its edits or none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,13 +50,13 @@ def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
         # With plain ClusterFirst a pod on the host network asks the node's DNS server.
         operations.append(_set(spec, "dnsPolicy", "ClusterFirstWithHostNet"))
     for number, container in enumerate(containers):
-        at = ("spec", "containers", str(number))
+        path = ("spec", "containers", str(number))
         env = [dict(mapping(variable)) for variable in sequence(container.get("env"))]
         if container.get("name") == kind.container:
-            operations += _ports(container, kind.listens_on(pod, env), kind=kind, at=at)
+            operations += _ports(container, kind.listens_on(pod, env), kind=kind, at=path)
         env = _with_interfaces(kind.edited_env(pod, env), interfaces)
         if env != sequence(container.get("env")):
-            operations.append(_set(container, "env", env, at=at))
+            operations.append(_set(container, "env", env, at=path))
     return operations
 
 
@@ -77,8 +77,8 @@ def _ports(
 ) -> list[Operation]:
     """Return the operations that set the operator's port to `port`, or remove it.
 
-    On the host network a declared port belongs to the node, and kube-scheduler puts no other pod
-    that declares it there.
+    On the host network a declared port is a port of the node, and kube-scheduler places no other
+    pod that declares it there.
     """
     declared = [mapping(other) for other in sequence(container.get("ports"))]
     others = [dict(other) for other in declared if not kind.is_own_port(other)]
@@ -118,9 +118,9 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
         pod = mapping(template_of(job, raw, group).get("spec"))
         if trainer := container_named(pod, job.kind.container):
             number, container = trainer
-            at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
-            at += pointer("containers", str(number))
-            operations += _template_port(container, job, port=base, at=at)
+            pod_path = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
+            pod_path += pointer("containers", str(number))
+            operations += _template_port(container, job, port=base, at=pod_path)
     if job.rendezvous.at_worker and member(spec, job.kind.port_path) is not None:
         path = pointer("spec", *job.kind.port_path)
         operations.append({"op": "replace", "path": path, "value": base})
@@ -128,7 +128,6 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
 
 
 def _template_port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:
-    """Return the operations that set the operator's port of a container."""
     ports = sequence(container.get("ports"))
     # Only the position identifies the container, so test its name.
     same: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}

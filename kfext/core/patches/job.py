@@ -57,12 +57,11 @@ def unsuspend_patch(
     """Unsuspend the job under a plan; its templates prefer the planned nodes.
 
     The preference serves pods that the webhook does not see, and pods that are replaced while kfext
-    is down. Such a pod can still go to another node if the planned node has died.
+    is down. Such a pod can still use another node if the planned node has died.
 
-    `born_pinned`: whether the templates get the places, so that its pods are pinned as they are
-        created.
+    `born_pinned`: whether the templates name the nodes, so that pods are pinned when created.
     `interfaces`: the interfaces for training on the host network.
-    `state`: the state to write; it has the number of workers of a job that gets fewer than asked.
+    `state`: the state to write, with the number of workers of a job below its requested size.
     """
     templates = _templates(
         raw,
@@ -102,7 +101,7 @@ def unsuspend_patch(
 
 
 def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
-    """Replace the plan of a job with pods that wait behind the gate."""
+    """Replace the plan of a job with gated pods."""
     templates = _without_places(job) if job.being_created else {}
     return _patch(raw, job, {PLAN: plan.encode()}, templates)
 
@@ -110,7 +109,7 @@ def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
 def rescale_patch(
     raw: Raw, job: TrainingJob, plan: Plan, *, workers: int, state: JobState
 ) -> list[Operation]:
-    """Give a running job another number of workers, with its new plan and state."""
+    """Scale a running job, with its new plan and state."""
     written = {PLAN: plan.encode(), STATE: state.encode(job_uid=job.uid)}
     return _patch(raw, job, written, _resized({}, job, workers=workers))
 
@@ -118,9 +117,9 @@ def rescale_patch(
 def suspend_patch(
     raw: Raw, job: TrainingJob, state: JobState, *, workers: int | None = None
 ) -> list[Operation]:
-    """Suspend the job, mark it as held, and forget its plan.
+    """Suspend the job, mark it as held, and delete its plan.
 
-    The job gets `workers`; if unset, the number that the user asked for.
+    `workers`: the new number of workers; by default the requested size.
     """
     templates = _without_plan(job)
     requested = requested_workers(job, state)
@@ -134,7 +133,7 @@ def suspend_patch(
 
 
 def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
-    """Forget the plan of a job that another client has suspended, and leave the resume to it."""
+    """Delete the plan of a job that another client has suspended and will resume."""
     annotations = {PLAN: None, STATE: state.encode(job_uid=job.uid)}
     return _patch(raw, job, annotations, _without_plan(job))
 
@@ -144,8 +143,8 @@ def save_state_patch(
 ) -> list[Operation]:
     """Write the state, and the number of workers if set.
 
-    A job that is not suspended loses the mark that kfext holds it. Templates that lack kfext's
-    settings get them, and templates lose the places of a gang that was born pinned.
+    The mark `held` is removed from a job that is not suspended. Templates without kfext's settings
+    are marked, and the nodes of a gang that was born pinned are removed from its templates.
     """
     written = state.encode(job_uid=job.uid)
     annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
@@ -157,7 +156,7 @@ def save_state_patch(
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
-    """Release the job for good and record why; its pods still prefer one node."""
+    """Release the job for good and record the reason; its pods still prefer one node."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
     if not job.started_by and workers_on_release(job, state) != workers_of(job):
         state = replace(state, requested=0, assigned=0)
@@ -177,7 +176,7 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
     templates = _templates(
         raw,
         job,
-        annotations={RELEASED: reason, PLACES: None, **_network_left(job)},
+        annotations={RELEASED: reason, PLACES: None, **_network_on_release(job)},
         affinity=lambda current: _preferring_one_node(current, job.name),
     )
     if (workers := workers_on_release(job, state_of(job))) != workers_of(job):
@@ -196,17 +195,17 @@ def _patch(
     *,
     spec: Changes | None = None,
 ) -> list[Operation]:
-    """Return the patch of the annotations of a job, its templates, and the rest of its spec."""
+    """Return the patch of the annotations, the templates, and other fields of a job's spec."""
     changes: Changes = {"metadata": {"annotations": annotations}}
     if wanted := {**(spec or {}), **_on_templates(raw, job, templates)}:
         changes["spec"] = wanted
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
-def _network_left(job: TrainingJob) -> dict[str, str | None]:
-    """Return the annotations that end the host network of a released job.
+def _network_on_release(job: TrainingJob) -> dict[str, str | None]:
+    """Return the annotations that end the host network of a released job, unless it runs.
 
-    There are none for a running job: its pods keep their network, and new pods must find them.
+    The pods of a running job keep their network, and new pods must find them.
     """
     plan = plan_of(job)
     if plan is not None and plan.port and not job.suspend:
@@ -218,23 +217,24 @@ def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
     """Return the tests of the fields that the decision depends on, if the job has these fields."""
     spec = mapping(raw.get("spec"))
     tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
-    path = job.kind.suspend_path
-    holder = mapping(member(spec, path[:-1]))
-    if path[-1] in holder:
-        tests.append({"op": "test", "path": pointer("spec", *path), "value": holder[path[-1]]})
+    *parents, last = job.kind.suspend_path
+    holder = mapping(member(spec, parents))
+    if last in holder:
+        path = pointer("spec", *parents, last)
+        tests.append({"op": "test", "path": path, "value": holder[last]})
     specs = mapping(spec.get(job.kind.replica_specs))
     for group in job.groups:
         replica_spec = mapping(specs.get(group.key))
         if "replicas" in replica_spec:
-            at = pointer("spec", job.kind.replica_specs, group.key, "replicas")
-            tests.append({"op": "test", "path": at, "value": replica_spec["replicas"]})
+            path = pointer("spec", job.kind.replica_specs, group.key, "replicas")
+            tests.append({"op": "test", "path": path, "value": replica_spec["replicas"]})
     return tests
 
 
 def _without_plan(job: TrainingJob) -> Changes:
-    """Return the changes of every template of a job that loses its plan.
+    """Return the changes of every template of a job without a plan.
 
-    If another system resumes the job, its pods must not use ports or GPUs that other jobs got.
+    If another system resumes the job, its pods must not use ports or GPUs of other jobs.
     """
     return _without(job, {**_NO_PORTS, GPU_SLOTS: None, PLACES: None})
 
@@ -245,15 +245,15 @@ def _without_places(job: TrainingJob) -> Changes:
 
 
 def _without(job: TrainingJob, annotations: Changes) -> Changes:
-    gone = {"template": {"metadata": {"annotations": annotations}}}
-    return {group.key: gone for group in job.groups}
+    change = {"template": {"metadata": {"annotations": annotations}}}
+    return {group.key: change for group in job.groups}
 
 
 def _from_start(job: TrainingJob) -> dict[str, str | None]:
     """Return the annotations of a template for settings that take effect at the start of the job.
 
-    They may have been edited since the job was created. The template keeps the last good value of a
-    setting that is malformed now.
+    They may have been edited since the job was created. The last good value of a setting that is
+    malformed now stays.
     """
     present = OF_A_JOB.intersection((*job.annotations, *job.template_settings))
     stated = {key: job.annotations.get(key) for key in present}
@@ -261,7 +261,7 @@ def _from_start(job: TrainingJob) -> dict[str, str | None]:
 
 
 def _parts(group: ReplicaGroup, plan: Plan) -> str | None:
-    """Return the annotation that tells the webhook each pod's part of a GPU."""
+    """Return the annotation with each pod's GPU share, for the webhook."""
     type_ = group.type.lower()
     slots = {key.index: slot for key, slot in plan.slots.items() if key.type == type_}
     share = plan.shares.get(type_)
@@ -271,7 +271,6 @@ def _parts(group: ReplicaGroup, plan: Plan) -> str | None:
 def _templates(
     raw: Raw, job: TrainingJob, *, annotations: dict[str, str | None], affinity: Any
 ) -> Changes:
-    """Return the changes of every template."""
     changes: Changes = {}
     for group in job.groups:
         pod = mapping(template_of(job, raw, group).get("spec"))
@@ -297,7 +296,6 @@ def _on_templates(raw: Raw, job: TrainingJob, changes: Changes) -> Changes:
 
 
 def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
-    """Return changes of the replica specs with another number of workers."""
     keys = {group.key for group in job.groups if group.type == WORKER}
     return {**changes, **{key: {**changes.get(key, {}), "replicas": workers} for key in keys}}
 

@@ -24,7 +24,7 @@ class Unpatchable(ValueError):  # noqa: N818 - an answer more than an error
 def operations(document: Mapping[str, Any], changes: Changes) -> list[Operation]:
     """Return the operations that merge `changes` into `document`; none if it has them already.
 
-    Absent parents (and null ones, which Go writes for empty maps) are created in one operation.
+    Absent parents (and null parents, which Go writes for empty maps) are created in one operation.
     Raises Unpatchable.
     """
     return list(_merge(document, changes, path=""))
@@ -40,16 +40,17 @@ def _merge_items(
         return
     if not isinstance(current, list | tuple):
         raise Unpatchable(f"{path} is no list")
-    positions = {text(mapping(item).get(wanted.key)): at for at, item in enumerate(current)}
+    positions = {text(mapping(item).get(wanted.key)): i for i, item in enumerate(current)}
     for name, changes in wanted.changes.items():
-        at = positions.get(name)
-        if at is None:
+        position = positions.get(name)
+        if position is None:
             (made,) = _created(Items(wanted.key, {name: changes}))
             yield {"op": "add", "path": f"{path}/-", "value": made}
-        elif found := list(_merge(current[at], changes, path=f"{path}/{at}")):
-            same = pointer(wanted.key)
-            yield {"op": "test", "path": f"{path}/{at}{same}", "value": name}
-            yield from found
+            continue
+        item = f"{path}/{position}"
+        if edits := list(_merge(current[position], changes, path=item)):
+            yield {"op": "test", "path": item + pointer(wanted.key), "value": name}
+            yield from edits
 
 
 def pointer(*parts: str) -> str:
@@ -59,23 +60,23 @@ def pointer(*parts: str) -> str:
 
 def _merge(document: Mapping[str, Any], changes: Changes, *, path: str) -> Iterator[Operation]:
     for key, wanted in changes.items():
-        here, current = path + pointer(key), document.get(key)
+        target, current = path + pointer(key), document.get(key)
         if wanted is None:
             if key in document:
-                yield {"op": "remove", "path": here}
+                yield {"op": "remove", "path": target}
         elif isinstance(wanted, Items):
-            yield from _merge_items(document, key, wanted, path=here)
+            yield from _merge_items(document, key, wanted, path=target)
         elif not isinstance(wanted, dict):
             # 1 == True in Python, but not in JSON.
             if type(current) is not type(wanted) or current != wanted:
-                yield write(document, key, here, wanted)
+                yield write(document, key, target, wanted)
         elif current is None:
             if made := _without_removals(wanted):
-                yield write(document, key, here, made)
+                yield write(document, key, target, made)
         elif isinstance(current, Mapping):
-            yield from _merge(current, wanted, path=here)
+            yield from _merge(current, wanted, path=target)
         else:
-            raise Unpatchable(f"{here} is no object")
+            raise Unpatchable(f"{target} is no object")
 
 
 def write(document: Mapping[str, Any], key: str, path: str, value: object) -> Operation:
@@ -91,7 +92,7 @@ def appended(present: object, value: object, *at: str) -> Operation:
 
 
 def _without_removals(changes: Changes) -> Changes:
-    """Return what to create for an absent object."""
+    """Return the members to create for an absent object."""
     made = {key: _made(value) for key, value in changes.items()}
     return {key: value for key, value in made.items() if value not in (None, {})}
 

@@ -1,4 +1,4 @@
-"""The manifest of a placeholder: it requests what a pod of a gang requests, and never runs.
+"""The manifest of a placeholder: a pod with the requests of a gang member, which never runs.
 
 An autoscaler adds a node for it, and kube-scheduler binds it there. Any pod of a user preempts it.
 """
@@ -15,7 +15,7 @@ from kfext.model.tolerant import mapping, sequence
 from kfext.names import HOSTNAME, NEW_NODES_NAMESPACE, PLACEHOLDER_OF, PREFERRED, REQUIRED
 
 MOST_NODE_TERMS = 64
-"""The most terms of such an affinity: each volume of a pod may multiply them."""
+"""The most terms of the node affinity of a placeholder: each volume of a pod multiplies them."""
 
 
 def placeholder(
@@ -61,29 +61,28 @@ def _resources(requests: Resources) -> dict[str, dict[str, str]]:
 
 
 def _near(job_uid: str, constraints: Constraints, limits: Limits) -> dict[str, Any]:
-    """Return how near the placeholders of a job must be to each other, and should be."""
     own = {"labelSelector": {"matchLabels": {PLACEHOLDER_OF: job_uid}}}
     same_node = {**own, "topologyKey": HOSTNAME}
-    found: dict[str, Any] = {}
+    affinity: dict[str, Any] = {}
     if constraints.exclusive:  # ports of the node too
-        found["podAntiAffinity"] = {REQUIRED: [same_node]}
+        affinity["podAntiAffinity"] = {REQUIRED: [same_node]}
     if on_one_node([constraints], limits):
-        found["podAffinity"] = {REQUIRED: [same_node]}
+        affinity["podAffinity"] = {REQUIRED: [same_node]}
     elif limits.topology_keys:
         term = {**own, "topologyKey": limits.topology_keys[0]}
-        found["podAffinity"] = {PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
-    return found
+        affinity["podAffinity"] = {PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
+    return affinity
 
 
 def node_terms(constraints: Constraints) -> int:
-    """Return how many terms the affinity to nodes of a placeholder has."""
+    """Return the number of terms of the node affinity of a placeholder."""
     return math.prod(map(len, _lists(constraints)))
 
 
 def _lists(constraints: Constraints) -> list[tuple[Term, ...]]:
-    """Return lists of terms: a node has to match a term of each. Equal volumes have one list."""
-    found = dict.fromkeys((constraints.terms, *constraints.volumes.terms))
-    return [terms for terms in found if terms is not None]
+    """Return lists of terms: a node has to match a term of each. Equal volumes share a list."""
+    lists = dict.fromkeys((constraints.terms, *constraints.volumes.terms))
+    return [terms for terms in lists if terms is not None]
 
 
 def _on_nodes(constraints: Constraints) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The patches of pods: pin and ungate a gated pod, resize a running pod, or ask for a checkpoint.
+"""The patches of pods: pin and ungate a gated pod, resize a running pod, request a checkpoint.
 
 The pin is a required node affinity by name: kube-scheduler then considers that node only. While a
-pod is gated, the API allows required affinity only to be tightened: a requirement may be added to a
-term that has one, or set if there is none (KEP-3838).
+pod is gated, the API allows required affinity only to be tightened: a requirement may be added to
+a term with requirements, or set if there is no term (KEP-3838).
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ _ANNOTATIONS = pointer("metadata", "annotations")
 def pin(pod: Pod, node: str, *, share: GpuShare | None = None) -> list[Operation]:
     """Return the operations that pin a gated pod to `node` and ungate it.
 
-    `share`: the terms of its part of a GPU on that node.
+    `share`: its GPU share on that node.
     """
     terms: list[Operation] = []
     if share is not None:  # its pod has annotations
@@ -61,23 +61,23 @@ def resize(pod: Pod, size: CpuSize, *, container: str) -> Body:
 
 
 def request_patch(pod: Pod, number: int) -> list[Operation]:
-    """Return the operations that ask the job of a pod for checkpoint `number`, counted from 1.
+    """Return the operations that request checkpoint `number` of a pod's job, counted from 1.
 
     If the pod has no annotations yet, the version is tested too: annotations that another client
     has added since must not be lost.
     """
-    asked = str(number)
+    request = str(number)
     same = _same(pod)
     if pod.annotated:
         path = _ANNOTATIONS + pointer(CHECKPOINT_REQUEST)
-        return [same, {"op": "add", "path": path, "value": asked}]
+        return [same, {"op": "add", "path": path, "value": request}]
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": pod.resource_version}
-    first = {"op": "add", "path": _ANNOTATIONS, "value": {CHECKPOINT_REQUEST: asked}}
+    first = {"op": "add", "path": _ANNOTATIONS, "value": {CHECKPOINT_REQUEST: request}}
     return [same, version, first]
 
 
 def _same(pod: Pod) -> Operation:
-    """Test the uid: a new pod may have the name by now."""
+    """Return the test of the uid: a new pod may have the same name."""
     return {"op": "test", "path": "/metadata/uid", "value": pod.uid}
 
 
@@ -91,13 +91,13 @@ def _without_gate(pod: Pod) -> list[Operation]:
 
 def pinned(affinity: object, node: str) -> list[Operation]:
     """Return the operations on a pod that pin it to `node`; `affinity`: as the pod has it."""
-    here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
+    name_term = {"key": NAME_FIELD, "operator": "In", "values": [node]}
     affinity = mapping(affinity)
     node_affinity = mapping(affinity.get("nodeAffinity"))
     required = mapping(node_affinity.get(REQUIRED))
     terms = sequence(required.get("nodeSelectorTerms"))
     if not terms:
-        wanted = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+        wanted = {"nodeSelectorTerms": [{"matchFields": [name_term]}]}
         if not affinity:
             value = {"nodeAffinity": {REQUIRED: wanted}}
             return [{"op": "add", "path": "/spec/affinity", "value": value}]
@@ -108,9 +108,9 @@ def pinned(affinity: object, node: str) -> list[Operation]:
     for number, term in enumerate(map(mapping, terms)):
         path = f"{_NODE_AFFINITY}/{REQUIRED}/nodeSelectorTerms/{number}/matchFields"
         if sequence(term.get("matchFields")):
-            operations.append({"op": "add", "path": f"{path}/-", "value": here})
+            operations.append({"op": "add", "path": f"{path}/-", "value": name_term})
         elif sequence(term.get("matchExpressions")):  # an empty term must stay empty
-            operations.append({"op": "add", "path": path, "value": [here]})
+            operations.append({"op": "add", "path": path, "value": [name_term]})
     return operations
 
 

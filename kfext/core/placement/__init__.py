@@ -1,1 +1,1 @@
-"""Where every pod of a gang goes: the solver."""
+"""The solver: the node of every pod of a gang."""

@@ -1,4 +1,4 @@
-"""Which nodes a gang may use: the solver, the barrier and the reservation have a single answer."""
+"""The nodes that a gang may use: one answer for the solver, the barrier and the reservation."""
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from kfext.core.placement.gang import Batch, Gang, Limits
 class Candidates:
     """The rows of a ledger that a gang may use.
 
-    `limits`: the limits with what the pods themselves require.
-    `ledger`: without the slots that the limits close. `occupied`: the same, or as if all
-        training jobs had ended.
+    `limits`: the limits, including the terms of the pods themselves.
+    `ledger`: the ledger without the slots that the limits close.
+    `occupied`: the same ledger, or as if all training jobs had ended.
     `possible`: by batch, the rows that its constraints and the limits allow.
-    `open`: by batch, the possible rows where no other pod has what is exclusive to the batch.
+    `open`: by batch, the possible rows where no other pod has its exclusive ports and terms.
     """
 
     limits: Limits
@@ -36,9 +36,10 @@ def candidates(
     ignoring: Collection[Hashable] = (),
     ended: bool = False,
 ) -> Candidates:
-    """Return the rows that a gang may use, whatever capacity they have free.
+    """Return the rows that a gang may use, regardless of their free capacity.
 
-    `ignoring`: claims of the gang itself. `ended`: as if all training jobs had ended.
+    `ignoring`: claims of the gang itself.
+    `ended`: whether all training jobs count as ended.
     """
     limits = limits.with_terms(batch.constraints for batch in wanted.batches)
     per_node, ledger = limits.per_node, ledger.closing(limits.closed)
@@ -64,13 +65,13 @@ def candidates(
 def _beside_others(
     batch: Batch, ledger: Ledger, mask: Mask, *, ignoring: Collection[Hashable]
 ) -> Mask:
-    """Return a mask without the rows where other pods have what is exclusive to the batch.
+    """Return a mask without the rows where other pods have exclusive ports or terms of the batch.
 
-    If a batch must be with certain pods, only the rows of these pods are left.
+    If the batch has affinity to certain pods, only the rows of these pods remain.
     """
-    taken = ledger.with_any_taken(batch.constraints.exclusive, ignoring=ignoring)
+    taken = ledger.rows_with_any(batch.constraints.exclusive, ignoring=ignoring)
     mask, together = _without(mask, taken), batch.constraints.together
-    if together and (rows := ledger.with_any_taken(together, ignoring=ignoring)):
+    if together and (rows := ledger.rows_with_any(together, ignoring=ignoring)):
         return mask & np.isin(np.arange(len(mask)), rows)
     return mask
 

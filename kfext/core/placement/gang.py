@@ -28,8 +28,8 @@ class Member:
     """One pod of a gang.
 
     `guaranteed`: whether its QoS class is Guaranteed, which scores use.
-    `cpu_limit`: its CPU limit in millicores; None: unlimited.
-    `card`: what it needs of the GPU that it shares; None: it shares none.
+    `cpu_limit`: its CPU limit in millicores, or None without a limit.
+    `card`: its share of a GPU, or None for a pod without a share.
     """
 
     key: ReplicaKey
@@ -56,10 +56,10 @@ class Batch:
 class Gang:
     """The members to place.
 
-    `members`: in rank order.
-    `resources`: the names of the resources of all amounts.
+    `members`: all members, in rank order.
+    `resources`: the names of the resources, in the order of all amounts.
     `batches`: the same members as batches.
-    `total`: the amounts that all members request together.
+    `total`: the sum of the requests of all members, shape (resources,).
     """
 
     members: tuple[Member, ...]
@@ -74,7 +74,7 @@ class Gang:
 
     @property
     def apart(self) -> bool:
-        """Whether two members cannot share a node, so that one node cannot hold all."""
+        """Whether some members cannot share a node, so that one node cannot hold the gang."""
         return self.max_anti_affine > 1
 
     @property
@@ -90,7 +90,7 @@ class Gang:
 
 
 def max_anti_affine(pods: Iterable[tuple[Constraints, int]]) -> int:
-    """Return the most pods that one rule keeps on different nodes; `pods` come with a number."""
+    """Return the most pods that one rule keeps on different nodes; each of `pods` has a count."""
     counts: dict[Exclusive, int] = {}
     for constraints, count in pods:
         for item in constraints.exclusive:
@@ -99,7 +99,7 @@ def max_anti_affine(pods: Iterable[tuple[Constraints, int]]) -> int:
 
 
 def gang(members: Iterable[Member]) -> Gang:
-    """Return the gang of these members."""
+    """Return the gang of members in rank order."""
     ordered = tuple(members)
     resources = tuple(sorted({name for member in ordered for name in member.requests}))
     batches = []
@@ -117,7 +117,7 @@ def gang(members: Iterable[Member]) -> Gang:
 def gang_of(
     members: Iterable[Member], resources: tuple[str, ...], batches: Sequence[Batch]
 ) -> Gang:
-    """Return the gang of these batches, which have these members."""
+    """Return the gang of members that are already divided into batches."""
     totals = (
         sum(batch.count * int(batch.requests[number]) for batch in batches)
         for number in range(len(resources))
@@ -143,18 +143,18 @@ def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
 
     The operator deletes pods beyond the number of replicas.
     """
-    found = by_replica(pods)
-    return {key: found[key] for key in job.within(found)}
+    pods_by_replica = by_replica(pods)
+    return {key: pods_by_replica[key] for key in job.within(pods_by_replica)}
 
 
 def due_pods(job: TrainingJob, live: Mapping[ReplicaKey, Pod]) -> int:
-    """Return how many pods of a job are there at once, as soon as the operator has created them.
+    """Return the number of pods of a job that exist together once the operator has created them.
 
     The operator creates the pods of a type together, and not before the types that it depends on
     are ready or complete. `live`: the pods of the job that are not being deleted, by replica.
     """
-    come = {key.type for key in live}
-    due = (group for group in job.groups if not group.after or group.type.lower() in come)
+    created = {key.type for key in live}
+    due = (group for group in job.groups if not group.after or group.type.lower() in created)
     return sum(group.replicas for group in due)
 
 
@@ -166,26 +166,26 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
     """
     existing = {pod.replica: pod for pod in pods}
     members = []
-    of: ReplicaGroup | Pod
+    spec: ReplicaGroup | Pod
     for key, group in job.replicas():
         # A queued job has no pods, and each lookup would hash its key.
         pod = existing.get(key) if existing else None
         if pod is None or pod.constraints is None:
-            constraints, of = group.constraints, group
+            constraints, spec = group.constraints, group
         else:
-            constraints, of = pod.constraints, pod
-        requests, card = of.requests, group.share.need if group.share else None
-        if card is not None and of is not group:
+            constraints, spec = pod.constraints, pod
+        requests, card = spec.requests, group.share.need if group.share else None
+        if card is not None and spec is not group:
             requests, card = _of_slot(requests, card)
-        members.append(Member(key, requests, constraints, of.guaranteed, of.cpu_limit, card))
+        members.append(Member(key, requests, constraints, spec.guaranteed, spec.cpu_limit, card))
     return members
 
 
 def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed | None]:
-    """Return what a pod needs that has its slot already: a node where that slot has room."""
+    """Return the requests and GPU share of a pod with a slot: only this slot may serve it."""
     units = parts_in(requests)
     if not units:
-        return requests, None  # the webhook missed it, so it takes a whole GPU
+        return requests, None  # the webhook missed it, so it uses a whole GPU
     slot, number = next(iter(units.items()))
     fixed = replace(need, units=number, slot=slot)
     return {**without_parts(requests), fixed.name: 1}, fixed
@@ -195,15 +195,15 @@ def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed |
 class Limits:
     """The limits within which a gang is placed, or a reservation is made for it.
 
-    Equal limits give equal answers, so limits are part of the key of cached answers. No field has a
-    default, so that the type checker finds a limit that is not passed on.
+    Limits are part of the key of cached answers. No field has a default, so that the type checker
+    finds a limit that is not passed on.
 
-    `on_nodes`: which nodes the gang may use.
-    `doubted`: the nodes that it gets only if it fits nowhere else.
+    `on_nodes`: the limits on the nodes that the gang may use.
+    `doubted`: the nodes that it uses only if it fits nowhere else.
     `closed`: the slots of nodes that may not be shared.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
-    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can;
-        None: the CPU that pods can use does not count.
+    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can, or
+        None to ignore the CPU beyond requests.
     """
 
     on_nodes: tuple[Limit, ...]
@@ -213,19 +213,19 @@ class Limits:
     assumed_burst: int | None
 
     def with_terms(self, pods: Iterable[Constraints]) -> Self:
-        """Return the limits of a gang of such pods, which may require one node themselves."""
+        """Return the limits of a gang of such pods, which may themselves require a single node."""
         together = any(constraints.together for constraints in pods)
         return replace(self, on_nodes=(*self.on_nodes, MaxNodes(1))) if together else self
 
     @property
     def max_nodes(self) -> int | None:
-        """How many nodes the gang may use; None: any number."""
+        """The most nodes that the gang may use, or None without a limit."""
         numbers = (limit.number for limit in self.on_nodes if isinstance(limit, MaxNodes))
         return min(numbers, default=None)
 
     @property
     def after_failure(self) -> bool:
-        """Whether nodes are excluded on which the gang failed."""
+        """Whether nodes are excluded because the gang failed there."""
         return any(isinstance(limit, Excluded) for limit in self.on_nodes)
 
     @property
@@ -254,13 +254,13 @@ def limits_of(
     """Return the limits of a job with these settings.
 
     The job failed on `excluded` nodes, and may fail on `doubted` nodes. In `closed` slots it would
-    meet a job that it must not share a GPU with. The `awaited` nodes came for another gang.
+    share a GPU with a job that it must not meet. The `awaited` nodes were added for another gang.
     """
     placement, names = settings.placement, frozenset(excluded)
     failed = [Excluded(names)] if names else []
-    kept = [Awaited(awaited)] if awaited else []
+    reserved = [Awaited(awaited)] if awaited else []
     return Limits(
-        on_nodes=(*settings.node_limits.values(), *failed, *kept),
+        on_nodes=(*settings.node_limits.values(), *failed, *reserved),
         doubted=doubted,
         closed=tuple(closed),
         topology_keys=placement.topology_keys,

@@ -1,4 +1,4 @@
-"""Why a gang cannot be placed: a message with numbers for the user."""
+"""The refusal of a gang that cannot be placed: a message with numbers for the user."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,32 +24,34 @@ from kfext.names import (
 )
 
 _CAUSES = 3
-"""How many causes a message names, the most frequent first."""
+"""The most causes in a message, the most frequent first."""
 
 
-def no_place(gang: Gang, may: Candidates, *, free: Amounts, kept_for: str, ever: bool) -> Verdict:
-    """Return why a gang cannot be placed now; `ever`: whether the empty cluster would hold it.
+def no_place(gang: Gang, rows: Candidates, *, free: Amounts, kept_for: str, ever: bool) -> Verdict:
+    """Return the refusal of a gang that cannot be placed now.
 
-    `may`: the rows that it may use. `free` is without and with what is kept for the job `kept_for`,
-    shape (2, resources, rows).
+    `rows`: the rows that it may use.
+    `free`: the free amounts without and with the capacity that is kept for the job `kept_for`,
+        shape (2, resources, rows).
+    `ever`: whether the gang would fit the empty cluster.
     """
-    ledger, limits, possible = may.ledger, may.limits, may.possible
-    narrowest = min(range(len(possible)), key=lambda at: np.count_nonzero(possible[at]))
-    eligible = [*_eligible(gang, narrowest, may)]
+    ledger, limits, possible = rows.ledger, rows.limits, rows.possible
+    narrowest = min(range(len(possible)), key=lambda i: np.count_nonzero(possible[i]))
+    eligible = [*_eligible(gang, narrowest, rows)]
     if not possible[narrowest].any():
         return Verdict(REASON_NO_ELIGIBLE_NODE, "; ".join(eligible))
     anywhere = np.logical_or.reduce(possible)
-    number = int(np.count_nonzero(anywhere))
-    most = number if limits.max_nodes is None else min(limits.max_nodes, number)
+    count = int(np.count_nonzero(anywhere))
+    most = count if limits.max_nodes is None else min(limits.max_nodes, count)
     shortages = [
         sentence
-        for at, resource in enumerate(gang.resources)
-        if (sentence := _shortage(gang, at, free[:, at, anywhere], limits.max_nodes, kept_for))
+        for i, resource in enumerate(gang.resources)
+        if (sentence := _shortage(gang, i, free[:, i, anywhere], limits.max_nodes, kept_for))
     ]
     if shortages:
         shortages += _cards(gang, ledger, anywhere)
     why = [*shortages, *_apart(gang, most)] or [
-        _taken_ports(gang, possible, may.open) or _in_pieces(limits.max_nodes)
+        _taken_ports(gang, possible, rows.open) or _in_pieces(limits.max_nodes)
     ]
     if not ever:
         why.append("it would not fit even if the nodes were empty")
@@ -59,9 +61,9 @@ def no_place(gang: Gang, may: Candidates, *, free: Amounts, kept_for: str, ever:
     return Verdict(REASON_NO_ROOM if ever else REASON_TOO_BIG, message)
 
 
-def _eligible(gang: Gang, narrowest: int, may: Candidates) -> Iterator[str]:
-    """Yield how many nodes are eligible for the narrowest batch, then what excludes the others."""
-    ledger, possible = may.ledger, may.possible
+def _eligible(gang: Gang, narrowest: int, rows: Candidates) -> Iterator[str]:
+    """Yield the number of nodes eligible for the narrowest batch, then the causes of exclusion."""
+    ledger, possible = rows.ledger, rows.possible
     if not ledger.node_count:
         yield "the cluster has no nodes"
         return
@@ -73,26 +75,25 @@ def _eligible(gang: Gang, narrowest: int, may: Candidates) -> Iterator[str]:
         if (same == mask).all() and ledger.excluded(other.constraints) == obstacles
     )
     several = alike < len(gang.members)
-    whose = f"{alike} of {len(gang.members)} pods"
+    who = f"{alike} of {len(gang.members)} pods"
     number = np.count_nonzero(mask)
-    what = (
-        f"{number or 'none'} of {ledger.node_count} nodes {'is' if number < 2 else 'are'} eligible"
-    )
-    yield f"{what} for {whose}" if several else what
-    yield from _causes(batch, may, whose=whose if several else "the pods")
+    verb = "is" if number < 2 else "are"
+    summary = f"{number or 'none'} of {ledger.node_count} nodes {verb} eligible"
+    yield f"{summary} for {who}" if several else summary
+    yield from _causes(batch, rows, who=who if several else "the pods")
 
 
-def _causes(batch: Batch, may: Candidates, *, whose: str) -> Iterator[str]:
-    """Yield how many nodes each obstacle excludes, the most frequent first.
+def _causes(batch: Batch, rows: Candidates, *, who: str) -> Iterator[str]:
+    """Yield the number of nodes that each obstacle excludes, the most frequent first.
 
     The limits of the job are always named: its user can change them.
     """
-    ledger = may.ledger
+    ledger = rows.ledger
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
-    named = [(count, in_words(what, number=count, pods=whose)) for what, count in obstacles.items()]
+    named = [(count, in_words(why, number=count, pods=who)) for why, count in obstacles.items()]
     limits = [
         (shut, f"{nodes(shut)} {limit.why}")
-        for limit in may.limits.per_node
+        for limit in rows.limits.per_node
         if (shut := sum(not limit.allows(node) for node in _nodes(ledger, fit)))
     ]
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
@@ -110,7 +111,7 @@ def _rank(cause: tuple[int, str]) -> tuple[int, str]:
 
 
 def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) -> str:
-    """Return on how many eligible nodes a host port is taken; empty without such a node."""
+    """Return the number of eligible nodes with a taken host port in words, or an empty string."""
     for batch, mask, free in zip(gang.batches, possible, open_, strict=True):
         numbers = [str(number) for _, number in batch.constraints.host_ports]
         if numbers and (taken := np.count_nonzero(mask & ~free)):
@@ -122,7 +123,7 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
 
 
 def _cards(gang: Gang, ledger: Ledger, mask: Mask) -> Iterator[str]:
-    """Yield what keeps slots of some nodes from a gang that shares GPUs."""
+    """Yield the obstacles that exclude slots of some nodes for a gang that shares GPUs."""
     if not any(name.startswith(COUNTS) for name in gang.resources):
         return
     nodes = _nodes(ledger, mask)
@@ -139,19 +140,17 @@ def _cards(gang: Gang, ledger: Ledger, mask: Mask) -> Iterator[str]:
 
 
 def _nodes(ledger: Ledger, mask: Mask) -> list[Node]:
-    """Return the nodes of some rows."""
     return [node for row in np.flatnonzero(mask) if (node := ledger.nodes[row]) is not None]
 
 
 def _where(max_nodes: int | None) -> str:
-    """Return how the pods may be divided."""
     if max_nodes is None:
         return " together"
     return " on one node" if max_nodes == 1 else f" on at most {max_nodes} nodes"
 
 
 def _in_pieces(max_nodes: int | None) -> str:
-    """Return what is missing when each resource by itself would suffice."""
+    """Return the refusal of a gang although each resource by itself suffices."""
     if max_nodes == 1:
         return "no single node has all of it"
     some = "" if max_nodes is None else f"{max_nodes} of "
@@ -159,7 +158,7 @@ def _in_pieces(max_nodes: int | None) -> str:
 
 
 def _apart(gang: Gang, most: int) -> Iterator[str]:
-    """Yield what only one pod of a node can have, if `most` nodes are too few for that."""
+    """Yield the term or port that needs a node per pod, if `most` nodes are too few for it."""
     if gang.apart and any(batch.constraints.apart for batch in gang.batches):
         yield f"by its anti-affinity, {gang.max_anti_affine} of its pods need a node each"
         return
@@ -185,7 +184,7 @@ def _amounts(gang: Gang) -> str:
 def _shortage(
     gang: Gang, number: int, free: Amounts, max_nodes: int | None, kept_for: str
 ) -> str | None:
-    """Return how much of a resource is missing on the nodes with the most, or None."""
+    """Return the missing amount of a resource on the freest nodes in words, or None."""
     resource, wanted = gang.resources[number], int(gang.total[number])
     freest = np.sort(np.maximum(free, 0))[:, ::-1]
     most, total = freest[:, :1].sum(axis=1), freest[:, :max_nodes].sum(axis=1)
@@ -204,7 +203,7 @@ def _shortage(
 
 
 def _has(resource: str, free: Amounts, kept_for: str) -> str:
-    """Return how much is free, and how much of it is kept for another job."""
+    """Return the free amount in words, and the part of it that is kept for another job."""
     usable, idle = int(free[0]), int(free[1])
     part = f"{amount_text(resource, idle - usable)} " if usable else ""
     kept = f" ({part}kept for {kept_for})" if usable < idle else ""

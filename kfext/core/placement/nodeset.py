@@ -1,11 +1,12 @@
 """Divide a gang that no single node holds over the best node set, on nodes near each other.
 
-The division is chosen first, by its cost (core.placement.score), then the nodes for it, by their
-ranking. Consecutive ranks stay together, the first ranks on the largest share, the highest on the
-smallest, so that an elastic surplus comes last.
+The division is chosen first, by its cost (core.placement.score), then its nodes, by their ranking.
+Consecutive ranks stay together, the lowest on the largest share and the highest on the smallest,
+because the highest ranks are the elastic surplus.
 
-Members in one rack communicate over fewer and less shared links than members in two. So a gang goes
-into a domain of the narrowest level that holds it, else of the next wider, else anywhere.
+Members in one rack communicate over fewer and less shared links than members in two racks. So a
+gang is placed in a domain of the narrowest level that holds it, else of the next wider level, else
+anywhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,10 +30,10 @@ from kfext.core.placement.score import (
 )
 
 SPREAD = 2
-"""How many times the fewest nodes that hold the gang a balanced node set may have."""
+"""The largest balanced node set, as a multiple of the fewest nodes that hold the gang."""
 
 _TRIES = 12
-"""How many sizes of a node set are tried for unequal members; for equal ones the first is right."""
+"""The most sizes of a node set tried for unequal members; for equal members the first is right."""
 
 
 def divide(
@@ -46,8 +47,8 @@ def divide(
 ) -> Rows | None:
     """Return the row of each member, or None without a node set that holds the gang.
 
-    `balanced` is how many nodes balance may cost; if it is unset, it follows from the pool.
-    `bound` limits the searches for unlike members (core.placement.pool); at 0 there is no search.
+    `balanced`: the most nodes that balance may use; by default it follows from the pool.
+    `bound`: the limit of the searches for unlike members (core.placement.pool); 0 disables them.
     """
     if not pool.may_hold(gang):
         return None
@@ -65,15 +66,15 @@ def divide(
 
 
 def fewest_nodes(capacity: Counts, count: int) -> int:
-    """Return the fewest nodes that hold `count` members; `capacity` is per node."""
+    """Return the fewest nodes that hold `count` members; `capacity` has the members per node."""
     return int(np.searchsorted(np.cumsum(np.sort(capacity)[::-1]), count)) + 1
 
 
 def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts, Costs]:
-    """Return the numbers of nodes to divide `count` members over, the cheapest first, and costs.
+    """Return the sizes of node sets for `count` members, the cheapest first, and their costs.
 
-    `capacity` is how many members each node holds. The result is exact if all members are equal,
-    else a lower bound.
+    `capacity`: the number of members that each node holds.
+    The costs are exact if all members are equal, else lower bounds.
     """
     capacity = np.sort(capacity)[::-1]
     fewest = int(np.searchsorted(np.cumsum(capacity), count)) + 1
@@ -84,9 +85,9 @@ def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts
 
 
 def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Rows | None:
-    """Return the position of each member on the first of the `sizes` on which they fit.
+    """Return the position of each member in a node set of the first of the `sizes` that fits.
 
-    Members differ, so nodes with balanced numbers of them may be too small.
+    Members differ, so a node may be too small for its balanced number of members.
     """
     count = len(gang.members)
     for size in sizes:
@@ -101,8 +102,8 @@ def _balanced(gang: Gang, pool: Pool, sizes: Counts, *, ranking: Ranking) -> Row
 def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows, Counts]:
     """Return the best `size` positions for the most even division, and the share of each.
 
-    If the nodes allow equal shares (but for one member), these are the best nodes by ranking that
-    can take them; else the nodes with the most capacity.
+    Where equal shares are possible (up to one member), these are the best nodes by ranking with
+    capacity for them; else they are the nodes with the most capacity.
     """
     share, more = divmod(count, size)
     able = np.flatnonzero(pool.capacity >= share)
@@ -119,10 +120,10 @@ def _nodes(pool: Pool, count: int, size: int, *, ranking: Ranking) -> tuple[Rows
 
 
 def _lowest(ranks: Counts, number: int) -> Rows:
-    """Return the indexes of the lowest `number` of the ranks, in their order."""
+    """Return the indexes of the lowest `number` of the ranks, lowest first."""
     if number < len(ranks):
-        found = np.argpartition(ranks, number)[:number]
-        return found[np.argsort(ranks[found])]
+        lowest = np.argpartition(ranks, number)[:number]
+        return lowest[np.argsort(ranks[lowest])]
     return np.argsort(ranks)
 
 
@@ -135,31 +136,31 @@ def _unlike(
     weights: Weights,
     bound: Bound | None,
 ) -> Rows | None:
-    """Return the cheapest of the divisions found for members that differ.
+    """Return the cheapest division found for members that differ.
 
-    A balanced division may take more nodes than it should, or may not be found at all.
+    A balanced division may use more nodes than it should, or may not be found at all.
     """
     searches = bound is None or bound.left > 0
-    found = [] if balanced is None else [balanced]
-    found += decreasing(gang, pool, ranking=ranking)
-    found = [placed for placed in found if pool.allows(placed)]
-    if not found:
+    placements = [] if balanced is None else [balanced]
+    placements += decreasing(gang, pool, ranking=ranking)
+    placements = [placed for placed in placements if pool.allows(placed)]
+    if not placements:
         return searched(gang, pool, ranking=ranking, bound=bound) if searches else None
     least = _at_least(gang, pool)
-    most = min(len(np.unique(placed)) for placed in found)
+    most = min(len(np.unique(placed)) for placed in placements)
     if searches:
         sizes = range(least, (most - 1) // SPREAD + 1)  # on less than half as many nodes
         tighter = searched(gang, pool, ranking=ranking, sizes=sizes, bound=bound) if sizes else None
-        found += [] if tighter is None else [tighter]
-    divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in found]
+        placements += [] if tighter is None else [tighter]
+    divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in placements]
     # Balance is not worth many more nodes than are provably needed.
     most = max(SPREAD * least, min(map(len, divisions)))
     allowed = [number for number, shares in enumerate(divisions) if len(shares) <= most]
-    return found[min(allowed, key=lambda number: cost(divisions[number], weights))]
+    return placements[min(allowed, key=lambda number: cost(divisions[number], weights))]
 
 
 def _at_least(gang: Gang, pool: Pool) -> int:
-    """Return a lower bound of the nodes that the gang needs, by number and by each resource."""
+    """Return a lower bound of the nodes that the gang needs, by members and by each resource."""
     bounds = [fewest_nodes(pool.capacity, len(gang.members)), gang.max_anti_affine]
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
@@ -167,17 +168,17 @@ def _at_least(gang: Gang, pool: Pool) -> int:
 
 
 _COMPARED = 4
-"""Domains of a level that are compared: the domains with the fewest nodes for the gang."""
+"""The most domains of a level that are compared: the domains with the fewest nodes for the gang."""
 
 
 def surroundings(
     gang: Gang, pool: Pool, levels: Sequence[Domains], *, weights: Weights
 ) -> Iterator[Rows]:
-    """Yield sets of positions in the pool that lie near each other, the best first, all last.
+    """Yield sets of nearby positions in the pool, the best first, and last all positions.
 
-    `levels` are the domains of all rows, the widest level first. A domain is left out if the gang
-    takes more nodes there than it may use, or more than SPREAD times as many as elsewhere: many
-    small nodes in one rack are no better than a few large ones.
+    `levels`: the domains of all rows, the widest level first.
+    A domain is skipped if the gang needs more nodes there than it may use, or more than SPREAD
+    times as many as elsewhere: many small nodes in one rack are no better than a few large nodes.
     """
     if levels:
         fewest = fewest_nodes(pool.capacity, len(gang.members))
@@ -219,12 +220,11 @@ def _able(gang: Gang, pool: Pool, level: Domains, *, most: int, weights: Weights
 
 
 def _sums(domains: Domains, amounts: Counts) -> Counts:
-    """Return the sum of the amounts in each domain, by its number."""
     return np.bincount(domains, weights=amounts).astype(np.int64)
 
 
 def _fewest(domains: Domains, capacity: Counts, count: int) -> Counts:
-    """Return how many nodes of each domain hold `count` members; each of the domains can."""
+    """Return the fewest nodes of each domain that hold `count` members; each domain holds them."""
     base = int(capacity.max()) + 1
     keys = np.sort(domains * base + (base - 1 - capacity))  # by domain, the roomiest first
     sorted_domains, gaps = np.divmod(keys, base)
@@ -238,7 +238,7 @@ def _fewest(domains: Domains, capacity: Counts, count: int) -> Counts:
 def _core(
     gang: Gang, pool: Pool, domain: Rows, inner: Domains | None, *, most: int
 ) -> Iterator[Rows]:
-    """Yield the fewest inner domains of a domain that may hold the gang, unless it needs all."""
+    """Yield the fewest inner domains of a domain that may hold the gang, unless these are all."""
     named = domain if inner is None else domain[inner[domain] >= 0]
     if inner is None or not len(named):
         return
@@ -267,9 +267,9 @@ def side_by_side(gang: Gang, rows: Rows, levels: Sequence[Domains]) -> Rows:
         own = level[nodes]
         members = np.bincount(own + 1, weights=shares)[own + 1]
         keys += [own, -members]
-    turn = np.empty(len(nodes), dtype=np.intp)
-    turn[np.lexsort(keys)] = np.arange(len(nodes))
+    order = np.empty(len(nodes), dtype=np.intp)
+    order[np.lexsort(keys)] = np.arange(len(nodes))
     ends = np.cumsum([batch.count for batch in gang.batches])
-    sorted_ = [part[np.argsort(turn[part], kind="stable")] for part in np.split(places, ends[:-1])]
+    sorted_ = [part[np.argsort(order[part], kind="stable")] for part in np.split(places, ends[:-1])]
     moved: Rows = nodes[np.concatenate(sorted_)]
     return moved

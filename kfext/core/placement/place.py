@@ -1,9 +1,9 @@
-"""The solver: where every pod of a gang goes. Controller, CLI and simulator all use it.
+"""The solver: the node of every pod of a gang. Controller, CLI and simulator all use it.
 
 It has two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good
-node set; stage B gives each pod its node (core.placement.solve). Requests decide what fits; then
-the CPU that the pods can use counts. This module prepares both: what the gang requires, what the
-nodes have, and the answer with its reason.
+node set; stage B assigns each pod its node (core.placement.solve). Requests decide whether a gang
+fits; then the CPU that the pods can use counts. This module collects the requirements of the gang
+and the capacity of the nodes for both stages, and explains a refusal.
 """
 
 from collections import Counter
@@ -34,26 +34,27 @@ def place(
     weights: Weights = DEFAULT,
     kept: tuple[Collection[Hashable], str] = ((), ""),
 ) -> Assignment | Verdict:
-    """Return the node of every member, or why they cannot be placed.
+    """Return the node of every member, or the refusal of the gang.
 
-    `bound` members stay where they are, and the other members go near them. `ignoring` are claims
-    of the gang itself, which count as free; `kept` are claims for a job, and its name in a refusal.
-    The result is deterministic: ties go by node name. Nodes that the limits doubt are used only
-    where no placement without them is found; a node with `bound` members is not doubted, unless it
-    is `blamed`.
+    `bound`: members that stay on their nodes; the other members are placed near them.
+    `ignoring`: claims of the gang itself, which count as free.
+    `kept`: claims for another job, and its name in a refusal.
+    `weights`: the costs of divisions over several nodes.
 
-    A gang that no node holds goes into the narrowest topology domain that holds it, else the next
-    wider, else anywhere. `weights` decide which division over several nodes is best.
+    The result is deterministic: ties are broken by node name. Doubted nodes are used only if no
+    placement without them is found. A node with `bound` members is not doubted unless it is
+    `blamed`. A gang that no node holds is placed in the narrowest topology domain that holds it,
+    else the next wider domain, else anywhere.
     """
     bound = bound or {}
     moving = gang([member for member in members if member.key not in bound] if bound else members)
     if not moving.members:
         return dict(bound)
-    may = candidates(moving, ledger, limits, ignoring=ignoring)
-    limits, ledger = may.limits, may.ledger
+    allowed = candidates(moving, ledger, limits, ignoring=ignoring)
+    limits, ledger = allowed.limits, allowed.ledger
     task = Task(
         gang=moving,
-        masks=may.open,
+        masks=allowed.open,
         ranking=ranking(moving, ledger),
         weights=weights,
         homes=_rows(bound.values(), ledger),
@@ -70,32 +71,32 @@ def place(
             cpu = cpu_for(members, ledger, bound, assumed=limits.assumed_burst, ignoring=ignoring)
             rows = roomiest(tried, rows, free=free, cpu=cpu)
         return {**bound, **_named(moving, rows, ledger)}
-    empty = replace(task, masks=may.possible, levels=())
+    empty = replace(task, masks=allowed.possible, levels=())
     claims, kept_for = kept
     idle = ledger.free(moving.resources, ignoring=(*ignoring, *claims)) if claims else free
     return no_place(
         moving,
-        may,
+        allowed,
         free=np.stack((free, idle)),
         kept_for=kept_for,
         ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
     )
 
 
-def why_more_nodes(found: Assignment, fewest: Assignment | Verdict, *, why: str = BALANCE) -> str:
-    """Return why a placement uses more nodes than it must, or an empty string.
+def why_more_nodes(chosen: Assignment, fewest: Assignment | Verdict, *, why: str = BALANCE) -> str:
+    """Return the grounds for more nodes than a placement must use, or an empty string.
 
-    `fewest` is the result of `place` for the same gang with the weights FEWEST, or without the rule
-    that `why` names.
+    `fewest`: the result of `place` for the same gang with the weights FEWEST, or without the rule
+        that `why` names.
     """
     if isinstance(fewest, Verdict):
         return ""
-    taken, least = (list(Counter(of.values()).values()) for of in (found, fewest))
-    return instead(taken, least, why=why)
+    shares, least = (list(Counter(nodes.values()).values()) for nodes in (chosen, fewest))
+    return instead(shares, least, why=why)
 
 
 def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:
-    """Return the rows of the nodes that still exist, once for each time a node is named."""
+    """Return the rows of the nodes that still exist; a node that is named twice counts twice."""
     rows = [row for node in nodes if (row := ledger.row(node)) is not None]
     return np.array(sorted(rows), dtype=np.intp)
 
@@ -117,28 +118,28 @@ def still_fits(
     assignment: Assignment,
     ignoring: Collection[Hashable] = (),
 ) -> bool:
-    """Return whether every member still fits on its node in `assignment`, on the present ledger.
+    """Return whether every member still fits on its node in `assignment`.
 
     `ignoring`: the claims of the members themselves.
     """
     moving = gang(members)
-    may = candidates(moving, ledger, limits, ignoring=ignoring)
-    ledger = may.ledger
-    places = [ledger.row(assignment.get(member.key, "")) for member in moving.members]
-    rows = np.array([row for row in places if row is not None], dtype=np.intp)
-    if not places:
+    allowed = candidates(moving, ledger, limits, ignoring=ignoring)
+    ledger = allowed.ledger
+    positions = [ledger.row(assignment.get(member.key, "")) for member in moving.members]
+    rows = np.array([row for row in positions if row is not None], dtype=np.intp)
+    if not positions:
         return True
     nodes = [assignment[member.key] for member in moving.members if member.key in assignment]
-    if len(rows) < len(places) or not may.limits.allow(nodes):
+    if len(rows) < len(positions) or not allowed.limits.allow(nodes):
         return False
     free = ledger.free(moving.resources, ignoring=ignoring)
-    left = free.copy()
+    remaining = free.copy()
     taken: set[tuple[int, Exclusive]] = set()
     start = 0
-    for batch, mask in zip(moving.batches, may.open, strict=True):
+    for batch, mask in zip(moving.batches, allowed.open, strict=True):
         own = rows[start : start + batch.count]
         start += batch.count
-        left -= np.bincount(own, minlength=left.shape[1]) * batch.requests[:, None]
+        remaining -= np.bincount(own, minlength=remaining.shape[1]) * batch.requests[:, None]
         exclusive = batch.constraints.exclusive
         wanted = {(int(row), item) for row in own for item in exclusive}
         clash = len(wanted) < batch.count * len(exclusive)
@@ -146,4 +147,4 @@ def still_fits(
             return False
         taken |= wanted
     # Other pods may have overcommitted a resource that no member requests on that node.
-    return bool(((left >= 0) | (left == free)).all())
+    return bool(((remaining >= 0) | (remaining == free)).all())

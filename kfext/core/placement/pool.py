@@ -1,8 +1,7 @@
-"""The nodes that a gang may use, and ways to put its members on them.
+"""The nodes that a gang may use, and ways to assign its members to them.
 
-`fill` goes through the nodes in their order, `decreasing` through unequal members by size.
-`searched` is the last resort for a gang of unequal pods: it tries divisions one by one, within a
-bound.
+`fill` fills the nodes in their order; `decreasing` places unequal members by size. `searched` is
+the last resort for a gang of unequal pods: it tries divisions one by one, within a bound.
 """
 
 from collections.abc import Hashable, Sequence
@@ -23,13 +22,13 @@ from kfext.model.gang_terms import Exclusive
 class Pool:
     """The rows of the ledger that can hold at least one member.
 
-    `rows`: their numbers in the ledger.
+    `rows`: the indexes of the rows in the ledger.
     `free`: the free amounts, shape (resources, rows).
     `masks`: `masks[b]` marks the rows that batch b may use.
-    `holds`: `holds[b]` is how many members of batch b alone each row holds.
-    `capacity`: how many members each row holds; exact if all members are equal, else an upper bound
-        by the smallest member.
-    `max_nodes`: how many of the rows the gang may use.
+    `holds`: `holds[b]` has the number of members of batch b alone that each row holds.
+    `capacity`: the number of members that each row holds; exact if all members are equal, else an
+        upper bound by the smallest member.
+    `max_nodes`: the most rows that the gang may use.
     """
 
     rows: Rows
@@ -40,7 +39,7 @@ class Pool:
     max_nodes: int
 
     def only(self, spots: Rows) -> "Pool":
-        """Return the pool of some of the rows, given as positions in it."""
+        """Return the pool of the rows at these positions."""
         capacity = self.capacity[spots]
         return Pool(
             rows=self.rows[spots],
@@ -52,7 +51,7 @@ class Pool:
         )
 
     def allows(self, spots: Rows) -> bool:
-        """Return whether these are no more positions than the gang may use."""
+        """Return whether the gang may use as many nodes as these positions are."""
         return self.max_nodes >= len(self.rows) or len(np.unique(spots)) <= self.max_nodes
 
     def may_hold(self, gang: Gang) -> bool:
@@ -66,7 +65,7 @@ class Pool:
         )
 
     def _in_all(self, capacity: Counts) -> int:
-        """Return how many members the roomiest `max_nodes` rows hold together."""
+        """Return the number of members that the roomiest `max_nodes` rows hold together."""
         if (small := len(capacity) - self.max_nodes) > 0:
             capacity = np.partition(capacity, small)[small:]
         return int(capacity.sum())
@@ -75,33 +74,33 @@ class Pool:
 def pool(gang: Gang, *, free: Amounts, masks: Sequence[Mask], max_nodes: int | None = None) -> Pool:
     """Return the pool within `free`, shape (resources, rows), and the masks of the batches.
 
-    `max_nodes`: how many rows the gang may use; None: any number.
+    `max_nodes`: the most rows that the gang may use, or None without a limit.
     """
     holds = [
         _holds(batch, free, mask, most=batch.count)
         for batch, mask in zip(gang.batches, masks, strict=True)
     ]
     capacity = holds[0] if len(holds) == 1 else _capacity(gang, free, masks)
-    everything = free.shape[1]
+    row_count = free.shape[1]
     whole = Pool(
-        rows=np.arange(everything),
+        rows=np.arange(row_count),
         free=free,
         masks=masks,
         holds=holds,
         capacity=capacity,
-        max_nodes=everything if max_nodes is None else max_nodes,
+        max_nodes=row_count if max_nodes is None else max_nodes,
     )
     return whole.only(np.flatnonzero(capacity))
 
 
 def _holds(batch: Batch, free: Amounts, mask: Mask, *, most: int) -> Counts:
-    """Return how many members of a batch each row holds, at most `most`."""
+    """Return the number of members of a batch that each row holds, at most `most`."""
     capacity = np.full(free.shape[1], 1 if batch.constraints.exclusive else most, dtype=np.int64)
     return _limited(capacity, batch.requests, free, mask)
 
 
 def _capacity(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
-    """Return an upper bound of how many members each row holds, by the smallest member."""
+    """Return an upper bound of the members that each row holds, by the smallest member."""
     smallest = np.min([batch.requests for batch in gang.batches], axis=0)
     most = len(gang.members) - max(gang.max_anti_affine - 1, 0)
     capacity = np.full(free.shape[1], most, dtype=np.int64)
@@ -109,7 +108,7 @@ def _capacity(gang: Gang, free: Amounts, masks: Sequence[Mask]) -> Counts:
 
 
 def _limited(capacity: Counts, requests: Counts, free: Amounts, mask: Mask) -> Counts:
-    """Return how many times the requests fit each row, at most `capacity` times."""
+    """Return the number of times that the requests fit each row, at most `capacity` times."""
     capacity *= mask
     for amounts, wanted in zip(free, requests, strict=True):
         if wanted > 0:
@@ -127,14 +126,14 @@ def fill(
     order: Sequence[int] = (),
     partly: bool = False,
 ) -> Rows | None:
-    """Return the position in the pool of each member, or None without room for all.
+    """Return the position in the pool of each member, or None without capacity for all.
 
-    The nodes are filled in the order of the pool, with at most `limit` members each. A batch
-    continues where the last one ended, so that consecutive ranks stay together, and then from the
-    start. With an `order`, the batches are placed in it, each from the start (first fit). With
-    `partly`, a member that does not fit has position -1 instead.
+    The nodes are filled in the order of the pool, with at most `limit` members each. A batch begins
+    where the batch before it ended, so that consecutive ranks stay together, and continues from the
+    start of the pool. With an `order`, the batches are placed in this order, each from the start
+    (first fit). With `partly`, a member that does not fit has position -1.
     """
-    left = pool.free.copy()
+    free = pool.free.copy()
     taken = np.zeros(len(pool.rows), dtype=np.int64)
     alone: list[set[Exclusive]] = [set() for _ in pool.rows]
     placed: dict[int, Rows] = {}
@@ -142,24 +141,24 @@ def fill(
     for number in order or range(len(gang.batches)):
         batch = gang.batches[number]
         capacity = limit - taken
-        for amounts, wanted in zip(left, batch.requests, strict=True):
+        for amounts, wanted in zip(free, batch.requests, strict=True):
             if wanted > 0:
                 np.minimum(capacity, amounts // wanted, out=capacity)
         capacity[~pool.masks[number]] = 0
         wants = batch.constraints.exclusive
         if wants:
             capacity = np.minimum(capacity, [here.isdisjoint(wants) for here in alone])
-        turn = np.roll(np.arange(len(capacity)), 0 if order else -current)
-        filled = np.cumsum(np.maximum(capacity[turn], 0))
+        rotation = np.roll(np.arange(len(capacity)), 0 if order else -current)
+        filled = np.cumsum(np.maximum(capacity[rotation], 0))
         count = min(batch.count, int(filled[-1])) if len(filled) else 0
         if count < batch.count and not partly:
             return None
-        spots = turn[np.searchsorted(filled, np.arange(count), side="right")]
+        spots = rotation[np.searchsorted(filled, np.arange(count), side="right")]
         counts = np.bincount(spots, minlength=len(capacity))
-        left -= counts * batch.requests[:, None]
+        free -= counts * batch.requests[:, None]
         taken += counts
-        for at in np.unique(spots) if wants else ():
-            alone[at].update(wants)
+        for spot in np.unique(spots) if wants else ():
+            alone[spot].update(wants)
         current = int(spots[-1]) if count else current
         placed[number] = np.concatenate((spots, np.full(batch.count - count, -1)))
     return np.concatenate([placed[number] for number in range(len(gang.batches))])
@@ -169,36 +168,36 @@ def decreasing(gang: Gang, pool: Pool, *, ranking: Ranking) -> list[Rows]:
     """Return packings of unequal members: largest first, each on the first node that holds it.
 
     The nodes are sorted once from the emptiest to the fullest, and once the other way round (best
-    fit, which leaves large gaps for large members).
+    fit, which preserves large gaps for large members).
     """
     most = np.maximum(pool.free.max(axis=1), 1)[:, None]
     roomy = (pool.free / most).sum(axis=0)
     ranks = ranking(pool.rows)
     largest = [(batch.requests[:, None] / most).max(initial=0) for batch in gang.batches]
     summed = [(batch.requests[:, None] / most).sum() for batch in gang.batches]
-    found = []
-    for turn in (np.lexsort((ranks, -roomy)), np.lexsort((ranks, roomy))):
+    packings = []
+    for sequence in (np.lexsort((ranks, -roomy)), np.lexsort((ranks, roomy))):
         for sizes in (largest, summed):
             placed = fill(
                 gang,
-                pool.only(turn),
+                pool.only(sequence),
                 limit=len(gang.members),
                 order=sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True),
             )
             if placed is not None:
-                found.append(turn[placed])
-    return found
+                packings.append(sequence[placed])
+    return packings
 
 
 _STEPS = 5000
-"""How many nodes are examined before the search gives up: about 10 ms."""
+"""The most nodes that a search examines: about 10 ms."""
 _DEPTH = 400
-"""The most batches times nodes of a search; only the nodes with the most capacity take part."""
+"""The most batches times nodes in a search; only the nodes with the most capacity take part."""
 
 
 @dataclass(slots=True)
 class Bound:
-    """How many nodes may be examined in all searches that share this bound."""
+    """The number of nodes that all searches with this bound may still examine."""
 
     left: int = _STEPS
 
@@ -213,9 +212,9 @@ def searched(
 ) -> Rows | None:
     """Return the position in the pool of each member, or None without a find within the bound.
 
-    `sizes`: the largest number of nodes, tried in this order; if it is unset, as many as the gang
-        may use. In small pools the search is complete: it finds a placement on so many nodes if
-        there is one. All sizes share the bound; if it is unset, the search has its own.
+    `sizes`: the most nodes to use, tried in this order; by default as many as the gang may use.
+    `bound`: the bound that all sizes share; by default the search has its own.
+    In small pools the search is complete: it finds a placement of each size if there is one.
     """
     bound = bound or Bound()
     batches = gang.batches
@@ -223,31 +222,30 @@ def searched(
     if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; floats do not overflow
         return None
     most = np.maximum(pool.free.max(axis=1), 1)[:, None]
-    turn = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
-    turn = turn[: _DEPTH // len(batches)]
-    if not len(turn):
+    spots = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
+    spots = spots[: _DEPTH // len(batches)]
+    if not len(spots):
         return None
     shares = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
     order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
-    search = _Search(gang, pool.only(turn), order, most_steps=bound.left)
-    found = any(
+    search = _Search(gang, pool.only(spots), order, most_steps=bound.left)
+    success = any(
         search.finds(size)
-        for size in ([min(len(turn), pool.max_nodes)] if sizes is None else sizes)
+        for size in ([min(len(spots), pool.max_nodes)] if sizes is None else sizes)
         if search.steps <= search.most_steps
     )
     bound.left -= search.steps
-    if not found:
+    if not success:
         return None
-    return np.concatenate([np.repeat(turn, search.shares[number]) for number in range(len(order))])
+    return np.concatenate([np.repeat(spots, search.shares[number]) for number in range(len(order))])
 
 
 class _Search:
     """A depth-first search over the batches in the given order and, within a batch, over the nodes.
 
-    `shares[b][n]` is how many members of batch b node n has, `members[n]` how many of all batches;
-    `left[n]` is what is free there. `used` is the number of nodes with members, at most
-    `most_nodes`. After a search that found nothing, only `steps` has changed; it exceeds
-    `most_steps` by little.
+    `shares[b][n]` is the number of members of batch b on node n, `members[n]` their number over all
+    batches, and `left[n]` the free capacity there. `used` is the number of nodes with members, at
+    most `most_nodes`. A failed search changes only `steps`, which exceeds `most_steps` by little.
     """
 
     def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_steps: int) -> None:
@@ -268,7 +266,6 @@ class _Search:
         return self._batch(0)
 
     def _batch(self, depth: int) -> bool:
-        """Place the batches from `depth` on; return whether they all fit."""
         if depth == len(self.order):
             return True
         number = self.order[depth]
@@ -284,10 +281,10 @@ class _Search:
     def _node(
         self, depth: int, at: int, count: int, *, nodes: list[tuple[int, int, Hashable]]
     ) -> bool:
-        """Place `count` members of a batch on the nodes from `at` on, then the other batches.
+        """Place `count` members of a batch on the nodes from index `at`, then the other batches.
 
-        `nodes` has for each node: how many members it holds, how many all later nodes hold, its
-        kind.
+        `nodes` has for each node: the members that it holds, the members that all later nodes
+        hold, and its kind.
         """
         if not count:
             return self._batch(depth + 1)
@@ -309,7 +306,7 @@ class _Search:
         return False
 
     def _capacity(self, number: int, node: int) -> int:
-        """Return how many members of a batch a node holds now."""
+        """Return the number of members of a batch that a node holds now."""
         if not self.masks[number][node]:
             return 0
         most, wants = self.batches[number].count, self.batches[number].constraints.exclusive
@@ -321,7 +318,7 @@ class _Search:
         return max(most, 0)
 
     def _kind(self, node: int) -> Hashable:
-        """Return what must be equal for two nodes to be interchangeable."""
+        """Return a key that is equal for interchangeable nodes."""
         masks = tuple(mask[node] for mask in self.masks)
         return tuple(self.left[node]), masks, frozenset(self.alone[node])
 

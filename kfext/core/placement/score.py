@@ -1,7 +1,7 @@
-"""What makes a placement better: the score of a node, and the cost of a division over several.
+"""The preferences of placement: the score of a node, and the cost of a division over several.
 
-A rule that makes one node, or one division, better than another goes here. A share is the number of
-members that one node gets: 6+6 and 10+2 are divisions of twelve members over two nodes.
+Rules that prefer a node or a division to another belong here. A share is the number of members on
+one node: 6+6 and 10+2 are divisions of twelve members over two nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,19 +18,19 @@ from kfext.model.quantity import ON_EVERY_NODE
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
 Ranking = Callable[[Rows], NDArray[np.int64]]
-"""Returns a number per given row, lowest for the best; no two rows have the same."""
+"""Returns a different number for each row, lowest for the best."""
 
-_STEPS = 10**9  # scores that differ by less are equal, whatever the rounding of their sums
+_STEPS = 10**9  # scores that differ by less are equal, regardless of the rounding of their sums
 _BOUND = 1000.0
 
 
 def ranking(gang: Gang, ledger: Ledger) -> Ranking:
-    """Return the order of preference among rows; equal scores go by node name.
+    """Return the order of preference among rows; equal scores are ordered by node name.
 
     The tightest fit in GPUs and other extended resources is best, so that whole nodes stay free for
-    jobs that need them; a gang without any goes where the fewest are free. On nodes equal in these
-    the least allocated CPU and memory is best, because pods that may burst share what is left.
-    Guaranteed pods cannot burst, so for them the tightest fit is best again.
+    jobs that need them; a gang without extended resources goes where the fewest are free. Among
+    equal nodes, the least allocated CPU and memory is best, because pods that burst share the rest.
+    Guaranteed pods cannot burst, so the tightest fit in CPU and memory is best for them.
     """
 
     def ranks(rows: Rows) -> NDArray[np.int64]:
@@ -43,19 +43,19 @@ def ranking(gang: Gang, ledger: Ledger) -> Ranking:
 
 
 def _scores(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
-    """Return a score per given row; a higher score is better."""
+    """Return a score per row; a higher score is better."""
     load = _load(gang, ledger, rows)
     by_load = load if gang.guaranteed else -load
     scarce = [name for name in gang.resources if name not in ON_EVERY_NODE] or ledger.extended
     if not scarce:
         return by_load
     requested = [[_requested(gang, name)] for name in scarce]
-    left = ledger.free(scarce)[:, rows] - requested
-    tightness: Scores = -_share(left, ledger.allocatable(scarce)[:, rows])
+    after = ledger.free(scarce)[:, rows] - requested
+    tightness: Scores = -_share(after, ledger.allocatable(scarce)[:, rows])
     # Each rule decides between nodes that are equal by the rules before it.
     scores: Scores = tightness + 1e-6 * by_load
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
-        # Parts of GPUs go where they break up least, before all other rules.
+        # Least fragmentation of GPUs precedes all other rules.
         cards = ledger.cards()
         harm: Scores = np.sum([cards.harm(needs[name])[rows] for name in sorted(needs)], axis=0)
         scores = -np.nan_to_num(harm, posinf=_BOUND) + 1e-3 * scores
@@ -70,12 +70,11 @@ def _load(gang: Gang, ledger: Ledger, rows: Rows) -> Scores:
 
 
 def _requested(gang: Gang, name: str) -> int:
-    """Return the requests of all members for a resource."""
     return int(gang.total[gang.resources.index(name)]) if name in gang.resources else 0
 
 
 def _assumed(gang: Gang, name: str) -> int:
-    """Return what counts for the members without a request for CPU or memory."""
+    """Return the amount assumed for all members without a request for CPU or memory."""
     if name not in gang.resources:
         return ASSUMED[name] * len(gang.members)
     number = gang.resources.index(name)
@@ -83,9 +82,9 @@ def _assumed(gang: Gang, name: str) -> int:
     return ASSUMED[name] * without
 
 
-def _share(amounts: Amounts, of: Amounts) -> Scores:
-    """Return the mean share of `of` that the amounts are, over the resources."""
-    shares: Scores = (amounts / np.maximum(of, 1)).sum(axis=0) / len(amounts)
+def _share(amounts: Amounts, totals: Amounts) -> Scores:
+    """Return the mean quotient of amounts and totals over the resources."""
+    shares: Scores = (amounts / np.maximum(totals, 1)).sum(axis=0) / len(amounts)
     return shares
 
 
@@ -97,16 +96,16 @@ Costs = NDArray[np.float64]
 class Weights:
     """The costs of a division, in units of one doubling of the number of nodes.
 
-    `crossing`: for members that communicate over the network at all. It exceeds all other costs, so
-        one node is best.
-    `doubling`: for twice as many nodes, because the next job needs whole nodes.
-    `lopsided`: for a fullest node with twice its even share, because the link of the fullest node
-        sets the pace of the job. At 10, one member above an even share of up to ten outweighs twice
-        the nodes (balanced before fewest); one above an even share of fifty does not.
-    `sharing`: for twice as many members on the fullest node, thus behind one link. It is 0 because
-        the cost differs between models (in the measurements published with AdaptDL, 2+2 takes 1.6
-        times as long as 1+1+1+1 for BERT, but the same time for ResNet-50 with large batches),
-        while spreading always takes nodes from other jobs. Set it where the cost is known.
+    `crossing`: the cost of any network between members. It exceeds all other costs, so one node is
+        best.
+    `doubling`: the cost of twice as many nodes, because the next job needs whole nodes.
+    `lopsided`: the cost of a fullest node with twice its even share, because its link sets the pace
+        of the job. At 10, one member above an even share of up to ten outweighs twice the nodes
+        (balanced before fewest); one member above an even share of fifty does not.
+    `sharing`: the cost of twice as many members on the fullest node, behind one link. It is 0
+        because the cost differs between models (in the measurements published with AdaptDL, 2+2
+        takes 1.6 times as long as 1+1+1+1 for BERT, but the same time for ResNet-50 with large
+        batches), while spreading always costs other jobs nodes. Set it where the cost is known.
     """
 
     crossing: float = 100.0
@@ -117,16 +116,16 @@ class Weights:
 
 DEFAULT = Weights()
 FEWEST = Weights(doubling=1e6)
-"""As few nodes as possible; balance decides only between node sets of equal size."""
+"""Weights for the fewest nodes: balance decides only between node sets of equal size."""
 
 BALANCE = "the fullest node sets the pace of the job"
-"""Why a balanced division is better."""
+"""The reason for a balanced division."""
 
 
 def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFAULT) -> Costs:
     """Return the costs of divisions, linear in the weights; the lowest is the best.
 
-    Each division is of `count` members over `nodes` nodes with at most `largest` on one.
+    Each division has `count` members on `nodes` nodes, at most `largest` on one node.
     """
     excess = largest / -(-count // nodes) - 1
     total: Costs = weights.crossing + weights.doubling * np.log2(nodes) + weights.lopsided * excess
@@ -138,16 +137,16 @@ def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFA
 
 def cost(shares: Sequence[int], weights: Weights = DEFAULT) -> float:
     """Return the cost of a division into `shares`; nodes without a member do not count."""
-    taken = [share for share in shares if share]
-    nodes, largest = np.array([len(taken)]), np.array([max(taken)])
-    return float(costs(sum(taken), nodes, largest, weights=weights)[0])
+    used = [share for share in shares if share]
+    nodes, largest = np.array([len(used)]), np.array([max(used)])
+    return float(costs(sum(used), nodes, largest, weights=weights)[0])
 
 
 def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
     """Return, for each number of nodes in `sizes`, the smallest possible largest share.
 
-    `capacity` is how many members each node holds, largest first; each of the `sizes` must be
-    enough nodes for `count` members.
+    `capacity`: the members that each node holds, largest first.
+    `sizes`: numbers of nodes, each enough for `count` members.
     """
     filled = np.concatenate(([0], np.cumsum(capacity)))
     low, high = -(-count // sizes), np.full(len(sizes), min(int(capacity[0]), count))
@@ -161,9 +160,9 @@ def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
 
 
 def even(capacity: Counts, count: int) -> Counts:
-    """Return the most even shares of `count` members, the larger shares first, if they fit.
+    """Return the most even shares of `count` members that fit, the larger shares first.
 
-    `capacity` is how many members each node holds, largest first.
+    `capacity`: the members that each node holds, largest first.
     """
     size = np.array([len(capacity)])
     level = int(fullest(capacity, count, size)[0])
@@ -175,7 +174,7 @@ def even(capacity: Counts, count: int) -> Counts:
 
 
 def instead(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
-    """Return why a division takes more nodes than the fewest, empty if it does not."""
+    """Return the grounds for more nodes than the fewest, or an empty string."""
     if len(shares) <= len(fewest):
         return ""
     return (

@@ -1,13 +1,12 @@
 """A placement on one state of the ledger: the nodes, the pods on each, and the CPU they can use.
 
-`solve` decides by requests. On the second level, `roomiest` chooses among all placements that fit:
-the pod with the least CPU should get as much as possible beyond its request. If one node has enough
-free CPU for each pod to use what it can, all pods go there; else each amount of CPU is tried as if
-the pods requested it. No gang is refused or made smaller for CPU beyond its requests.
+`solve` decides by requests. Then `roomiest` chooses among all placements that fit, so that the pod
+with the least CPU can use as much as possible beyond its request. If one node has enough free CPU
+for the usable CPU of each pod, all pods go there; else each amount of CPU is tried as if the pods
+requested it. No gang is refused or made smaller for CPU beyond its requests.
 
-Free is what others have not requested. Under load the kernel divides the CPU of a node by requests,
-and most pods use far less than they can: if their limits counted, most nodes would have nothing
-left.
+CPU is free if no other pod requests it. Under load the kernel divides the CPU of a node by
+requests, and most pods use far less than they can: if limits counted, most nodes would be full.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
@@ -30,15 +29,14 @@ from kfext.model.replica_group import ReplicaGroup
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A gang to place, with everything that decides where, except what is free.
+    """A gang to place, with all inputs of the solver except the free amounts.
 
-    `gang`: the members to place.
-    `masks`: per batch of the gang, the rows that it may use: the limits on single nodes.
+    `masks`: per batch of the gang, the rows that it may use.
     `ranking`: the order of preference among rows.
     `weights`: the costs of divisions.
     `homes`: the row of each bound member of the job, if its node still exists.
     `levels`: the topology domains of all rows, the widest level first.
-    `max_nodes`: how many nodes the job may use; None: any number.
+    `max_nodes`: the most nodes that the job may use, or None without a limit.
     `searches`: whether divisions are tried one by one if the usual ways find none.
     """
 
@@ -55,30 +53,30 @@ class Task:
 def solve(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member within `free`, shape (resources, rows), or None.
 
-    Members go to the homes of bound members, else near them, on as many other nodes as the job may
+    Members go to the homes of bound members, else near them, on as many more nodes as the job may
     use.
     """
     if not len(task.homes):
         return _unanchored(task, free)
     homes = _homes(task)
     for rows in homes:
-        found = _unanchored(_only(replace(task, max_nodes=None), _marked(task, rows)), free)
-        if found is not None:
-            return found
+        placed = _unanchored(_only(replace(task, max_nodes=None), _marked(task, rows)), free)
+        if placed is not None:
+            return placed
     others = None if task.max_nodes is None else task.max_nodes - len(homes[-1])
     if others is None or others > 0:
         for near in _nearness(task):
-            found = _beside(_only(replace(task, max_nodes=others), near), free)
-            if found is not None:
-                return found
+            placed = _beside(_only(replace(task, max_nodes=others), near), free)
+            if placed is not None:
+                return placed
     return None
 
 
 def _homes(task: Task) -> Sequence[Rows]:
     """Return the sets of homes to try, all homes last.
 
-    Bound members that were sent elsewhere by hand may have more homes than the job may use. Then
-    the homes with the most members come first.
+    If bound members were moved by hand, they may have more homes than the job may use. Then the
+    homes with the most members come first.
     """
     homes, members = np.unique(task.homes, return_counts=True)
     if task.max_nodes is None or len(homes) <= task.max_nodes:
@@ -102,7 +100,7 @@ def _marked(task: Task, rows: Rows) -> Mask:
 
 
 def without(task: Task, rows: Rows) -> Task:
-    """Return the task of the same gang that may not use some rows."""
+    """Return the task without some rows."""
     return _only(task, ~_marked(task, rows))
 
 
@@ -129,7 +127,7 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     nodes = pool(gang, free=free, masks=task.masks, max_nodes=task.max_nodes)
     if not nodes.may_hold(gang):
         return None
-    # This counts all nodes, so that balance within a rack of small nodes does not cost more.
+    # All nodes count, so that balance within a rack of small nodes does not cost more.
     balanced = SPREAD * fewest_nodes(nodes.capacity, len(gang.members))
     parts = Bound() if task.searches else Bound(left=0)  # all domains share it
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
@@ -148,18 +146,18 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
 
 
 def _beside(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member near bound members on nodes that cannot hold all members.
+    """Return the row of each member near bound members, if the homes cannot hold all members.
 
-    Either the other members stay together, or the homes take as many as they hold and the rest goes
-    elsewhere. The better division of the whole job wins, its bound members included.
+    Either the unbound members stay together, or the homes are filled first and the remaining
+    members go elsewhere. The better division of the whole job, bound members included, wins.
     """
     ways = [_homes_first(task, free), _unanchored(task, free)]
-    found = [rows for rows in ways if rows is not None]
-    return min(found, key=lambda rows: _cost(rows, task), default=None)
+    placements = [rows for rows in ways if rows is not None]
+    return min(placements, key=lambda rows: _cost(rows, task), default=None)
 
 
 def _homes_first(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member: as many as fit on the homes, the rest together elsewhere."""
+    """Return the row of each member: as many as fit on the homes, the others elsewhere."""
     gang, homes = task.gang, np.unique(task.homes)
     place = pool(gang, free=free, masks=task.masks)
     at_home = place.only(np.flatnonzero(np.isin(place.rows, homes)))
@@ -171,12 +169,12 @@ def _homes_first(task: Task, free: Amounts) -> Rows | None:
         masks = [mask.copy() for mask in task.masks]
         for mask in masks:
             mask[homes] = False
-        rest, kept = _part(gang, spots < 0)
-        elsewhere = replace(task, gang=rest, masks=[masks[number] for number in kept])
-        found = _unanchored(elsewhere, free)
-        if found is None:
+        others, numbers = _part(gang, spots < 0)
+        elsewhere = replace(task, gang=others, masks=[masks[number] for number in numbers])
+        placed = _unanchored(elsewhere, free)
+        if placed is None:
             return None
-        rows[spots < 0] = found
+        rows[spots < 0] = placed
     return rows
 
 
@@ -184,10 +182,10 @@ def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
     """Return the gang of the chosen members, and the numbers of its batches in the whole gang."""
     starts = np.cumsum([0, *(batch.count for batch in gang.batches[:-1])])
     counts = np.add.reduceat(chosen.astype(np.int64), starts)
-    kept = [number for number, count in enumerate(counts) if count]
-    batches = [replace(gang.batches[number], count=int(counts[number])) for number in kept]
+    numbers = [number for number, count in enumerate(counts) if count]
+    batches = [replace(gang.batches[number], count=int(counts[number])) for number in numbers]
     members = [member for member, is_chosen in zip(gang.members, chosen, strict=True) if is_chosen]
-    return gang_of(members, gang.resources, batches), kept
+    return gang_of(members, gang.resources, batches), numbers
 
 
 def _cost(rows: Rows, task: Task) -> float:
@@ -205,9 +203,9 @@ def can_burst(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> bool:
 def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[int]:
     """Return the millicores that each pod of one job can use, at least its request.
 
-    A pod can use its limit, else what is `assumed`. If any pod of the job requests a resource that
-    not every node has, each pod counts by its request: GPUs then do the work, and decide on the
-    nodes.
+    A pod can use its limit, or the `assumed` millicores without a limit. If any pod of the job
+    requests a resource that not every node has, each pod counts by its request: GPUs then do the
+    work, and decide on the nodes.
     """
     requested = [pod.requests.get(CPU, 0) for pod in pods]
     if not all(ON_EVERY_NODE.issuperset(pod.requests) for pod in pods):
@@ -219,9 +217,9 @@ def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[i
 
 
 _TRIES = 6
-"""How many amounts are tried; the last two differ by at most 1/32 of the freest node's."""
+"""The number of amounts tried; the last two differ by at most 1/32 of the freest node's CPU."""
 _MOST_CPU = 2**40
-"""No node has as much, and sums of it have 64 bits."""
+"""More than any node has, in millicores; its sums fit 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +230,7 @@ class Use:
     usable: Counts
 
     def at(self, level: int) -> Counts:
-        """Return what each member takes if no member is to get less than `level`."""
+        """Return the CPU of each member if each may use `level`, but no more than it can use."""
         wanted: Counts = np.maximum(self.requested, np.minimum(self.usable, level))
         return wanted
 
@@ -243,12 +241,12 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """The CPU that the members to be placed can use, and the free CPU.
+    """The CPU that the members to place can use, and the free CPU, in millicores.
 
     `own`: the use of these members.
-    `free`: what is free, shape (rows,).
+    `free`: the free CPU, shape (rows,).
     `bound`: the use of the other members of the job, on nodes that still exist.
-    `homes`: the rows of those nodes.
+    `homes`: the rows of the nodes of these other members.
     """
 
     own: Use
@@ -256,18 +254,18 @@ class Cpu:
     bound: Use
     homes: Rows
 
-    def left(self, level: int) -> Amounts:
-        """Return what is free if the bound members have `level`, shape (rows,)."""
+    def free_at(self, level: int) -> Amounts:
+        """Return the free CPU if the bound members have `level`, shape (rows,)."""
         more = self.bound.at(level) - self.bound.requested
-        taken = np.bincount(self.homes, weights=more, minlength=len(self.free))
-        left: Amounts = self.free - taken.astype(np.int64)
-        return left
+        used = np.bincount(self.homes, weights=more, minlength=len(self.free))
+        free: Amounts = self.free - used.astype(np.int64)
+        return free
 
-    def gives(self, rows: Rows, level: int) -> bool:
-        """Return whether each member there gets `level`, or all that it can use."""
-        left = np.maximum(self.left(level), 0)
-        taken = np.bincount(rows, weights=self.own.at(level), minlength=len(left))
-        return bool((taken <= left)[rows].all())
+    def suffices(self, rows: Rows, level: int) -> bool:
+        """Return whether each member can have `level` on these rows, or all that it can use."""
+        free = np.maximum(self.free_at(level), 0)
+        used = np.bincount(rows, weights=self.own.at(level), minlength=len(free))
+        return bool((used <= free)[rows].all())
 
 
 def cpu_for(
@@ -294,20 +292,20 @@ def cpu_for(
 
 
 def roomiest(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
-    """Return the row of each member where the member with the least CPU has the most.
+    """Return rows for the members such that the member with the least CPU has the most.
 
-    `rows` are the solver's by requests; they stay if no other rows give more. `free` has the
-    resources of the task's gang, shape (resources, rows).
+    `rows`: the solver's rows by requests; they stay unless other rows have more CPU.
+    `free`: the free amounts of the resources of the task's gang, shape (resources, rows).
     """
     best = rows
     level = int(cpu.own.usable.max())
-    low, high = 0, level + 1  # what each member gets at least, and what no nodes give
+    low, high = 0, level + 1  # the best level reached, and the lowest level out of reach
     for _ in range(_TRIES):
-        found = best if cpu.gives(best, level) else _solved(task, free, cpu, level)
-        if found is None:
+        better = best if cpu.suffices(best, level) else _solved(task, free, cpu, level)
+        if better is None:
             high = min(level, int(cpu.free.max()) + 1)
         else:
-            best, low = found, level
+            best, low = better, level
         if high - low <= 1:
             break
         level = (low + high) // 2
@@ -315,7 +313,7 @@ def roomiest(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
 
 
 def _solved(task: Task, free: Amounts, cpu: Cpu, level: int) -> Rows | None:
-    """Return the solver's answer for a gang that requests what its members have at a level."""
+    """Return the solver's answer as if each member requested its CPU at a level."""
     gang, wanted = task.gang, cpu.own.at(level)
     resources = gang.resources if CPU in gang.resources else (*gang.resources, CPU)
     line = resources.index(CPU)
@@ -327,21 +325,21 @@ def _solved(task: Task, free: Amounts, cpu: Cpu, level: int) -> Rows | None:
         requests = np.append(gang.batches[number].requests, 0)[: len(resources)]
         requests[line] = wanted[end - 1]
         batches.append(Batch(int(count), requests, gang.batches[number].constraints))
-    left = np.vstack((free, cpu.free))[: len(resources)]
-    left[line] = cpu.left(level)
+    amounts = np.vstack((free, cpu.free))[: len(resources)]
+    amounts[line] = cpu.free_at(level)
     raised = replace(
         task,
         gang=gang_of(gang.members, resources, batches),
         masks=[task.masks[number] for number in numbers],
-        searches=False,  # this refuses nothing, so it may miss what is hard to find
+        searches=False,  # nothing is refused here, so a hard placement may be missed
     )
-    return solve(raised, left)
+    return solve(raised, amounts)
 
 
 def in_words(members: Sequence[Member], *, assumed: int, one_node: bool) -> str:
-    """Return why members are on more nodes than their requests need.
+    """Return the grounds for more nodes than the requests of members need.
 
-    `one_node`: their requests fit one node.
+    `one_node`: whether their requests fit one node.
     """
     usable = usable_cpu(members, assumed=assumed)
     low, high = min(usable), max(usable)

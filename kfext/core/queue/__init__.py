@@ -1,1 +1,1 @@
-"""Which job is next, what is reserved for it, and what its quotas allow."""
+"""The order of waiting jobs, the reservation for the first, and the limits of quotas."""

@@ -1,6 +1,6 @@
 """The expected duration of a job and its remaining time, in seconds.
 
-The best source counts: the progress of the job, else ended jobs of its series, else a constant.
+The source is the progress of the job, else ended jobs of its series, else a constant.
 """
 
 import math
@@ -8,27 +8,29 @@ import math
 from kfext.core.progress.reported import LATE
 
 START_SECONDS = 30.0
-"""From the start of a job to its first step, if that is not known of the job."""
+"""The time from the start of a job to its first step, if unknown."""
 USUAL_SECONDS = 300.0
-"""The length of a job without progress, in a cluster without an ended job."""
-_LEAST_LEFT = 0.2
-"""The remaining part of the duration of a job that has run for longer than expected."""
+"""The duration of a job without progress, in a cluster without an ended job."""
+_LEAST_REMAINING = 0.2
+"""The least remaining time of a late job, as a part of its expected duration."""
 
 
 def expected_remaining(series: float | None, *, usual: float, ran: float) -> float:
-    """Return the expected remaining seconds of a job of unknown duration that has run so long.
+    """Return the expected remaining time of a job of unknown duration; all times are in seconds.
 
-    `series`: the length of its series; None: unknown. `usual`: the usual length of a job. A job
-    without a series is expected to run at least as long again as it has run, and a job of a series
-    for as long again as it is late.
+    `series`: the usual duration of its series, or None without one.
+    `usual`: the usual duration of a job.
+    `ran`: the time that the job has run.
+    A job without a series is expected to run at least as long again as it has run, and a late job
+    of a series for as long again as it is late.
     """
     if series is None:
         return max(usual - ran, ran)
-    return max(series - ran, _LEAST_LEFT * series, ran - series)
+    return max(series - ran, _LEAST_REMAINING * series, ran - series)
 
 
 def at_most(length: float) -> float:
-    """Return the seconds after which a job of an expected length counts as late."""
+    """Return the run time after which a job of an expected duration is late; both in seconds."""
     return START_SECONDS + LATE * length
 
 
@@ -37,11 +39,12 @@ def starts_short(
 ) -> bool:
     """Return whether a job starts now with fewer workers than it requested.
 
-    It does if it then ends before a start with all of them. With fewer workers it takes longer in
-    proportion. `length`: the seconds that it takes with all. `wait`: until there is capacity for
-    all; infinity: there never is. Expected ends of other jobs may be wrong, so the time that it
-    has `waited` beyond its own length counts too. Below half of its requested size it would keep
-    the capacity of others for too long.
+    `length`: its duration with all workers; with fewer workers it is longer in proportion.
+    `wait`: the time until there is capacity for all workers, infinite if there never is.
+    `waited`: the time that it has waited.
+    All times are in seconds. The job starts if it then ends sooner than with all workers. Expected
+    ends of other jobs may be wrong, so a wait beyond its own duration counts too. It never starts
+    below half of its requested size, because it would occupy the capacity for too long.
     """
     if math.isinf(wait):
         return True

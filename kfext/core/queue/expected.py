@@ -1,4 +1,4 @@
-"""When a waiting job is expected to start: the range, how good earlier ranges were, and words."""
+"""The expected start of a waiting job: its range, the accuracy of earlier ranges, and words."""
 
 import math
 from collections import deque
@@ -12,33 +12,33 @@ from kfext.model.timestamps import timestamp, written_time
 from kfext.model.tolerant import mapping, text
 
 _LOW, _HIGH, _LATE, _MARGIN = 0.75, 1.5, 1.2, 30.0
-"""Before enough starts are known, a job starts after 0.75 x its expected wait - 30 s at the
-earliest, and after 1.5 x that wait or 1.2 x its wait behind new jobs + 30 s at the latest."""
+"""The range before enough starts are known: from 0.75 x the expected wait - 30 s to the larger of
+1.5 x this wait and 1.2 x the wait behind new jobs, + 30 s."""
 _ENOUGH, _MOST = 20, 400
 _TAIL = 0.05
-"""From so many starts of a class of waits on, the last 400 of it decide: 5 % were earlier than the
-range, and 5 % later."""
+"""After 20 starts of a class of waits, its last 400 starts set the range: 5 % of them were earlier
+than the range, and 5 % later."""
 _OFFSET = 15.0
 """Seconds that are added to both waits of a ratio, so that short waits do not dominate."""
 SHORTEST = 30.0
-"""A shorter wait is not scored: a start itself takes as long."""
+"""The shortest scored wait, because a start itself takes as long."""
 _NEWS = 0.2
-"""A range is shown again once it has moved by this part of the rest of the wait."""
+"""A range is shown again once it has moved by this part of the remaining wait."""
 _UNITS = ((3600.0, 60.0), (3 * 3600.0, 300.0), (12 * 3600.0, 900.0), (math.inf, 3600.0))
-"""The rest of a wait is below -> the ends of its range are rounded to, both in seconds."""
+"""An upper bound of the remaining wait -> the unit of the ends of its range, both in seconds."""
 LEADS = {120.0: "0-2m", 600.0: "2-10m", 3600.0: "10-60m", math.inf: "60m+"}
-"""The expected wait is below so many seconds -> its class."""
+"""An upper bound of the expected wait in seconds -> its class."""
 _TIMES = ("time", "earliest", "latest")
 _TODAY = 12 * 3600.0
-"""A time that is nearer is unambiguous without its day."""
+"""A time within these seconds is unambiguous without its day."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStart:
-    """When a job should start; times are in epoch seconds.
+    """The expected start of a job; times are in epoch seconds.
 
-    `time`: the most likely time, between `earliest` and `latest`; None: unknown.
-    `unknown`: why it is unknown; then the job starts after `earliest`, if that is known.
+    `time`: the most likely time, between `earliest` and `latest`, or None without an estimate.
+    `unknown`: the reason why it is unknown; then the job starts after `earliest`, if known.
     `after`: the running jobs that end before, as the users of the job may see them.
     """
 
@@ -49,18 +49,19 @@ class ExpectedStart:
     after: str = ""
 
     def is_news(self, shown: "ExpectedStart", *, now: float) -> bool:
-        """Return whether this differs so much from what is `shown` that it is shown instead."""
+        """Return whether this differs enough from the `shown` start to replace it."""
         if self.unknown != shown.unknown:
             return True
         pairs = zip(self.times, shown.times, strict=True)
         moved = max(abs((new or now) - (old or now)) for new, old in pairs)
         return moved > max(60.0, _NEWS * ((self.time or self.earliest or now) - now))
 
-    def was(self, started: float) -> "Was":
-        """Return whether a job that has started did so within its range."""
+    def accuracy(self, started: float) -> "Accuracy":
+        """Return whether a start was before, within or after its range."""
         if self.earliest is not None and started < self.earliest:
-            return Was.EARLIER
-        return Was.LATER if self.latest is not None and started > self.latest else Was.WITHIN
+            return Accuracy.EARLIER
+        late = self.latest is not None and started > self.latest
+        return Accuracy.LATER if late else Accuracy.WITHIN
 
     @property
     def times(self) -> tuple[float | None, float | None, float | None]:
@@ -68,8 +69,8 @@ class ExpectedStart:
         return self.time, self.earliest, self.latest
 
 
-class Was(StrEnum):
-    """When a job started: before its range, within it, or after it."""
+class Accuracy(StrEnum):
+    """The position of a start relative to its range."""
 
     EARLIER = "earlier"
     WITHIN = "within"
@@ -77,33 +78,34 @@ class Was(StrEnum):
 
 
 class Scores:
-    """How the waits of the jobs that have started compare with what was expected.
+    """The ratios of actual and expected waits of the jobs that have started.
 
-    Each class of waits has scores of its own: a start that hangs after it was expected at once is
-    hundreds of times later, and would make each long range hundreds of times longer.
+    Each class of waits has scores of its own: if a start hangs that was expected at once, its wait
+    is hundreds of times longer than expected, and so would be each long range.
     """
 
     def __init__(self) -> None:
         self._ratios: dict[str, deque[tuple[float, float]]] = {}
 
     def add(self, wait: float, *, expected: float, behind: float) -> None:
-        """Record the wait of a job, and what was expected of it, in seconds; see `range`."""
+        """Record the actual and the expected waits of a job, in seconds; see `range`."""
         ratios = self._ratios.setdefault(lead(expected), deque(maxlen=_MOST))
-        own, pushed = ((wait + _OFFSET) / (seconds + _OFFSET) for seconds in (expected, behind))
-        ratios.append((own, pushed))
+        own, delayed = ((wait + _OFFSET) / (seconds + _OFFSET) for seconds in (expected, behind))
+        ratios.append((own, delayed))
 
     def range(self, expected: float, *, behind: float) -> tuple[float, float]:
         """Return the shortest and the longest wait of a job, in seconds.
 
-        `expected`: its most likely wait. `behind`: its wait if as many jobs come as came lately.
+        `expected`: its most likely wait.
+        `behind`: its wait behind new jobs, if they are submitted at the recent rate.
         """
         low = _LOW * expected - _MARGIN
         high = max(_HIGH * expected, _LATE * behind) + _MARGIN
         ratios = self._ratios.get(lead(expected), ())
         if len(ratios) >= _ENOUGH:
-            own, pushed = zip(*ratios, strict=True)
+            own, delayed = zip(*ratios, strict=True)
             low = _quantile(own, _TAIL) * (expected + _OFFSET) - _OFFSET
-            high = _quantile(pushed, 1 - _TAIL) * (behind + _OFFSET) - _OFFSET
+            high = _quantile(delayed, 1 - _TAIL) * (behind + _OFFSET) - _OFFSET
         return max(0.0, min(low, expected)), max(high, expected)
 
 
@@ -117,7 +119,7 @@ def lead(seconds: float) -> str:
 
 
 def rounded(expected: ExpectedStart, *, now: float) -> ExpectedStart:
-    """Return an expected start as it is shown: the longer the wait, the coarser its range."""
+    """Return an expected start for display: the longer the wait, the coarser its range."""
     time, earliest, latest = expected.times
     unit = next(unit for bound, unit in _UNITS if (latest or earliest or now) - now < bound)
     return replace(
@@ -139,7 +141,7 @@ def column(expected: ExpectedStart, *, now: float) -> str:
 
 
 def sentence(expected: ExpectedStart, *, now: float) -> str:
-    """Return when a job should start, for a person."""
+    """Return a sentence on the expected start of a job."""
     times = expected.earliest, expected.time, expected.latest
     known = [_clock(at, now=now) for at in times if at is not None]
     if len(known) < len(times):
@@ -153,7 +155,6 @@ def sentence(expected: ExpectedStart, *, now: float) -> str:
 
 
 def _clock(at: float, *, now: float) -> str:
-    """Return a time of day, with its day if it is far away."""
     form = "%H:%M" if at - now < _TODAY else "%b %d %H:%M"
     return datetime.fromtimestamp(at, UTC).strftime(form)
 
@@ -162,7 +163,7 @@ def _clock(at: float, *, now: float) -> str:
 
 
 def encode_expected(expected: ExpectedStart | None, *, now: float) -> dict[str, Any] | None:
-    """Return the field `expectedStart`. In a merge patch, null removes what is no longer known."""
+    """Return the field `expectedStart`, with null for unknown members, as in a merge patch."""
     if expected is None:
         return None
     times = zip(_TIMES, expected.times, strict=True)

@@ -1,7 +1,7 @@
-"""Which refusals still hold: jobs that did not fit are asked again only if it may help.
+"""Refusals that still hold: a job that did not fit is tried again only if it may fit now.
 
-While no capacity comes free, jobs of equal shape share a refusal (`NoFitCache`). When capacity
-comes free, the rows that gained decide which jobs may fit now (`Gained`).
+While no capacity is freed, jobs of equal shape share a refusal (`NoFitCache`). When capacity is
+freed, its rows decide which jobs may fit now (`Gained`).
 """
 
 import math
@@ -20,37 +20,36 @@ from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 
 MOST_SHAPES = 4096
-"""How many refusals are remembered. Each edit of a waiting job may bring a new shape."""
+"""The most refusals in the cache. Each edit of a waiting job may create a new shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why a shape cannot be placed.
+    """The refusal of a shape.
 
-    `verdict`: the reason and message.
-    `over_others`: where it would fit if pods of lower priority outside gangs were preempted.
+    `after_preemption`: its placement if pods of lower priority outside gangs were preempted.
     `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
         new claim may change this, so the refusal holds only for one version of the ledger.
-    `workers`: how many of its workers would fit, fewer than requested; 0: none. `until`: when there
-        should be room for all, in epoch seconds; the job is checked again then.
+    `workers`: the number of its workers that would fit, below its requested size.
+    `until`: the time when all should fit and the job is tried again, in epoch seconds.
     """
 
     verdict: Verdict
-    over_others: Assignment | None = None
+    after_preemption: Assignment | None = None
     would_fit: bool = False
     workers: int = 0
     until: float = math.inf
 
 
 class NoFitCache:
-    """The refusals since capacity last came free."""
+    """The refusals since capacity was last freed."""
 
     def __init__(self) -> None:
         self._gains = -1
         self._known: dict[Hashable, tuple[int, NoFit]] = {}
 
     def known(self, shape: Hashable, ledger: Ledger) -> NoFit | None:
-        """Return why the shape was refused, or None; capacity that comes free ends a refusal."""
+        """Return the refusal of a shape, or None; freed capacity ends all refusals."""
         if ledger.gains != self._gains:
             self._gains = ledger.gains
             self._known.clear()
@@ -64,14 +63,14 @@ class NoFitCache:
         self._known.clear()
 
     def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
-        """Remember a refusal; call `known` for the same shape first."""
+        """Add a refusal; call `known` for the same shape first."""
         if len(self._known) >= MOST_SHAPES:
             self._known.clear()
         self._known[shape] = (ledger.version, refusal)
 
 
 def shape_of(job: TrainingJob) -> Hashable:
-    """Return what decides whether a job fits: two jobs of equal shape are refused alike."""
+    """Return the shape of a job: two jobs of equal shape are refused alike."""
     return tuple(
         (
             *(group.type, group.replicas, tuple(group.requests.items())),
@@ -82,9 +81,10 @@ def shape_of(job: TrainingJob) -> Hashable:
 
 
 class Gained:
-    """What is free on the rows of a ledger where capacity came free, without the `ignoring` claims.
+    """The free amounts of the rows of a ledger where capacity was freed.
 
     A job that did not fit before fits now only if one of its pods fits one of these rows.
+    `ignoring`: claims that do not count.
     """
 
     def __init__(
@@ -98,8 +98,7 @@ class Gained:
     def may_help(self, groups: Iterable[ReplicaGroup], *, preempting: int | None = None) -> bool:
         """Return whether a job of these groups may fit now.
 
-        `preempting`: the priority of the job, which may go over pods outside gangs; None: it
-        preempts no pods.
+        `preempting`: the priority of a job that preempts pods outside gangs, else None.
         """
         if not self._rows:
             return False
@@ -109,7 +108,7 @@ class Gained:
         return any(_fits_any(group, free) for group in groups)
 
     def _on_rows(self, preempting: int | None) -> Mapping[str, Amounts]:
-        """Return what is free of each resource, shape (rows,)."""
+        """Return the free amounts of each resource, shape (rows,)."""
         ledger = self._ledger
         if preempting is not None:
             ledger = ledger.without(below(preempting))
@@ -121,8 +120,8 @@ class Gained:
 def _fits_any(group: ReplicaGroup, free: Mapping[str, Amounts]) -> bool:
     """Return whether a pod fits any row by plain amounts."""
     requests = group.requests if group.share is None else uncounted(group.requests)
-    asked = {name: number for name, number in requests.items() if number}
-    if not asked.keys() <= free.keys():
+    amounts = {name: number for name, number in requests.items() if number}
+    if not amounts.keys() <= free.keys():
         return False
-    fits = [free[name] >= number for name, number in asked.items()]
+    fits = [free[name] >= number for name, number in amounts.items()]
     return not fits or bool(np.logical_and.reduce(fits).any())

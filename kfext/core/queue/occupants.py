@@ -1,10 +1,10 @@
-"""What training jobs hold on some nodes, which of them must end for a gang, and what is kept.
+"""The capacity that training jobs occupy on some nodes, and the jobs that must end for a gang.
 
-What a job holds comes free when the job ends. The GPU of a slot comes free when the last job with a
-part of it has ended, because the pod that reserves the GPU is deleted then.
+A job frees its capacity when it ends. The GPU of a slot is freed when the last job with a share of
+it has ended, because the pod that reserves the GPU is deleted then.
 
-Later jobs must leave free on a node what the waiting gang will take, less what the jobs that it
-waits for will free.
+On each node later jobs may not use the need of the waiting gang, less the capacity that the jobs
+that it waits for will free.
 """
 
 import math
@@ -29,10 +29,10 @@ Row = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a gang takes of one node.
+    """The need of a gang on one node.
 
-    `amounts`: of each resource, whole GPUs among them; none is 0.
-    `cards`: what each of its replicas there that shares a GPU needs of one.
+    `amounts`: the positive amount of each resource, including whole GPUs.
+    `cards`: the need of each of its replicas there that shares a GPU.
     """
 
     amounts: Resources
@@ -50,27 +50,29 @@ class Need:
 
 
 def need_of(resources: Iterable[str], amounts: Iterable[int]) -> Need:
-    """Return the need that amounts of resources state; some resources are counts of cards."""
+    """Return the need of amounts of resources; some resources are counts of cards."""
     own, cards = {}, []
     for name, number in zip(resources, map(int, amounts), strict=True):
-        of = counted(name) if name.startswith(COUNTS) else None
-        if of is None and number > 0:
+        count = counted(name) if name.startswith(COUNTS) else None
+        if count is None and number > 0:
             own[name] = number
-        elif of is not None and not of.whole:
-            cards += [of.need] * number
+        elif count is not None and not count.whole:
+            cards += [count.need] * number
     return Need(own, tuple(cards))
 
 
 class Occupants:
-    """What is free on some nodes. `leave` and `stay` register which jobs have ended.
+    """The free capacity of some nodes. `leave` and `stay` register the jobs that have ended.
 
-    `needs`: what a gang needs of each node. `exclusive`: the ports and terms that no other pod may
-        have there. `ignoring`: claims that do not count.
+    `needs`: the need of a gang on each node.
+    `exclusive`: the ports and terms that no other pod may have there.
+    `ignoring`: claims that do not count.
 
     `takers`: the jobs that have any of the exclusive ports and terms.
-    `held`: what each job holds on each of the nodes.
-    `free`: what is free there as it is. `now`: what is free there without the jobs that left.
-    `freed`: what the jobs that left held, without the GPUs of slots.
+    `held`: the amounts that each job occupies on each node.
+    `free`: the free amounts with all jobs.
+    `now`: the free amounts without the jobs that left.
+    `freed`: the amounts of the jobs that left, without the GPUs of slots.
     """
 
     def __init__(
@@ -88,13 +90,13 @@ class Occupants:
         names = tuple(dict.fromkeys((*own, *([NATIVE_GPU] if self._slots else []), *lines)))
         self._at = {name: number for number, name in enumerate(names)}
         rows = {node: row for node in needs if (row := ledger.row(node)) is not None}
-        free, there = ledger.free(names, ignoring=ignoring), ledger.allocatable(names)
+        free, allocatable = ledger.free(names, ignoring=ignoring), ledger.allocatable(names)
         self.free: Mapping[str, Row] = {node: free[:, row] for node, row in rows.items()}
-        self.now: Mapping[str, Row] = {node: of.copy() for node, of in self.free.items()}
-        self.freed: Mapping[str, Row] = {node: 0 * of for node, of in self.free.items()}
+        self.now: Mapping[str, Row] = {node: row.copy() for node, row in self.free.items()}
+        self.freed: Mapping[str, Row] = {node: 0 * row for node, row in self.free.items()}
         self.takers: set[str] = set()
         self.held: dict[str, dict[str, Row]] = {}
-        self._there = {node: there[:, row] for node, row in rows.items()}
+        self._allocatable = {node: allocatable[:, row] for node, row in rows.items()}
         self._gpus: dict[Place, Row] = {}
         self._sharers: dict[Place, set[str]] = {}
         self._places: dict[str, set[Place]] = {}
@@ -104,7 +106,7 @@ class Occupants:
                 self.takers.add(claim.job)
         for place in self._gpus:
             self._sharers.setdefault(place, set())
-            self._note_gpu(place, +1)  # a GPU without sharers is about to be given back
+            self._note_gpu(place, +1)  # a GPU without sharers will be freed soon
 
     def leave(self, uid: str) -> None:
         """Register that a job has ended."""
@@ -114,21 +116,21 @@ class Occupants:
             self._note_gpu(place, +1)
 
     def stay(self, uid: str) -> None:
-        """Register that a job which left has not ended after all."""
+        """Revert `leave` for a job."""
         for place in self._places.get(uid, ()):
             self._note_gpu(place, -1)
             self._sharers[place].add(uid)
         self._change(uid, -1)
 
-    def amount(self, of: Row, name: str) -> int:
-        """Return the amount of a resource, 0 if it does not matter here."""
-        at = self._at.get(name)
-        return 0 if at is None else int(of[at])
+    def amount(self, row: Row, name: str) -> int:
+        """Return the amount of a resource in a row, 0 if the resource does not matter here."""
+        index = self._at.get(name)
+        return 0 if index is None else int(row[index])
 
     def size(self, uid: str, gang: Need) -> float:
-        """Return how much a job holds on the nodes, in sizes of a gang.
+        """Return the capacity that a job occupies on the nodes, in sizes of a gang.
 
-        Whole GPUs and parts of GPUs count together.
+        Whole GPUs and GPU shares count together.
         """
         size = 0.0
         for held in self.held[uid].values():
@@ -138,14 +140,14 @@ class Occupants:
         return round(size, 9)
 
     def holds(self, node: str, need: Need, *, already: bool = False) -> bool:
-        """Return whether a node has what a gang needs of it now; `already`: as it is."""
+        """Return whether a gang's need fits a node without the jobs that left; `already`: with."""
         amounts = (self.free if already else self.now).get(node)
         if amounts is None or any(amounts[self._at[name]] < n for name, n in need.amounts.items()):
             return False
         return self._slots_for(node, amounts, need) is not None
 
     def helps(self, uid: str, node: str, need: Need) -> bool:
-        """Return whether the end of a job frees any of what a node still lacks."""
+        """Return whether the end of a job frees capacity that a node still lacks."""
         held = self.held[uid].get(node)
         if held is None or self.holds(node, need):
             return False
@@ -159,15 +161,15 @@ class Occupants:
         return not short and (has_part or self.amount(held, NATIVE_GPU) > 0)
 
     def slots_for(self, node: str, need: Need) -> list[int]:
-        """Return the slots of a node that a gang would get now, empty if it does not fit."""
+        """Return the slots of a node for a gang without the jobs that left, if it fits."""
         return self._slots_for(node, self.now[node], need) or []
 
     def is_reserved(self, node: str, slot: int) -> bool:
-        """Return whether a GPU is reserved for a slot, as it is."""
+        """Return whether a GPU is reserved for a slot, with all jobs."""
         return self._cards(node, self.free[node]).is_reserved(0, slot)
 
     def emptied(self, node: str) -> list[int]:
-        """Return the slots of a node with a GPU that comes free, since no job has a part of it."""
+        """Return the slots of a node with a GPU that is freed, because no job has a share of it."""
         reserved = (slot for slot in range(self._slots) if (node, slot) in self._gpus)
         return [slot for slot in reserved if not self._sharers[node, slot]]
 
@@ -181,11 +183,11 @@ class Occupants:
         return self._cards(node, amounts).choose(0, need.cards, whole=need.gpus)
 
     def _cards(self, node: str, amounts: Row) -> Cards:
-        """Return the cards of a node, which is row 0, by such amounts."""
+        """Return the cards of a node, as row 0, with these amounts."""
         return Cards(
             self._slots,
             free=lambda names: self._read(amounts, names),
-            allocatable=lambda names: self._read(self._there[node], names),
+            allocatable=lambda names: self._read(self._allocatable[node], names),
         )
 
     def _read(self, row: Row, names: Sequence[str]) -> Amounts:
@@ -194,8 +196,8 @@ class Occupants:
     def _note(self, claim: Claim) -> None:
         amounts = np.zeros(len(self._at), dtype=np.int64)
         for name, number in claim.requests.items():
-            if (at := self._at.get(name)) is not None:
-                amounts[at] = min(number, LARGEST)
+            if (index := self._at.get(name)) is not None:
+                amounts[index] = min(number, LARGEST)
         places = [(claim.node, slot) for slot in slots_in(claim.requests)] if self._slots else []
         if claim.reserves is not None and self._slots:
             before = self._gpus.get((claim.node, claim.reserves), np.zeros_like(amounts))
@@ -204,8 +206,8 @@ class Occupants:
             self._sharers.setdefault(place, set()).add(claim.job)
             self._places.setdefault(claim.job, set()).add(place)
         if claim.job:
-            of = self.held.setdefault(claim.job, {})
-            of[claim.node] = np.minimum(of.get(claim.node, 0) + amounts, LARGEST)
+            held = self.held.setdefault(claim.job, {})
+            held[claim.node] = np.minimum(held.get(claim.node, 0) + amounts, LARGEST)
 
     def _change(self, uid: str, times: int) -> None:
         for node, amounts in self.held[uid].items():
@@ -221,60 +223,65 @@ Ends = Mapping[str, float]
 """The latest end of running jobs by uid, in epoch seconds; jobs with an unknown end are absent."""
 
 
-def leavers(on: Occupants, needs: Mapping[str, Need], *, total: Need, ends: Ends) -> list[str]:
-    """Let jobs leave until a gang fits, and return them: known ends first, else the smallest.
+def leavers(
+    occupants: Occupants, needs: Mapping[str, Need], *, total: Need, ends: Ends
+) -> list[str]:
+    """Remove jobs until a gang fits, and return them: known ends first, then the smallest jobs.
 
-    `needs` is what a gang takes of each node, `total` what it takes of all.
+    `needs`: the need of the gang on each node.
+    `total`: the sum of the needs.
 
-    All jobs must end that have what is exclusive to the gang.
-
-    The smallest jobs free hardly more than what is missing. Later jobs may use what is freed beyond
-    it, and a long series of later jobs must not starve the waiting job.
+    All jobs with exclusive ports or terms of the gang must end. Beyond them, the smallest jobs free
+    hardly more than the missing capacity. Later jobs may use any surplus, and a long series of
+    later jobs must not starve the waiting job.
     """
-    sizes = {uid: on.size(uid, total) for uid in on.held}
+    sizes = {uid: occupants.size(uid, total) for uid in occupants.held}
     chosen: list[str] = []
-    for uid in sorted(on.held, key=lambda uid: (ends.get(uid, math.inf), sizes[uid], uid)):
-        if uid in on.takers or any(on.helps(uid, node, needs[node]) for node in on.held[uid]):
+    for uid in sorted(occupants.held, key=lambda uid: (ends.get(uid, math.inf), sizes[uid], uid)):
+        if uid in occupants.takers or any(
+            occupants.helps(uid, node, needs[node]) for node in occupants.held[uid]
+        ):
             chosen.append(uid)
-            on.leave(uid)
-    if not all(on.holds(node, need) for node, need in needs.items()):
+            occupants.leave(uid)
+    if not all(occupants.holds(node, need) for node, need in needs.items()):
         return chosen
-    for uid in sorted(set(chosen).difference(on.takers), key=lambda uid: (-sizes[uid], uid)):
-        on.stay(uid)
-        if all(on.holds(node, needs[node]) for node in on.held[uid]):
+    for uid in sorted(set(chosen).difference(occupants.takers), key=lambda uid: (-sizes[uid], uid)):
+        occupants.stay(uid)
+        if all(occupants.holds(node, needs[node]) for node in occupants.held[uid]):
             chosen.remove(uid)
         else:
-            on.leave(uid)
+            occupants.leave(uid)
     return chosen
 
 
-def kept_of(on: Occupants, node: str, need: Need) -> Resources:
-    """Return what is kept of a node for a gang; call it after the jobs that it waits for have left.
+def kept_of(occupants: Occupants, node: str, need: Need) -> Resources:
+    """Return the amounts of a node to reserve for a gang, after the jobs that it waits for left.
 
-    The GPU of a slot is freed only if no job joins the jobs with parts of it, so the rest of its
-    time is kept too.
+    The GPU of a slot is freed only if no other job joins its sharers, so its free time is reserved
+    too.
     """
-    freed = on.freed.get(node)
+    freed = occupants.freed.get(node)
     if freed is None:
         return need.amounts
-    kept = {**need.amounts, **dict(_of_slots(on, node, need))}
-    return {
-        name: left for name, number in kept.items() if (left := number - on.amount(freed, name)) > 0
-    }
+    wanted = {**need.amounts, **dict(_of_slots(occupants, node, need))}
+    less = {name: number - occupants.amount(freed, name) for name, number in wanted.items()}
+    return {name: number for name, number in less.items() if number > 0}
 
 
-def _of_slots(on: Occupants, node: str, need: Need) -> Iterator[tuple[str, int]]:
-    """Yield the need of slots, and of GPUs beyond the GPUs that slots give back."""
-    own, emptied = on.slots_for(node, need), on.emptied(node)
+def _of_slots(occupants: Occupants, node: str, need: Need) -> Iterator[tuple[str, int]]:
+    """Yield the need of slots, and of GPUs beyond the GPUs that slots free."""
+    own, emptied = occupants.slots_for(node, need), occupants.emptied(node)
     for card, slot in zip(need.cards, own, strict=False):
         yield from kept_for(card, slot).items()
-    new = sum(not on.is_reserved(node, slot) for slot in own)
+    new = sum(not occupants.is_reserved(node, slot) for slot in own)
     gpus = need.gpus + new
     if not gpus:
         return
     spare = [slot for slot in emptied if slot not in own]
-    there = max(on.amount(on.free[node], NATIVE_GPU), 0) + on.amount(on.freed[node], NATIVE_GPU)
-    given_back = spare[: max(gpus - there, 0)]
-    for slot in given_back:
+    unused, freed = (
+        occupants.amount(amounts[node], NATIVE_GPU) for amounts in (occupants.free, occupants.freed)
+    )
+    to_free = spare[: max(gpus - max(unused, 0) - freed, 0)]
+    for slot in to_free:
         yield resource_of(slot), UNITS
-    yield NATIVE_GPU, gpus - len(given_back)
+    yield NATIVE_GPU, gpus - len(to_free)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 
 from kfext.core.words import age, has
 from kfext.model.job import TrainingJob
@@ -12,48 +13,45 @@ from kfext.names import RESERVATION_PRIORITY
 Classes = Mapping[str, PriorityClass]
 
 _NONE = PriorityClass(name="", value=0)
+_RANK = attrgetter("value", "name")
 IN_QUEUE = "in the queue"
-"""Ends the clause on the position of a job. The clauses after it are about its place too."""
+"""The end of the clause on the position of a job. The next clauses are about its position too."""
 
 
 def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     """Return the class that decides a job's priority.
 
-    It is the class that the pods will have: the highest that a template names, else the global
-    default of the cluster, else priority 0. A name that the cluster does not know does not count.
-    The class of pods that reserve GPUs does not count either, because no pod of a job is admitted
-    with it.
+    It is the highest class that a template names, else the global default of the cluster, else
+    priority 0. Unknown names do not count, nor does the class of pods that reserve GPUs, because no
+    pod of a job is admitted with it.
     """
     names = (name for name in job.priority_classes if name != RESERVATION_PRIORITY)
-    known = [found for name in names if (found := classes.get(name))]
-    if known:
-        return max(known, key=lambda found: (found.value, found.name))
-    return default_class(classes)
+    known = [known_class for name in names if (known_class := classes.get(name))]
+    return max(known, key=_RANK) if known else default_class(classes)
 
 
 def preempting_class(job: TrainingJob, classes: Classes) -> PriorityClass:
-    """Return the class that a job preempts with: the lowest of its pods, as each needs a place.
+    """Return the class with the job's power to preempt: the lowest class of its pods.
 
-    It preempts nothing if the class of a pod does not.
+    It preempts no pod unless the classes of all its pods preempt.
     """
     default = default_class(classes)
     named = (group.priority_class for group in job.groups if group.replicas)
-    found = [classes.get(name, default) if name else default for name in named] or [default]
-    lowest = min(found, key=lambda each: (each.value, each.name))
-    return replace(lowest, preempts=all(each.preempts for each in found))
+    known = [classes.get(name, default) if name else default for name in named] or [default]
+    return replace(min(known, key=_RANK), preempts=all(each.preempts for each in known))
 
 
 def default_class(classes: Classes) -> PriorityClass:
     """Return the class of pods that name none; without a default it has no name."""
-    defaults = [found for found in classes.values() if found.default]
+    defaults = (each for each in classes.values() if each.default)
     # Kubernetes uses the lowest if there are two defaults.
-    return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
+    return min(defaults, key=_RANK, default=_NONE)
 
 
 def why_there(priority: int, length: float | None) -> str:
-    """Return what decides the place of a waiting job, in a clause.
+    """Return the grounds for the position of a waiting job, as a clause.
 
-    `length`: the seconds that it should take; None: it counts as long as the usual job.
+    `length`: its expected duration in seconds, or None to assume the usual duration.
     """
     takes = "usual length of jobs" if length is None else f"{age(length)} it should take"
     return f"its place follows from priority {priority}, its age and the {takes}"
@@ -62,10 +60,10 @@ def why_there(priority: int, length: float | None) -> str:
 def in_line(
     verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str, behind: str = ""
 ) -> Verdict:
-    """Return why a job waits, with its position in the queue and the nodes reserved for it.
+    """Return a verdict with the position of a job in the queue and the nodes reserved for it.
 
-    `ahead` jobs come before it; a number above `exact` is approximate. `behind`: why they do, or
-    empty.
+    `ahead`: the number of jobs before it; a number above `exact` is approximate.
+    `behind`: the reason for its position, if any.
     """
     if not ahead:
         place = f"it is first {IN_QUEUE}"

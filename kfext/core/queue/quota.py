@@ -1,9 +1,9 @@
 """Whether the resource quotas of a namespace allow all pods of a job.
 
-A gang that a quota stops half-way holds nodes and never starts, so quota headroom is part of what
-fits. A quota counts a pod when it is created: pods that started jobs still lack are not in `used`
-and are passed as `pending`. Source: kubernetes apiserver pkg/admission/plugin/resourcequota
-CheckRequest.
+If a quota stops a gang half-way, the gang occupies nodes and never starts, so a job fits only with
+enough quota for all its pods. A quota counts a pod when it is created, so pods that started jobs
+still lack are not in `used` and are passed as `pending`. Source: kubernetes apiserver
+pkg/admission/plugin/resourcequota CheckRequest.
 """
 
 from collections import Counter
@@ -20,20 +20,20 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_QUOTA
 
 Demand = Mapping[PodCharge, int]
-"""How many pods are to be created, by what each of them charges to quotas."""
+"""The number of pods to create, by their charge to quotas."""
 
 NO_RAISE = -(2**40)
-"""The headroom for CPU where requests may move between jobs, and their sum may not rise."""
+"""The headroom for CPU if requests may move between jobs but their sum may not rise."""
 _PER_REPLICA = ("services", "count/services")
-"""The Training Operator makes one headless service for every replica."""
+"""Charged for the headless service that the Training Operator creates for every replica."""
 _CAUSES = 3
-"""How many refusals a message names."""
+"""The most refusals in a message."""
 
 
 def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
-    """Return the pods that the operator still has to create for a job that has these pods.
+    """Return the pods that the operator has yet to create for a job with these pods.
 
-    A terminating pod counts in `used` until it is gone; only then is its successor created.
+    A terminating pod counts in `used` until its deletion; only then is its successor created.
     """
     present = Counter(pod.replica.type for pod in pods if pod.replica)
     due: Counter[PodCharge] = Counter()
@@ -44,14 +44,14 @@ def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
 
 @dataclass(frozen=True, slots=True)
 class QuotaView:
-    """The quotas of a namespace and what they count.
+    """The quotas of a namespace, and its pods that they do not count yet.
 
     `pending`: the demand of jobs in the namespace that were started before.
-    `sharing`: the pods there that share GPUs. Kubernetes' quotas do not count parts of GPUs; here
-        they count like whole GPUs.
+    `sharing`: the pods there that share GPUs. Kubernetes' quotas do not count GPU shares; here they
+        count as parts of whole GPUs.
     `default_class`: the name of the PriorityClass of pods that name none.
-    `defaulted`: whether the namespace may have a LimitRange, which fills in the requests and limits
-        that a template leaves out.
+    `defaulted`: whether the namespace may have a LimitRange, which adds missing requests and limits
+        to pods.
     """
 
     quotas: tuple[Quota, ...] = ()
@@ -61,9 +61,10 @@ class QuotaView:
     defaulted: bool = True
 
     def shortage(self, need: Demand, *, again: bool = False) -> Verdict | None:
-        """Return which quotas would refuse a pod or Service of a job with this demand, or None.
+        """Return a verdict on the quotas that would refuse a pod or Service of a job, or None.
 
-        `again`: whether the pods exist, and would be created again once they are gone.
+        `need`: the demand of the job.
+        `again`: whether the pods exist, and would be created again after their deletion.
         """
         never: list[str] = []
         for_now: list[str] = []
@@ -92,7 +93,7 @@ class QuotaView:
 
 
 def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
-    """Return what pods and their services charge to the resources that the quota limits."""
+    """Return the charge of pods and their services to the resources that the quota limits."""
     usage = _parts(quota, demand_)
     for charge, count in demand_.items():
         for key, number in charge.usage:
@@ -105,13 +106,13 @@ def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
 
 
 def _parts(quota: Quota, demand_: Demand) -> Counter[str]:
-    """Return the parts of GPUs that pods have, if the quota limits GPUs."""
+    """Return the hundredths of shared GPUs that pods have, if the quota limits GPUs."""
     parts = sum(charge.parts * count for charge, count in demand_.items())
     return Counter({GPUS: parts} if parts and GPUS in quota.hard else {})
 
 
 def _scale(key: str) -> int:
-    """Return the number of parts in which amounts of a quota resource are counted here."""
+    """Return the number of units per amount of a quota resource: GPUs count in hundredths."""
     return UNITS if key == GPUS else 1
 
 
@@ -149,7 +150,6 @@ def _named(quota: Quota) -> str:
 
 
 def _number(key: str, number: int) -> str:
-    """Return an amount without the name of its resource."""
     resource = resource_of(key)
     if key == GPUS:
         return f"{number / UNITS:g}"

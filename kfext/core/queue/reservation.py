@@ -1,12 +1,12 @@
-"""Capacity reserved for a job until enough others have ended, and what is left for later jobs.
+"""Capacity reserved for a job until enough other jobs have ended.
 
-This is EASY backfill: only the first job of the queue that has waited long enough gets a
-reservation; all other jobs start freely around it. The reservation is where the least is still to
-be freed. It is derived from the ledger on demand and never stored. Source: Lifka, The ANL/IBM SP
+This is EASY backfill: only the first job of the queue that has waited long enough has a
+reservation; all other jobs start freely around it. It is on the nodes with the least capacity still
+to be freed. It is derived from the ledger on demand and never stored. Source: Lifka, The ANL/IBM SP
 scheduling system (1995); the treatment of jobs with an unknown end is kfext's own.
 
-On each node, later jobs must leave free what the waiting job needs, less what the jobs that it
-waits for will free. They may use all other capacity without delaying it.
+On each node, later jobs may not use the need of the waiting job, less the capacity that the jobs
+that it waits for will free. They may use all other capacity without delaying it.
 """
 
 import math
@@ -33,10 +33,11 @@ from kfext.model.verdict import Verdict
 class Reservation(Hold):
     """The hold of a job that waits for the end of other jobs; its claims keep later jobs out.
 
-    `until` is when the last of these jobs ends. `backfill_until`: jobs that end by then may use the
-        capacity; where an end is unknown, by an estimate.
+    `until`: the expected end of the last of these jobs.
+    `backfill_until`: the latest end of jobs that may use the capacity, an estimate if `until` is
+        unknown.
     `nodes`: the names of the nodes where the job will run.
-    `to_free`: how much those jobs hold on the nodes, in sizes of the waiting gang.
+    `to_free`: the capacity that the awaited jobs occupy there, in sizes of the waiting gang.
     """
 
     kind: HoldKind = HoldKind.RESERVATION
@@ -50,7 +51,7 @@ class Reservation(Hold):
 
 
 def kept_claims(job_uid: str, kept: Mapping[str, Resources]) -> dict[Hashable, Claim]:
-    """Return the claims of a reservation that keeps such amounts of nodes."""
+    """Return the claims of a reservation with these amounts, by node."""
     return {
         ("reserved", node): Claim(node=node, requests=amounts, job=job_uid, kept=True)
         for node, amounts in kept.items()
@@ -59,36 +60,36 @@ def kept_claims(job_uid: str, kept: Mapping[str, Resources]) -> dict[Hashable, C
 
 
 def keep(
-    job_uid: str, on: Occupants, *, needs: Mapping[str, Need], total: Need, ends: Ends
+    job_uid: str, occupants: Occupants, *, needs: Mapping[str, Need], total: Need, ends: Ends
 ) -> Reservation:
-    """Return the reservation of a gang that will take `needs` of nodes, and `total` of all.
+    """Return the reservation of a gang with these needs by node, and their sum `total`.
 
-    The jobs that it waits for leave `on`.
+    The jobs that it waits for leave `occupants`.
     """
-    waits_for = leavers(on, needs, total=total, ends=ends)
-    kept = {node: kept_of(on, node, need) for node, need in needs.items()}
+    waits_for = leavers(occupants, needs, total=total, ends=ends)
+    kept = {node: kept_of(occupants, node, need) for node, need in needs.items()}
     return Reservation(
         job=job_uid,
         nodes=tuple(sorted(needs)),
         waits_for=tuple(sorted(waits_for)),
         until=max((ends.get(uid, math.inf) for uid in waits_for), default=math.inf),
-        to_free=sum(on.size(uid, total) for uid in waits_for),
+        to_free=sum(occupants.size(uid, total) for uid in waits_for),
         claims=kept_claims(job_uid, kept),
     )
 
 
 _TRIED = 8
-"""How many nodes are compared that lack the least."""
+"""The most nodes compared, in the order of missing capacity."""
 _Way = dict[str, Amounts]
-"""Node -> what the gang will take of it, shape (resources,)."""
+"""The amounts that the gang will use, by node, shape (resources,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prospect:
     """The capacity for a gang. Amounts have shape (resources, rows).
 
-    `free`: what is free now.
-    `later`: what is free when all training jobs have ended.
+    `free`: the free amounts now.
+    `later`: the free amounts after the end of all training jobs.
     `masks`: `masks[b]` marks the rows that batch b may use.
     """
 
@@ -111,75 +112,73 @@ def reserve(
 ) -> Reservation | None:
     """Return the reservation of a gang that does not fit now.
 
-    `soonest`: where the gang can start first, instead of where the least is to be freed.
-    `ignoring`: the claims of the reservation that this one replaces. Return None for a gang that
-    would not fit even after all training jobs have ended (kfext waits for the end of no other pod),
-    and without a job to wait for.
+    `ignoring`: the claims of the reservation that it replaces.
+    `soonest`: whether it is where the gang can start first, not where the least is to be freed.
+    The result is None for a gang that would not fit even after the end of all training jobs (kfext
+    waits for no other pod), and without a job to wait for.
     """
     wanted = gang(members)
-    may = candidates(wanted, ledger, limits, ended=True)
-    limits, ledger, emptied = may.limits, may.ledger, may.occupied
+    allowed = candidates(wanted, ledger, limits, ended=True)
+    limits, ledger, emptied = allowed.limits, allowed.ledger, allowed.occupied
     prospect = _Prospect(
         wanted=wanted,
         ledger=ledger,
         free=ledger.free(wanted.resources, ignoring=ignoring),
         later=emptied.free(wanted.resources, ignoring=ignoring),
-        masks=may.open,
+        masks=allowed.open,
     )
-    found = [*_on_one_node(prospect, all_alike=not soonest), *_on_many(prospect)]
-    ways = [way for way in found if limits.allow(way)]
-    if found and not ways:  # only the solver knows how to keep within these limits
+    possible = [*_on_one_node(prospect, all_alike=not soonest), *_on_many(prospect)]
+    ways = [way for way in possible if limits.allow(way)]
+    if possible and not ways:  # only the solver can respect these limits
         ways = _as_placed(members, emptied, limits)
     exclusive = {item for batch in wanted.batches for item in batch.constraints.exclusive}
-    kept, total = [], need_of(wanted.resources, wanted.total)
+    reservations, total = [], need_of(wanted.resources, wanted.total)
     for way in ways:
         needs = {node: need_of(wanted.resources, amounts) for node, amounts in way.items()}
-        on = Occupants(needs, ledger, exclusive=exclusive, ignoring=ignoring)
-        reservation = keep(job_uid, on, needs=needs, total=total, ends=ends)
-        if _makes_room(reservation, on, needs):
-            kept.append(reservation)
+        occupants = Occupants(needs, ledger, exclusive=exclusive, ignoring=ignoring)
+        reservation = keep(job_uid, occupants, needs=needs, total=total, ends=ends)
+        if _makes_room(reservation, occupants, needs):
+            reservations.append(reservation)
 
-    def rank(found: Reservation) -> tuple[object, ...]:
-        until = found.until if soonest else 0.0
-        return (until, found.to_free, len(found.nodes), found.nodes)
+    def rank(hold: Reservation) -> tuple[object, ...]:
+        return (hold.until if soonest else 0.0, hold.to_free, len(hold.nodes), hold.nodes)
 
-    return min(kept, key=rank, default=None)
+    return min(reservations, key=rank, default=None)
 
 
-def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Need]) -> bool:
+def _makes_room(reservation: Reservation, occupants: Occupants, needs: Mapping[str, Need]) -> bool:
     """Return whether the gang fits only after the jobs that it waits for have ended.
 
-    A gang also waits for a GPU that is about to be given back, because no job has a part of it any
-    more.
+    A gang also waits for a GPU without sharers, which will be freed soon.
     """
-    if not all(on.holds(node, need) for node, need in needs.items()):
+    if not all(occupants.holds(node, need) for node, need in needs.items()):
         return False
-    as_it_is = all(on.holds(node, need, already=True) for node, need in needs.items())
+    as_it_is = all(occupants.holds(node, need, already=True) for node, need in needs.items())
     return bool(reservation.waits_for) or not as_it_is
 
 
 def _on_one_node(prospect: _Prospect, *, all_alike: bool) -> list[_Way]:
-    """Return the need on each of the nodes that can hold the whole gang and lack least of it now.
+    """Return the needs on single nodes that can hold the gang, the least missing capacity first.
 
-    `all_alike`: whether nodes count only if they lack as little as the first.
-    Nodes that lack the same may differ in which jobs hold it. For cards this is the rule, so some
-    nodes are tried.
+    `all_alike`: whether only nodes with the least missing capacity count.
+    Nodes with equal missing capacity may differ in the jobs that occupy it. For cards this is the
+    rule, so several nodes are tried.
     """
     wanted, total = prospect.wanted, prospect.wanted.total[:, None]
     fits = np.logical_and.reduce(prospect.masks) & (prospect.later >= total).all(axis=0)
     rows = np.flatnonzero(fits)
     if not len(rows) or wanted.apart:
         return []
-    lacks = (np.maximum(total - prospect.free[:, rows], 0) / np.maximum(total, 1)).sum(axis=0)
-    lacks = np.round(lacks, 9)
-    order = np.lexsort((prospect.ledger.name_order()[rows], lacks))
-    alike = order[lacks[order] == lacks.min()] if all_alike else order
+    missing = (np.maximum(total - prospect.free[:, rows], 0) / np.maximum(total, 1)).sum(axis=0)
+    missing = np.round(missing, 9)
+    order = np.lexsort((prospect.ledger.name_order()[rows], missing))
+    alike = order[missing[order] == missing.min()] if all_alike else order
     best = rows[alike[:_TRIED]]
     return [{_name(prospect, int(row)): wanted.total} for row in best]
 
 
 def _on_many(prospect: _Prospect) -> list[_Way]:
-    """Return the need on a node set: free capacity is used first, the freest node first."""
+    """Return the need on a node set: free capacity first, the freest node first."""
     wanted, ledger = prospect.wanted, prospect.ledger
     scale = np.maximum(wanted.total, 1)[:, None]
     freest = -(np.minimum(prospect.free, scale) / scale).sum(axis=0)
@@ -187,30 +186,30 @@ def _on_many(prospect: _Prospect) -> list[_Way]:
     used = np.zeros_like(prospect.later)
     taken_by: dict[Exclusive, Mask] = {}
     for batch, mask in zip(wanted.batches, prospect.masks, strict=True):
-        left, exclusive = batch.count, batch.constraints.exclusive
-        most = np.where(mask, 1 if exclusive else left, 0)
+        unplaced, exclusive = batch.count, batch.constraints.exclusive
+        most = np.where(mask, 1 if exclusive else unplaced, 0)
         for item in exclusive:
             most[taken_by.get(item, [])] = 0
-        taken = np.zeros_like(most)
+        counts = np.zeros_like(most)
         for amounts in (prospect.free, prospect.later):
-            room = np.minimum(_copies(amounts - used, batch.requests), most - taken)[order]
+            room = np.minimum(_copies(amounts - used, batch.requests), most - counts)[order]
             before = np.cumsum(room) - room
-            some = np.clip(left - before, 0, room)
+            some = np.clip(unplaced - before, 0, room)
             used[:, order] += some * batch.requests[:, None]
-            taken[order] += some
-            left -= int(some.sum())
-        if left:
+            counts[order] += some
+            unplaced -= int(some.sum())
+        if unplaced:
             return []
         for item in exclusive:
-            taken_by[item] = taken_by.get(item, False) | (taken > 0)
+            taken_by[item] = taken_by.get(item, False) | (counts > 0)
     rows = np.flatnonzero(used.any(axis=0))
     return [{_name(prospect, int(row)): used[:, row] for row in rows}]
 
 
 def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> list[_Way]:
-    """Return the need on the nodes that the solver would choose if all training jobs had ended.
+    """Return the need on the nodes that the solver would choose after the end of all training jobs.
 
-    The solver chooses by requests, so that no more is reserved than the gang needs.
+    The solver chooses by requests, so that no more is reserved than the gang requests.
     """
     placed = place(members, emptied, replace(limits, assumed_burst=None))
     if isinstance(placed, Verdict):
@@ -225,9 +224,9 @@ def _as_placed(members: Sequence[Member], emptied: Ledger, limits: Limits) -> li
 
 
 def _copies(amounts: Amounts, requests: Amounts) -> Amounts:
-    """Return how many members with these requests fit into the amounts of each row."""
-    asked = requests > 0
-    fitting: Amounts = (amounts[asked] // requests[asked, None]).min(axis=0, initial=2**31)
+    """Return the number of members with these requests that fit the amounts of each row."""
+    some = requests > 0
+    fitting: Amounts = (amounts[some] // requests[some, None]).min(axis=0, initial=2**31)
     return np.maximum(fitting, 0)
 
 

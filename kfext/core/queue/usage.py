@@ -1,9 +1,9 @@
-"""What namespaces use of the cluster, and the order of waiting jobs that follows from it.
+"""The usage of the cluster by namespaces, and the order of waiting jobs that follows from it.
 
 A part of the cluster is a dominant part: the largest of its parts of CPU, memory and each type of
 device (Ghodsi et al., DRF, NSDI 2011). Usage is such parts over time, and halves in each half-life,
-as in HTCondor. The look-ahead is kfext's own: a job counts what its namespace holds and what the
-jobs before it ask for, so that namespaces alternate within one round.
+as in HTCondor. The look-ahead is kfext's own: it adds the capacity that the namespace of a job
+holds and the requests of earlier jobs, so that namespaces alternate within one round.
 """
 
 import json
@@ -18,24 +18,24 @@ from kfext.model.tolerant import json_object, mapping
 from kfext.names import NATIVE_GPU
 
 _LOOK_AHEAD = 0.25
-"""What is held and asked for before a job counts as if it ran for this part of the window."""
+"""Held capacity and earlier requests count as used for this part of the window."""
 
 
 def window(half_life: float) -> float:
-    """Return the usage of a namespace that always holds the whole cluster, in seconds of it."""
+    """Return the usage of a namespace that always holds the whole cluster, in cluster-seconds."""
     return half_life / math.log(2)
 
 
 def usage_after(seconds: float, used: float, *, held: float, half_life: float) -> float:
-    """Return the usage after so many seconds in which a part `held` of the cluster was held."""
+    """Return the usage after some seconds with a part `held` of the cluster."""
     most = window(half_life)
     return used - math.expm1(-seconds / most) * (held * most - used)
 
 
 def part_of(requests: Iterable[Resources], capacity: Mapping[str, float]) -> float:
-    """Return the part of the cluster that requests are together, at most 1.
+    """Return the part of the cluster that requests have in sum, at most 1.
 
-    `capacity`: what the cluster has of each resource that counts.
+    `capacity`: the capacity of the cluster, by resource that counts.
     """
     total: dict[str, float] = {}
     for each in requests:
@@ -47,7 +47,7 @@ def part_of(requests: Iterable[Resources], capacity: Mapping[str, float]) -> flo
 
 
 def requests_of(job: TrainingJob) -> list[Resources]:
-    """Return what the pods of a job request, with its parts of GPUs."""
+    """Return the requests of the pods of a job, including its GPU shares."""
     shares = ((group.share, group.replicas) for group in job.groups)
     parts = [{resource_of(0): share.units * number} for share, number in shares if share]
     return [job.requests, *parts]
@@ -55,7 +55,7 @@ def requests_of(job: TrainingJob) -> list[Resources]:
 
 @dataclass(slots=True)
 class NamespaceUsage:
-    """What a namespace `used`, in seconds of the cluster, the part it holds, its `waiting` jobs."""
+    """The usage of a namespace in cluster-seconds, the part that it holds, and its waiting jobs."""
 
     used: float = 0.0
     weight: float = 1.0
@@ -63,10 +63,9 @@ class NamespaceUsage:
     waiting: float = 0
 
     def projected(self, ahead: float, *, half_life: float) -> float:
-        """Return the usage that decides about a waiting job: the least comes first.
+        """Return the usage that orders a waiting job: the least is first, and weight 0 is last.
 
-        `ahead`: the part that the jobs of its namespace before it ask for. With weight 0 it comes
-        last.
+        `ahead`: the part of the cluster that earlier jobs of its namespace request.
         """
         counted = _LOOK_AHEAD * window(half_life) * (self.held + ahead)
         return (self.used + counted) / self.weight if self.weight else math.inf
@@ -74,23 +73,20 @@ class NamespaceUsage:
 
 @dataclass(slots=True)
 class UsageRecord:
-    """The usage of all namespaces at a time in epoch seconds; 0.0: unknown."""
+    """The usage of all namespaces at a time in epoch seconds, or 0.0 without a time."""
 
     at: float = 0.0
     half_life: float = 1.0
     namespaces: dict[str, NamespaceUsage] = field(default_factory=dict)
 
     def rescale(self, half_life: float) -> None:
-        """Count with another half-life: what each namespace held in the mean stays.
-
-        Nothing was more than the whole cluster, whatever was read of a record.
-        """
+        """Change the half-life; the mean of each namespace stays, at most the whole cluster."""
         factor, self.half_life = half_life / self.half_life, half_life
-        for found in self.namespaces.values():
-            found.used = min(found.used * factor, window(half_life))
+        for usage in self.namespaces.values():
+            usage.used = min(usage.used * factor, window(half_life))
 
     def mean(self, namespace: str) -> float:
-        """Return the part of the cluster that a namespace held in the mean, lately above all."""
+        """Return the mean part of the cluster that a namespace held, weighted to recent times."""
         return self.namespaces[namespace].used / window(self.half_life)
 
     def encode(self) -> str:
@@ -99,13 +95,13 @@ class UsageRecord:
 
 
 def decode_usage(written: str) -> UsageRecord:
-    """Return the record in a text; what is lost or malformed counts as unused. Never raises."""
+    """Return the record in a text; missing and malformed usage counts as 0. Never raises."""
     raw = json_object(written)
     namespaces = {
         str(name): NamespaceUsage(
-            *(_number(mapping(found).get(key)) for key in NamespaceUsage.__slots__)
+            *(_number(mapping(fields).get(key)) for key in NamespaceUsage.__slots__)
         )
-        for name, found in mapping(raw.get("namespaces")).items()
+        for name, fields in mapping(raw.get("namespaces")).items()
     }
     half_life = max(_number(raw.get("half_life")), 1.0)
     return UsageRecord(_number(raw.get("at")), half_life, namespaces)

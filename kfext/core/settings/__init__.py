@@ -1,1 +1,1 @@
-"""The settings that a user may write, and which of them hold for a job."""
+"""The settings that a user may write, and their values for a job."""

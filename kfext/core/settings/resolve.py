@@ -33,7 +33,7 @@ _OWN = names.WRITTEN_BY_KFEXT | {names.RELEASED}
 _MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
 _LONGEST_KEY = 80
 _MOST_RECORDED = 1536
-"""Characters of JSON for the recorded values: the rest of the state must fit beside them."""
+"""The most characters of JSON for recorded values: the rest of the state must fit beside them."""
 LAST_GOOD = "the last good value"
 _JOB, _NAMESPACE = "the job", "the namespace"
 
@@ -52,44 +52,44 @@ def settings_of(
 
 
 def share_of(job: TrainingJob) -> GpuShare | None:
-    """Return the part of a GPU that a job asks for, or None; never raises.
+    """Return the GPU share that a job requests, or None; never raises.
 
-    After the start of a job, the part in its templates holds: edits hold from the next start.
+    After the start of a job, the share in its templates holds: edits hold from the next start.
     """
     return share_asked(job) if job.suspend else _share(job, job.template_settings)
 
 
 def share_asked(job: TrainingJob) -> GpuShare | None:
-    """Return the part of a GPU that the annotations of a job ask for now, started or not."""
+    """Return the GPU share that the annotations of a job request now, started or not."""
     return _share(job, job.annotations)
 
 
 def recorded(
     job: TrainingJob, settings: Settings, *, before: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return what the state of a job must record, so that a malformed edit keeps the last value.
+    """Return the settings to record in the state of a job, which hold after a malformed edit.
 
     These are the well-formed annotations of the job that its templates do not have, in the order of
     keys while they fit, so that the result does not depend on earlier records. Nothing is recorded
     for a job that admission has not seen, because its templates have no settings.
-    `before`: what the state records now.
+    `before`: the recorded settings so far.
     """
     if not job.template_settings:
         return before
-    kept: dict[str, str] = {}
+    fitting: dict[str, str] = {}
     for key, written in sorted({**before, **settings.stated}.items()):
         if parsed(key, written) != parsed(key, job.template_settings.get(key)):
-            more = {**kept, key: written}
+            more = {**fitting, key: written}
             if len(json.dumps(more)) <= _MOST_RECORDED:
-                kept = more
-    return kept
+                fitting = more
+    return fitting
 
 
 def _share(job: TrainingJob, written: Mapping[str, str]) -> GpuShare | None:
     if names.GPU_SHARE not in written:
         return None
-    ours = {key: text for key, text in written.items() if key in OF_A_JOB}
-    return resolve(ours, {}, TrainingPolicy(), last_good=_last_good(job)).share
+    of_share = {key: text for key, text in written.items() if key in OF_A_JOB}
+    return resolve(of_share, {}, TrainingPolicy(), last_good=_last_good(job)).share
 
 
 def _last_good(job: TrainingJob) -> Mapping[str, str]:
@@ -97,8 +97,8 @@ def _last_good(job: TrainingJob) -> Mapping[str, str]:
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the places have that were read, the job first."""
+class _Reader:
+    """The settings read so far; the sources are read in the order of precedence."""
 
     last_good: Mapping[str, str]
     values: dict[str, Any] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class _Found:
     unknown: list[tuple[str, str]] = field(default_factory=list)
 
     def read(self, written: Mapping[str, str], source: str) -> None:
-        """Read the settings that are written in a place."""
+        """Read the settings of a source."""
         for key in sorted(written):
             if not key.startswith(PREFIX) or key in _OWN:
                 continue
@@ -117,9 +117,9 @@ class _Found:
             if key not in TABLE and key not in OF_A_NAMESPACE:
                 self.unknown.append((key, source))
             elif key in OF_A_JOB and source != _JOB:
-                self.warnings.append(f"ignored: {place}; only a job has it")
+                self.warnings.append(f"ignored: {place}; it is for jobs only")
             elif key in OF_A_NAMESPACE and source != _NAMESPACE:
-                self.warnings.append(f"ignored: {place}; only a namespace has it")
+                self.warnings.append(f"ignored: {place}; it is for namespaces only")
             else:
                 self._read(key, written[key], source=source, place=place)
 
@@ -156,29 +156,29 @@ def resolve(
     *,
     last_good: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return what holds: the job's annotation, else the namespace's, the policy's, the default.
+    """Return the settings: the job's annotation, else the namespace's, the policy's, the default.
 
-    Total: a malformed value is left out and reported in `errors` or `warnings`. If an edit made an
-    annotation of the job malformed, its value in `last_good` holds.
+    Never raises: a malformed value is ignored and reported in `errors` or `warnings`. If an edit
+    made an annotation of the job malformed, its value in `last_good` holds.
     """
-    found = _Found(last_good or {})
-    found.read(job_annotations, _JOB)
-    found.read(namespace_annotations, _NAMESPACE)
-    found.read(policy.settings, f"TrainingPolicy {policy.name}")
-    found.place_sharers()
+    reader = _Reader(last_good or {})
+    reader.read(job_annotations, _JOB)
+    reader.read(namespace_annotations, _NAMESPACE)
+    reader.read(policy.settings, f"TrainingPolicy {policy.name}")
+    reader.place_sharers()
     settings = Settings(
-        **{field_of(key): value for key, value in found.values.items()},
+        **{field_of(key): value for key, value in reader.values.items()},
         placement=policy.placement,
         queue_order=policy.queue.order,
         network_parameters=policy.network,
         companion=policy.companion,
-        sources=found.sources,
-        stated=found.stated,
-        errors=tuple(found.errors),
+        sources=reader.sources,
+        stated=reader.stated,
+        errors=tuple(reader.errors),
     )
     # The search for a similar key is slow, so it runs only for keys that are shown.
-    shown, more = found.unknown[:_MOST_WARNINGS], len(found.unknown[_MOST_WARNINGS:])
-    warnings = [*found.warnings, *starmap(_unknown, shown), *_without_effect(settings)]
+    shown, more = reader.unknown[:_MOST_WARNINGS], len(reader.unknown[_MOST_WARNINGS:])
+    warnings = [*reader.warnings, *starmap(_unknown, shown), *_without_effect(settings)]
     if more := max(len(warnings) + more - _MOST_WARNINGS, 0):
         warnings = [*warnings[:_MOST_WARNINGS], f"and {more} more settings are ignored"]
     return replace(settings, warnings=tuple(warnings))

@@ -46,7 +46,7 @@ from kfext.names import DOMAIN, QUEUE_WEIGHT
 
 PREFIX = f"{DOMAIN}/"
 SHARES_GPUS = "it shares GPUs"
-"""Why a job is never released: it must not run on parts of GPUs that nothing accounts for."""
+"""The reason why a job is never released: nothing would account for its GPU shares."""
 DEFAULT = "the default"
 _LONGEST_SHOWN = 80
 _SHARE = GpuShare(units=UNITS)
@@ -57,15 +57,16 @@ _HEIGHTS = {mode: height for height, mode in enumerate(Mode)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What is known of a setting.
+    """The definition of a setting.
 
     `allowed`, `example`: the values in words, and a value that is not the default.
-    `schema`: of the field in a TrainingPolicy; empty if only a job's own annotation counts.
-    `effect`, `since`: what the setting does, and when an edit takes effect, in Markdown.
-    `limit`: from a value, the limit on the nodes of the job; None: no limit. A job with a limit is
+    `schema`: the schema of the field in a TrainingPolicy, empty if only a job's annotation counts.
+    `effect`, `since`: the effect of the setting, and the time when an edit takes effect, in
+        Markdown.
+    `limit`: returns the limit of a value on the nodes of the job, or None. A job with a limit is
         never released.
-    `to_pods`: from a value, what admission writes into the pod templates wherever the setting comes
-        from, for the pod webhook; None: nothing.
+    `to_pods`: returns the annotation that admission writes into pod templates for the pod webhook,
+        wherever the setting comes from, or None.
     """
 
     parse: Parser
@@ -83,7 +84,7 @@ def _row(default: Any, **row: Any) -> Any:
 
 
 def _words(*words: str, of_job_alone: bool = False, **row: Any) -> Any:
-    """Return the row of a setting that is one of some words, the default first."""
+    """Return the row of a setting with some words as values, the default first."""
     schema = {} if of_job_alone else {"type": "string", "enum": [str(word) for word in words]}
     return _row(
         words[0],
@@ -100,10 +101,10 @@ class Settings:
     """The settings of one job, and the parameters of its namespace's policy.
 
     `placement`, `queue_order`, `network_parameters`: the parameters of the policy.
-    `companion`: by name of a policy of the companion, what the TrainingPolicy allows it.
+    `companion`: the choice of the TrainingPolicy for each policy of the companion, by name.
     `managed`: whether the namespace is opted in.
-    `sources`: by key, where a value that is not the default was found.
-    `stated`: by key, the well-formed annotations of the job itself, as written.
+    `sources`: the source of each value that is not the default, by key.
+    `stated`: the well-formed annotations of the job itself, by key, as written.
     `warnings`: sentences for the person who submits the job.
     `errors`: the malformed annotations of the job. Admission refuses a job with errors; later the
         last good value holds.
@@ -111,8 +112,8 @@ class Settings:
 
     colocation: Colocation = _words(
         *Colocation,
-        effect="all pods on one node. `preferred`: else on the best few nodes, and in the end on "
-        "plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
+        effect="all pods on one node. `preferred`: else on the best few nodes, and in the end as "
+        "on plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
         "means that [CPU beyond the requests](queue.md#cpu-beyond-the-requests) does not count. "
         "`off`: kfext neither suspends the job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
@@ -145,10 +146,10 @@ class Settings:
         },
         effect="kfext may choose the number of training pods (Master and Chief count, PS and "
         "Evaluator do not), [when the job starts](queue.md#where-a-job-goes) and [while it "
-        "runs](elastic.md). `off`: the number stays as written, whatever others set",
+        "runs](elastic.md). `off`: the number stays as written, regardless of other sources",
         since="at CREATE a job that starts torchrun is [made elastic](elastic.md#how-kfext-makes-a-"
         "job-elastic), and gets its [control file](elastic.md#the-request); the range "
-        "holds within seconds or at the next plan; `off` gives a running job its own number back",
+        "holds within seconds or at the next plan; `off` returns a running job to its own number",
         to_pods=lambda value: value and f"{value.minimum}-{value.maximum}",
     )
     resize: Resize = _words(
@@ -178,8 +179,8 @@ class Settings:
     stalled: str = _words(
         REPORT,
         RESTART,
-        effect="what kfext does once the job is [stalled](stalled-jobs.md). `report`: show it. "
-        "`restart`: also stop the job, twice at most, and start it from its last checkpoint; only "
+        effect="the reaction to a [stalled job](stalled-jobs.md). `report`: show it. `restart`: "
+        "also stop the job, twice at most, and start it from its last checkpoint; only "
         "with `migrate: checkpointed`",
         since="within about 10 s",
     )
@@ -200,11 +201,12 @@ class Settings:
                 }
             ],
         },
-        effect="where [progress](progress.md) comes from. `push`: what [the program "
+        effect="the source of [progress](progress.md). `push`: [the program's "
         "posts](progress.md#let-the-program-post-its-progress), before its log. The expression may "
         "also have groups `name`, `step` and `total`",
         since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic`, "
-        "`migrate` or `preempt`; 5 minutes if half an hour showed nothing. `push` only at CREATE",
+        "`migrate` or `preempt`; 5 minutes after half an hour without progress. `push` only at "
+        "CREATE",
         to_pods=lambda value: PUSH if value.source == PUSH else None,
     )
     gpu_share: int | None = _row(
@@ -222,7 +224,7 @@ class Settings:
         allowed="a quantity of memory above 0 and up to 100Ti",
         example="8Gi",
         effect="the memory of the GPU that each replica needs; default: the same fraction as of "
-        "time. It decides which GPUs will do, and nothing stops a program from using more",
+        "time. It limits the choice of GPUs, but nothing stops a program from using more",
         since=_AT_NEXT_START,
     )
     gpu_priority: str = _words(
@@ -248,8 +250,8 @@ class Settings:
         allowed="a decimal number x with 0 <= x < 1",
         example="0.1",
         effect="the part of the time that a replica of low priority should have beside one of high "
-        "priority. It goes only where [enough is known to be "
-        "left](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
+        "priority. It is placed only where [enough time is known to be "
+        "free](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
         since=_AT_NEXT_START,
     )
     placement: Placement = field(default_factory=Placement)
@@ -264,12 +266,12 @@ class Settings:
 
     @property
     def shares_gpus(self) -> bool:
-        """Whether the job asks for parts of GPUs."""
+        """Whether the job requests GPU shares."""
         return self.gpu_share is not None
 
     @property
     def share(self) -> GpuShare | None:
-        """The part of a GPU that the job asks for, or None."""
+        """The GPU share that the job requests, or None."""
         if self.gpu_share is None:
             return None
         return GpuShare(
@@ -282,7 +284,7 @@ class Settings:
 
     @property
     def asks_to_save(self) -> bool:
-        """Whether kfext may ask the job for a checkpoint."""
+        """Whether kfext may request a checkpoint from the job."""
         asks = self.elastic is not None or self.migrate != NEVER
         return asks or self.preempt != OFF
 
@@ -293,34 +295,33 @@ class Settings:
 
     @property
     def node_limits(self) -> Mapping[str, Limit]:
-        """By key of a setting that limits the nodes of the job: the limit."""
-        found: dict[str, Limit] = {}
-        for key, name, limit_of in _NODE_LIMITS:  # each decision asks several times
-            if (limit := limit_of(getattr(self, name))) is not None:
-                found[key] = limit
-        return {} if self.colocation is Colocation.OFF else found
+        """The limits on the nodes of the job, by key of the setting."""
+        if self.colocation is Colocation.OFF:
+            return {}
+        limits = ((key, limit_of(getattr(self, name))) for key, name, limit_of in _NODE_LIMITS)
+        return {key: limit for key, limit in limits if limit is not None}
 
     @property
     def why_never_released(self) -> str:
-        """Why the job waits for kfext without limit, in a clause; empty if it does not."""
+        """The setting that makes the job wait for kfext without limit, as a clause, if any."""
         for key in self.node_limits:
             return f"{key.removeprefix(PREFIX)} is {self.value(key)}"
         return SHARES_GPUS if self.shares_gpus else ""
 
     @property
     def to_pods(self) -> Mapping[str, str]:
-        """The annotations of pod templates that tell the pod webhook the settings."""
-        found = ((key, of(self.value(key))) for key, of in TO_PODS.items())
-        return {key: text for key, text in found if text is not None}
+        """The settings for the pod webhook, as annotations of pod templates."""
+        texts = ((key, to_text(self.value(key))) for key, to_text in TO_PODS.items())
+        return {key: text for key, text in texts if text is not None}
 
     def choice(self, policy: str, opted: Mode) -> PolicyChoice:
-        """Return how a policy of the companion runs: in the lower mode of job and TrainingPolicy.
+        """Return the choice for a policy of the companion, in the lower mode of job and policy.
 
-        `opted`: the mode of the job. So a TrainingPolicy cannot make a job opt in.
+        `opted`: the mode of the job. So a TrainingPolicy cannot opt a job in.
         """
         if opted is Mode.OFF or not self.managed:
-            return _OFF  # of most jobs, at each look
-        choice = self.companion.get(policy) or default_choice(policy)
+            return _OFF  # the choice of most jobs, and often read
+        choice = self.companion.get(policy) or usual_choice(policy)
         is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[opted]
         return choice if is_lower else replace(choice, mode=opted)
 
@@ -329,7 +330,7 @@ class Settings:
         return getattr(self, field_of(key))
 
     def source(self, key: str) -> str:
-        """Return where the value of a key comes from, for a sentence."""
+        """Return the source of the value of a key, for a sentence."""
         return self.sources.get(key, DEFAULT)
 
 
@@ -345,7 +346,7 @@ TABLE: Mapping[str, Row] = {
 }
 """The rows by key."""
 OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
-"""The keys of GPU sharing, which only count as annotations of the job itself."""
+"""The keys of GPU sharing, which count only as annotations of the job itself."""
 OF_A_NAMESPACE: Mapping[str, Row] = {
     QUEUE_WEIGHT: Row(
         parse=decimal(lambda x: 0 <= x < 10),
@@ -355,16 +356,16 @@ OF_A_NAMESPACE: Mapping[str, Row] = {
         since="within seconds",
     )
 }
-"""The rows that only count on a namespace itself, and are no settings of its jobs."""
+"""The rows that count only on a namespace itself, and are not settings of its jobs."""
 TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
-"""By key that the pod webhook reads: from a value, what admission writes into pod templates."""
+"""The functions from values to annotations of pod templates, by key that the pod webhook reads."""
 _NODE_LIMITS = tuple((key, field_of(key), row.limit) for key, row in TABLE.items() if row.limit)
 
 
 def parse_setting(key: str, written: str, *, place: str) -> Any:
     """Return the value of a known key.
 
-    `place`: where it is written. Raises SettingError.
+    `place`: the place of the setting in an error. Raises SettingError.
     """
     row = OF_A_NAMESPACE.get(key) or TABLE[key]
     if len(written) > LONGEST_SETTING:
@@ -373,14 +374,14 @@ def parse_setting(key: str, written: str, *, place: str) -> Any:
     try:
         return row.parse(written)
     except ValueError as error:
-        allowed = f"{row.allowed} (of this one: {error})" if str(error) else row.allowed
+        allowed = f"{row.allowed} (here: {error})" if str(error) else row.allowed
         _refuse(written, place, allowed, row.example)
 
 
 def parsed(key: str, written: str | None) -> tuple[Any, ...]:
-    """Return the value of a setting, alone in a tuple; nothing if it is absent or malformed.
+    """Return the value of a setting in a tuple, which is empty if it is absent or malformed.
 
-    A value may be None itself: `elastic: off`.
+    The value itself may be None: `elastic: off`.
     """
     if written is not None and (key in TABLE or key in OF_A_NAMESPACE):
         with suppress(SettingError):

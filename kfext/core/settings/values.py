@@ -1,7 +1,7 @@
 """The values that settings may have, and their parsers.
 
-A parser is given a text without spaces around it. It raises ValueError for any other text, with
-what is wrong with it where the allowed values do not show that. The case of key words is ignored.
+A parser expects a text without spaces around it. It raises ValueError for an invalid text, with the
+reason if the allowed values do not show it. The case of key words is ignored.
 """
 
 import re
@@ -25,27 +25,26 @@ POD, HOST = "pod", "host"
 AUTO, PUSH, STDOUT = "auto", "push", "stdout"
 LOW, HIGH = "low", "high"
 LONGEST = 512
-"""Characters of an expression."""
+"""The most characters of an expression."""
 MOST_INSTRUCTIONS = 300
-"""Of an expression. RE2 needs time in proportion to the line and to the instructions that the
-expression is compiled to: a line of 4,096 characters takes 6 ms at most, and usual expressions have
-30 to 80."""
+"""The most instructions of a compiled expression, usually 30 to 80. The time of RE2 is proportional
+to the line and to the instructions: a line of 4,096 characters takes 6 ms at most."""
 _MOST_MEMORY = 256 * 1024
 _MOST_CLASSES = 4
-"""Classes of Unicode, such as \\pL: regardless of case, each takes a quarter of a millisecond."""
+"""The most Unicode classes, such as \\pL: regardless of case, each takes 0.25 ms."""
 _COMPILED = 256
-"""How many expressions are remembered, which is 64 MiB at most: settings are resolved again
-whenever a namespace changes."""
+"""The most cached expressions, 64 MiB at most: settings are resolved whenever a namespace
+changes."""
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
 _MOST_GPU_MEMORY = 100 * 2**40
-"""Far above any GPU: a number that no GPU has still has to fit in what the planner counts."""
+"""Far more memory than any GPU has, but within the range of the planner's numbers."""
 
 Parser = Callable[[str], Any]
 
 
 class Colocation(StrEnum):
-    """Whether the pods of a job go together: preferred, required, or off (plain Kubernetes)."""
+    """Whether the pods of a job are placed together; off: as on plain Kubernetes."""
 
     PREFERRED = "preferred"
     REQUIRED = "required"
@@ -53,7 +52,7 @@ class Colocation(StrEnum):
 
 
 class Resize(StrEnum):
-    """Whether kfext may change the CPU of running pods: no, only show what it would do, or yes."""
+    """Whether kfext may change the CPU of running pods; observe: dry run."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -62,7 +61,7 @@ class Resize(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """How many training pods a job may have: Master or Chief included, PS and Evaluator not."""
+    """The allowed number of training pods: Master and Chief count, PS and Evaluator do not."""
 
     minimum: int
     maximum: int
@@ -106,7 +105,7 @@ def decimal(allows: Callable[[Fraction], bool]) -> Parser:
 
 
 def parse_units(written: str) -> int:
-    """Return a part of a GPU in hundredths."""
+    """Return a GPU share in hundredths."""
     number = Fraction(written) * UNITS if _DECIMAL.fullmatch(written) else Fraction(0)
     if not 0 < number <= UNITS or number.denominator != 1:
         raise ValueError
@@ -114,7 +113,7 @@ def parse_units(written: str) -> int:
 
 
 def parse_memory(written: str) -> int:
-    """Return bytes of a GPU."""
+    """Return an amount of GPU memory in bytes."""
     try:
         size = amount(MEMORY, written)
     except QuantityError:
@@ -125,7 +124,7 @@ def parse_memory(written: str) -> int:
 
 
 def parse_range(written: str) -> Range | None:
-    """Return a range, None for `off`."""
+    """Return a range, or None for `off`."""
     if written.lower() == OFF:
         return None
     match = _RANGE.fullmatch(written)
@@ -136,7 +135,7 @@ def parse_range(written: str) -> Range | None:
 
 
 def parse_metrics(written: str) -> MetricsSource:
-    """Return where progress comes from."""
+    """Return the source of progress."""
     word, colon, pattern = written.partition(":")
     word = word.strip().lower()
     if not colon and word in {AUTO, PUSH, OFF}:
@@ -152,30 +151,30 @@ def compiled(expression: str) -> Any:
 
     It has no look-around and no references back. Raises ValueError with the reason.
     """
-    found, reason = _compiled(expression)
+    pattern, reason = _compiled(expression)
     if reason:
         raise ValueError(reason)
-    return found
+    return pattern
 
 
 @lru_cache(maxsize=_COMPILED)
 def _compiled(expression: str) -> tuple[Any, str]:
-    """Return the compiled expression, or why it is refused: to find that out takes as long."""
+    """Return the compiled expression and the reason for a refusal, which is as slow to find."""
     if (classes := expression.count(r"\p") + expression.count(r"\P")) > _MOST_CLASSES:
-        return None, f"it names {classes} classes of Unicode, of {_MOST_CLASSES} at most"
+        return None, f"it names {classes} classes of Unicode; at most {_MOST_CLASSES} are allowed"
     options = re2.Options()
     options.max_mem = _MOST_MEMORY
     options.log_errors = False
     try:
-        found = re2.compile(expression, options)
+        pattern = re2.compile(expression, options)
     except re2.error as error:
         why = error.args[0] if error.args else "invalid"
         return None, why.decode() if isinstance(why, bytes) else str(why)
-    if found.programsize > MOST_INSTRUCTIONS:
+    if pattern.programsize > MOST_INSTRUCTIONS:
         return None, (
-            f"it is compiled to {found.programsize} instructions, of {MOST_INSTRUCTIONS} at most: "
-            "repeat less, and name letters such as [a-z] in place of classes of Unicode"
+            f"it compiles to {pattern.programsize} instructions, of {MOST_INSTRUCTIONS} at most: "
+            "repeat less, and use letters such as [a-z] instead of classes of Unicode"
         )
-    if "value" not in found.groupindex:
+    if "value" not in pattern.groupindex:
         return None, "it has no group named `value`"
-    return found, ""
+    return pattern, ""

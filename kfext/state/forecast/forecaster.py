@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
-from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead, rounded
+from kfext.core.queue.expected import SHORTEST, Accuracy, ExpectedStart, Scores, lead, rounded
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
 from kfext.state.forecast.lookahead import HORIZON, Ahead, Start
@@ -45,7 +45,7 @@ class Score:
     """
 
     lead: str
-    was: Was
+    was: Accuracy
     error: float
     wait: float
     width: float
@@ -207,7 +207,7 @@ class Forecaster:
             if wait >= SHORTEST and shown.time and shown.latest and shown.earliest is not None:
                 self.scores.add(wait, expected=start - at, behind=behind - at)
                 width = shown.latest - shown.earliest
-                yield Score(name, shown.was(now), abs(shown.time - now), wait, width)
+                yield Score(name, shown.accuracy(now), abs(shown.time - now), wait, width)
 
 
 def _is_late(waiting: _Waiting, now: float) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kfext.core.elastic import requested_workers, with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
-from kfext.core.ledger.ports import hosted, ports_available
+from kfext.core.ledger.ports import ports_available, with_host_ports
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.lifecycle.cards import slots_for
 from kfext.core.lifecycle.network import agents_indistinguishable
@@ -170,7 +170,7 @@ class ScaleRoom:
         torn = not limits.allow({pod.home for pod in pods.values() if pod.home})
         if plan is None or torn or self.quota_refuses(job, workers):
             return None
-        members = members_of(hosted(grown) if plan.port else grown, pods.values())
+        members = members_of(with_host_ports(grown) if plan.port else grown, pods.values())
         if workers > requested_workers(tracked.job, tracked.state):
             limits = self.growth_limits(tracked, now=now)
         nodes = place(
@@ -229,7 +229,9 @@ class ScaleRoom:
         Its present room counts as free for it. `doubted`: the nodes that come last.
         """
         tracked, pods = job.tracked, self._cluster.pods(job.uid)
-        training = hosted(tracked.job) if tracked.plan and tracked.plan.port else tracked.job
+        training = (
+            with_host_ports(tracked.job) if tracked.plan and tracked.plan.port else tracked.job
+        )
         limits = self.limits(tracked, now=now)
         nodes = place(
             members_of(training, pods),

@@ -64,7 +64,7 @@ def test_the_job_is_the_one_that_the_api_server_would_store(
     result = kfext("render", "-f", written(tmp_path, job()), "-o", output)
     want = jsonpatch.apply_patch(job(), list(mutate_job(job(), CONTEXT).ops))
     assert (result.code, read(result.out)) == (0, want)
-    assert "PyTorchJob/train: Held: suspended until 3 pods have a place" in result.err
+    assert "PyTorchJob/train: Held: suspended until 3 pods can be placed together" in result.err
 
 
 ELASTIC = {names.ELASTIC: "1-8"}

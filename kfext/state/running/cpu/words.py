@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
-from kfext.core.eligibility import why_others
+from kfext.core.eligibility import why_managed
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_size import CpuSize
@@ -102,7 +102,7 @@ def _listed(reasons: Iterable[str]) -> str:
 
 def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
     """Return why no policy changes the CPU of a job's pods; empty if policies may."""
-    if why := why_others(job):
+    if why := why_managed(job):
         return why
     unlike = len(noted(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
-from kfext.core.elastic import why_left_alone, why_one_size
+from kfext.core.elastic import why_ineligible, why_one_size
 from kfext.core.ledger.capacity_hold import HoldKind
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
@@ -201,7 +201,7 @@ class ScaleProposals:
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that its size may change."""
         tracked, size = job.tracked, record_of(job)
-        size.unfit = why_left_alone(tracked.job, self._running.settings_of(tracked))
+        size.unfit = why_ineligible(tracked.job, self._running.settings_of(tracked))
         return (
             may_change(job, self._cluster.pods(job.uid))
             and size.resting is None

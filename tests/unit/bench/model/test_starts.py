@@ -1,7 +1,7 @@
 """How good forecasts are, and what an average of past waits says: worked out by hand."""
 
 from e2e.bench.model.starts import CASES, Judged, Look, averaged, judged
-from kfext.core.queue.expected import Was
+from kfext.core.queue.expected import Accuracy
 from kfext.sim.worlds import random_world
 
 
@@ -14,9 +14,9 @@ def test_a_look_is_judged_by_the_start_of_its_job() -> None:
     looks = [look(0, "early"), look(0, "in"), look(0, "late"), look(0, "unknown", time=None)]
     started = {"early": 79.0, "in": 120.0, "late": 151.0, "unknown": 60.0}
     assert judged(looks, started) == [
-        Judged(79.0, 21.0, Was.EARLIER, 70.0),
-        Judged(120.0, 20.0, Was.WITHIN, 70.0),
-        Judged(151.0, 51.0, Was.LATER, 70.0),
+        Judged(79.0, 21.0, Accuracy.EARLIER, 70.0),
+        Judged(120.0, 20.0, Accuracy.WITHIN, 70.0),
+        Judged(151.0, 51.0, Accuracy.LATER, 70.0),
         Judged(60.0, None),
     ]
 

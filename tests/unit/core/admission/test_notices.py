@@ -216,7 +216,7 @@ def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
         warning for warning in mutate_job(raw, CONTEXT).warnings if "share too little" in warning
     ]
     assert len(crowded) == warned
-    want = "only their requests count (3 CPUs), not what they can use"
+    want = "only their requests count (3 CPUs), not their usable CPU"
     assert all(want in warning for warning in crowded)
 
 
@@ -407,7 +407,7 @@ SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
         job(run_policy=ELSEWHERE, annotations=HOST),
         CONTEXT,
         "managedBy",
-        ["only a job that kfext starts gets ports"],
+        ["only a job that kfext starts has ports"],
     ),
     "another system runs it, a number of workers": (
         job("TFJob", run_policy=ELSEWHERE, annotations={names.ELASTIC: "1-8"}, specs=WORKERS),

@@ -105,7 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
             for key, claim in self.claims.items()
             if port in claim.host_ports and key not in ignoring and claim.node in self.nodes
         }
-        rows = self.ledger.with_any_taken([port], ignoring=ignoring)
+        rows = self.ledger.rows_with_any([port], ignoring=ignoring)
         names = {made.name for row in rows if (made := self.ledger.nodes[row])}
         assert names == want
 
@@ -235,7 +235,7 @@ def test_without_those_that_leave_there_is_their_room_and_only_in_the_copy() -> 
     on.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
     left = on.without(lambda tier: tier.of_job)
     assert (left.free(["cpu"])[0, 0], on.free(["cpu"])[0, 0]) == (7000, 5000)
-    assert (left.with_any_taken([("TCP", 81)]), left.with_any_taken([("TCP", 80)])) == ([], [0])
+    assert (left.rows_with_any([("TCP", 81)]), left.rows_with_any([("TCP", 80)])) == ([], [0])
     assert [claim.requests["cpu"] for claim in left.claims_on("n")] == [1000]
     assert left.free(["cpu"], ignoring=["stays", "leaves"])[0, 0] == 8000
     assert len(on) == 2

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import plan_claims
-from kfext.core.ledger.ports import block, free_base, hosted, offsets, port_claims, ports_available
+from kfext.core.ledger.ports import (
+    block,
+    free_base,
+    offsets,
+    port_claims,
+    ports_available,
+    with_host_ports,
+)
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, job, ledger, node
@@ -202,7 +209,7 @@ def test_on_the_host_network_a_declared_port_is_one_of_the_node() -> None:
         {"name": "pytorchjob-port", "containerPort": 23456},
     ]
     made = job().master().worker(spec={"containers": [{"name": "pytorch", "ports": ports}]})
-    _, group = hosted(made.build()).groups
+    _, group = with_host_ports(made.build()).groups
     assert group.constraints.host_ports == (("TCP", 9090),)
 
 
@@ -212,10 +219,10 @@ def test_a_port_of_the_node_that_a_pod_has_anyway_stays_one() -> None:
     )
     (group,) = made.build().groups
     learnt = replace(group, constraints=replace(group.constraints, host_ports=(("TCP", 9100),)))
-    (group,) = hosted(replace(made.build(), groups=(learnt,))).groups
+    (group,) = with_host_ports(replace(made.build(), groups=(learnt,))).groups
     assert group.constraints.host_ports == (("TCP", 80), ("TCP", 9100))
 
 
 def test_a_job_without_other_ports_is_placed_as_it_is() -> None:
     made = job().master().worker(2).build()
-    assert hosted(made) == made
+    assert with_host_ports(made) == made

@@ -427,7 +427,7 @@ def test_whether_a_job_would_have_the_place_of_others_is_known(
     found = find_place(Situation(of, (), None, JobState(), NOW, context=context), on, NoFitCache())
     assert isinstance(found, NoFit)
     assert found.verdict.reason == REASON_NO_ROOM
-    assert (found.over_others is not None) is want
+    assert (found.after_preemption is not None) is want
 
 
 # --- one verdict for jobs of one shape --------------------------------------------------------

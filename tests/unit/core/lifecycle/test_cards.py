@@ -379,7 +379,7 @@ def test_pods_with_another_part_than_was_planned_do_not_start(made: Callable[[],
     gated = (part(0), made())
     step = before_cards(running(gang(), pods=gated), gated)
     message = stopped(step, names.REASON_SHARE_REFUSED, excluded=False)
-    assert message.endswith("requested by 1 pod")
+    assert message == "1 pod with another part of a GPU than planned"
 
 
 def test_pods_of_a_job_without_parts_are_not_looked_at() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.queue.expected import (
+    Accuracy,
     ExpectedStart,
     Scores,
-    Was,
     column,
     decode_expected,
     encode_expected,
@@ -149,10 +149,16 @@ def test_what_is_shown_anew(new: ExpectedStart, shown: ExpectedStart, news: bool
 
 
 @pytest.mark.parametrize(
-    ("at", "was"), [(479, Was.EARLIER), (480, Was.WITHIN), (900, Was.WITHIN), (901, Was.LATER)]
+    ("at", "was"),
+    [
+        (479, Accuracy.EARLIER),
+        (480, Accuracy.WITHIN),
+        (900, Accuracy.WITHIN),
+        (901, Accuracy.LATER),
+    ],
 )
-def test_where_a_start_was_in_its_range(at: float, was: Was) -> None:
-    assert SOON.was(NOW + at) is was
+def test_where_a_start_was_in_its_range(at: float, was: Accuracy) -> None:
+    assert SOON.accuracy(NOW + at) is was
 
 
 def test_the_class_of_a_wait() -> None:

@@ -452,5 +452,5 @@ def test_a_malformed_weight_is_a_warning_for_each_job_of_the_namespace(
 def test_the_weight_of_a_namespace_is_no_setting_of_a_job(place: str) -> None:
     found = settings({W: "9"} if place == "job" else {}, {}, {W: "9"} if place == "policy" else {})
     (warning,) = found.warnings
-    assert "only a namespace has it" in warning
+    assert "it is for namespaces only" in warning
     assert replace(found, warnings=()) == Settings()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kfext.core.queue.expected import ExpectedStart, Was
+from kfext.core.queue.expected import Accuracy, ExpectedStart
 from kfext.model.moment import Moment
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
@@ -361,9 +361,9 @@ def test_after_an_error_all_starts_are_unknown(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "was"), [(100, Was.EARLIER), (600, Was.WITHIN), (2000, Was.LATER)]
+    ("seconds", "was"), [(100, Accuracy.EARLIER), (600, Accuracy.WITHIN), (2000, Accuracy.LATER)]
 )
-def test_a_start_is_scored(seconds: float, was: Was) -> None:
+def test_a_start_is_scored(seconds: float, was: Accuracy) -> None:
     scene = Scene(runs("first"), waits("head"), first=600)
     scene.forecast()
     scene.planner.cluster.observe_job(started("head").raw)

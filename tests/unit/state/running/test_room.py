@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kfext.core.ledger.ports import hosted
+from kfext.core.ledger.ports import with_host_ports
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.plan import Plan
@@ -33,7 +33,7 @@ class Runs:
         places = {ReplicaKey("worker", index): on for index, on in enumerate(self.on)}
         plan = Plan(of.uid, 1, places, port=self.port).encode()
         planner.cluster.observe_job(self.made.annotated(PLAN, plan).raw)
-        of = hosted(of) if self.port else of
+        of = with_host_ports(of) if self.port else of
         for key, on in places.items():
             running = pod(of, key.type, key.index, bound=on, phase="Running")
             planner.cluster.observe_pod(None, running)
