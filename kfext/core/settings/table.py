@@ -321,7 +321,7 @@ class Settings:
         """
         if opted is Mode.OFF or not self.managed:
             return _OFF  # the choice of most jobs, and often read
-        choice = self.companion.get(policy) or usual_choice(policy)
+        choice = self.companion.get(policy) or default_choice(policy)
         is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[opted]
         return choice if is_lower else replace(choice, mode=opted)
 
