@@ -114,7 +114,7 @@ class Asks:
             turns = {uid: self._turn(self._cluster.jobs[uid]) for uid in self._placeholders.asked}
             for uid in sorted(turns, key=turns.__getitem__):
                 if not self._placeholders.is_complete(uid):
-                    found |= dict.fromkeys(self._placeholders.awaited(uid, but=found), turns[uid])
+                    found |= dict.fromkeys(self._placeholders.awaited(uid, skip=found), turns[uid])
             self._first = self._placeholders.version, found
         return found
 

@@ -54,7 +54,7 @@ def test_nothing_stays_of_jobs_that_are_gone() -> None:
         apart.record(f"low-{number}", ("high", f"high-{number}"))
     for number in range(100):
         apart.forget(f"low-{number}")
-    assert (len(apart._left), len(apart._leavers)) == (0, 0)
+    assert (len(apart._others), len(apart._named_by)) == (0, 0)
 
 
 THERE = ("m", 1)
