@@ -1,8 +1,8 @@
-"""Turns a planner into a snapshot and back, for `kfext plan`, bug reports and tests.
+"""Conversion of a planner to a snapshot and back, for `kfext plan`, bug reports and tests.
 
-The progress of a round is not recorded. A planner from a snapshot begins a round with every job,
-and offers the capacity that came free during the old round. So a job may get another node than in
-the old round.
+The progress of a round is not recorded. A planner from a snapshot begins a round with every job and
+offers the capacity that became free during the old round. So a job may be placed on another node
+than in the old round.
 """
 
 import math
@@ -79,7 +79,6 @@ def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[Non
 
 
 def _restore_queue(planner: Planner, snapshot: Snapshot, now: Moment) -> None:
-    """Restore the reservation and the other holds of a snapshot."""
     queue = planner.queue
     queue.usage.restore(decode_usage(snapshot.usage))
     planner.cluster.holds.restore(snapshot.promises, now=now.wall)
@@ -178,7 +177,7 @@ def _foreign_pods(cluster: Cluster) -> Iterator[Pod]:
 
 def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobClocks:
     now = moment.monotonic
-    # While a step is being written, the clock of a pod that was bound meanwhile is still there.
+    # While a step is being written, a pod that was bound meanwhile still has its clock.
     waiting = {pod.uid for pod in pods if not pod.node_name}
     return JobClocks(
         waited=now - tracked.since,
