@@ -52,13 +52,12 @@ _INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a picture of a job needs beside its status.
+    """The values that a picture of a job needs besides its status.
 
-    `places`: how many pods of the job are on each node, or go there.
-    `requests`: what its largest pod requests, as quantities.
-    `minimum`: how many pods must train for it to start; None: all, or it does not wait.
-    `requested`: how many pods would train if it had as many workers as its user wants; None: it
-        has.
+    `places`: the number of its pods on each node, present or planned.
+    `requests`: the requests of its largest pod, as quantities.
+    `minimum`: the least number of training pods to start with; None means all, or no wait.
+    `requested`: the number of training pods at its requested size; None means the present number.
     """
 
     places: Mapping[str, int] = field(default_factory=dict)
@@ -71,12 +70,12 @@ class Facts:
 class TrainingPlanStatus:
     """The status of a TrainingPlan.
 
-    `ahead`: how many jobs are ahead of it in the queue; None of a job that is not queued.
-    `expected`: when a queued job should start; None: not forecast.
-    `progress`: what the job last reported, or None.
+    `ahead`: the number of jobs ahead of it in the queue; None for a job that is not queued.
+    `expected`: when a queued job should start, or None without a forecast.
+    `progress`: the last report of the job, or None.
     `conditions`: the conditions by type, except Placed, which follows from the phase, and the
         conditions of the progress, which are part of it.
-    `facts`: what is written beside the rest; new facts alone are not worth a write.
+    `facts`: values that are written with the others; new facts alone are not worth a write.
     """
 
     phase: str = ""
@@ -105,8 +104,8 @@ class WrittenTrainingPlan:
     """A TrainingPlan in the cluster.
 
     `marks`: the times of its conditions, by type.
-    `posted`: what the job's program has posted, which the webhook writes; None: nothing.
-    `history`: what no other object shows.
+    `posted`: the posts of the job's program, which the webhook writes, or None.
+    `history`: the history of the job, which no other object shows.
     """
 
     job_uid: str
@@ -217,7 +216,7 @@ def status_of(
 
 
 def largest_requests(job: TrainingJob) -> Mapping[str, str]:
-    """Return what the largest pod of a job requests, as quantities: devices count first."""
+    """Return the requests of the largest pod of a job, as quantities; devices count first."""
 
     def size(requests: Resources) -> tuple[int, ...]:
         devices = sum(number for name, number in requests.items() if name not in ON_EVERY_NODE)

@@ -42,8 +42,8 @@ _SAME_SECONDS = 10.0
 """Pause before a write that only updates numbers and messages."""
 _PASSING = frozenset({PLANNED, GATED, BINDING})
 _PASSING_SECONDS = 2.0
-"""How long a job must be in a phase that a gang leaves in seconds before the phase is written. So a
-job that starts at once has its TrainingPlan created and written once, when its pods are bound."""
+"""A phase that a gang passes in seconds is written only after this time. So the TrainingPlan of a
+job that starts at once is created and written once, when its pods are bound."""
 _STOPPED = frozenset({QUEUED, SUSPENDED, FINISHED})
 """The phases without pods that train, so that no job in them is stalled."""
 _START_SECONDS = 30.0
@@ -101,9 +101,9 @@ class TrainingPlanWriter:
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str] = ()
     ) -> None:
-        """Show `status` on the TrainingPlan of a job, and keep its progress and expected start.
+        """Show `status` on the TrainingPlan of a job; its progress and expected start remain.
 
-        `keeping`: the types of the other conditions that stay as they are.
+        `keeping`: the types of the other conditions that remain.
         """
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         self._record_phase(job, status, shown)
@@ -156,14 +156,14 @@ class TrainingPlanWriter:
             self._want(job, replace(status, conditions=conditions))
 
     def record(
-        self, job: TrainingJob, what: str, why: str, *, nodes: Sequence[str], since: float = 0.0
+        self, job: TrainingJob, event: str, why: str, *, nodes: Sequence[str], since: float = 0.0
     ) -> None:
-        """Add what happened to a job to its history, which the next patch writes.
+        """Add an event to the history of a job, which the next patch writes.
 
-        `since`: when it happened, in epoch seconds; 0.0: now.
+        `since`: when it happened, in epoch seconds; 0.0 means now.
         """
         self._histories[job.uid] = self._history(job).with_entry(
-            what, why, at=since or self._wall(), workers=job.training_pods, nodes=nodes
+            event, why, at=since or self._wall(), workers=job.training_pods, nodes=nodes
         )
 
     def _history(self, job: TrainingJob) -> JobHistory:
@@ -194,7 +194,7 @@ class TrainingPlanWriter:
         self.record(job, phase, why, nodes=status.nodes, since=since)
 
     def _record_progress(self, job: TrainingJob, new: Reported, old: Reported | None) -> None:
-        """Add what a job reports to its curve, which has the values of one metric."""
+        """Add a report of a job to its curve, which has the values of a single metric."""
         history, progress = self._history(job), new.progress
         if old is not None and progress.metric and old.progress.metric not in {"", progress.metric}:
             history = history.without_values()
@@ -206,22 +206,22 @@ class TrainingPlanWriter:
         return job.uid in self._wanted or job.uid in self._written
 
     def progress(self, job: TrainingJob) -> Reported:
-        """Return the progress last shown for a job, by an earlier controller perhaps."""
+        """Return the progress last shown for a job, perhaps by an earlier controller."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return (status.progress if status else None) or Reported()
 
     def since(self, job: TrainingJob, type_: str) -> float:
-        """Return when the status of a condition last changed, in epoch seconds; 0.0: unknown."""
+        """Return when the status of a condition last changed, in epoch seconds, or 0.0."""
         mark = self._marks.get(job.uid, {}).get(type_)
         return timestamp(mark.since) if mark else 0.0
 
     def reason(self, job: TrainingJob) -> str:
-        """Return the reason last shown for a job; empty without a reason."""
+        """Return the reason last shown for a job, or an empty string."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return status.reason if status else ""
 
     def forget(self, uid: str) -> None:
-        """Forget a job that is gone: its TrainingPlan goes with it."""
+        """Forget a job that is gone: its TrainingPlan is deleted with it."""
         known = self._wanted, self._written, self._marks, self._histories, self._failures
         for memory in (*known, self._tried_at, self._phases):
             memory.pop(uid, None)
@@ -304,8 +304,7 @@ class TrainingPlanWriter:
     def _calm_seconds(self, uid: str) -> float:
         """Return the pause before a TrainingPlan is written again.
 
-        The API server may refuse every try: for example, an orphaned TrainingPlan of an earlier job
-        of that name stays.
+        The API server may refuse every try: an orphaned TrainingPlan may have the same name.
         """
         return exponential_backoff(
             max(self._failures[uid], 1), first=_CALM_SECONDS, longest=_LONGEST_PAUSE_SECONDS
@@ -317,28 +316,28 @@ class TrainingPlanWriter:
             self._want(*self._wanted[uid])
 
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
-        """Write a status; return False if the TrainingPlan is an earlier job's of that name."""
+        """Write a status; return False if the TrainingPlan is of an earlier job of that name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
         marks = self._marks.setdefault(job.uid, {})
         shown = encode_status(status, marks, now=self._wall()) | self._history(job).encode()
-        made = job.uid in self._written
+        exists = job.uid in self._written
         before = self._written.get(job.uid, TrainingPlanStatus()).facts.requests
         shown["requests"] = dict.fromkeys(before) | shown["requests"]  # null removes
         body = {"status": shown}
         while True:
-            if not made:
+            if not exists:
                 try:
                     await self._client.create(paths.plans(job.namespace), body_of(job))
                 except Conflict:
-                    pass  # made by kfext before a restart
+                    pass  # created before a restart of kfext
                 except NotServed:
                     raise  # the CRD is gone; it may come back
                 except NotFound:
-                    return True  # the namespace is going away
+                    return True  # the namespace is being deleted
             try:
                 # Otherwise it belongs to an earlier job of the same name.
                 return planned_uid(await self._client.merge_patch(path, body)) == job.uid
             except NotFound:
-                if not made:
+                if not exists:
                     return False
-                made = False
+                exists = False
