@@ -174,9 +174,9 @@ class Cluster:
             return
         if job.kind.rendered and (made := self._rendered.get(rendered_key(job))):
             job = as_rendered(job, made)
-        self.take_job(job, basis(raw, job))
+        self.record_job(job, basis(raw, job))
 
-    def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
+    def record_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
         """Record a parsed job; `raw` is the JSON object that its patches apply to.
 
         The recorded job has the replicas as admission makes them, where kfext has seen them.
@@ -218,7 +218,7 @@ class Cluster:
         tracked = self.jobs.get(new.job_uid)
         self._rendered[new.key] = new
         if tracked is not None and new.is_of(tracked.job):
-            self.take_job(as_rendered(tracked.job, new), tracked.raw)
+            self.record_job(as_rendered(tracked.job, new), tracked.raw)
         self._job_of[new.uid] = new.job_uid
         for pod in self._members.of(new.uid, namespace=new.namespace):
             self._members.remove(pod)

@@ -63,7 +63,7 @@ def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[Non
         cluster.observe_pod(None, pod)
         yield
     for job in snapshot.jobs:
-        cluster.take_job(job, {})
+        cluster.record_job(job, {})
         _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
         cluster.sync_claims(cluster.jobs[job.uid])
         yield

@@ -117,8 +117,8 @@ def test_a_job_without_claims_is_not_copied() -> None:
 def cluster() -> Cluster:
     """Two jobs of one namespace; the first has a claim."""
     made = Cluster()
-    made.take_job(trainer("data"), {})
-    made.take_job(replace(trainer(), uid="uid-2", name="plain"), {})
+    made.record_job(trainer("data"), {})
+    made.record_job(replace(trainer(), uid="uid-2", name="plain"), {})
     made.changed.clear()
     return made
 
@@ -164,7 +164,7 @@ def test_a_claim_that_no_job_has_concerns_none_of_its_namespace(cluster: Cluster
 
 def test_a_claim_concerns_no_job_that_has_ended(cluster: Cluster) -> None:
     ended = job().worker(2, spec=using("data")).condition("Succeeded").build()
-    cluster.take_job(ended, {})
+    cluster.record_job(ended, {})
     cluster.changed.clear()
     cluster.volumes.observe_claim(None, claim(storage_class="late"))
     cluster.volumes.observe_class(None, LATE)
@@ -172,7 +172,7 @@ def test_a_claim_concerns_no_job_that_has_ended(cluster: Cluster) -> None:
 
 
 def test_an_edit_of_a_job_changes_the_claims_that_concern_it(cluster: Cluster) -> None:
-    cluster.take_job(trainer("more"), {})
+    cluster.record_job(trainer("more"), {})
     cluster.changed.clear()
     cluster.volumes.observe_class(None, LATE)
     cluster.volumes.observe_claim(None, claim(storage_class="late"))
