@@ -358,7 +358,7 @@ class Cluster:
             self.changed |= jobs
             self.wake()
 
-    def bring_up_to_date(self, tracked: TrackedJob) -> None:
+    def refresh_volumes(self, tracked: TrackedJob) -> None:
         """Update the constraints by a job's volume claims, before a decision on the job.
 
         This takes milliseconds for a job with hundreds of claims, so events do not do it.

@@ -247,7 +247,7 @@ class Planner:
         self._undecided.discard(tracked.job.uid)
         draft.pods += min(tracked.job.pods, MOST_PODS)
         try:
-            self.cluster.bring_up_to_date(tracked)
+            self.cluster.refresh_volumes(tracked)
             situation = self.situation(tracked, now)
             ledger = self.cluster.ledger
             # A running job comes first: replacing its lost pods must not wait for the queue.

@@ -110,7 +110,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     cluster.set_time(now.wall)
     cluster.settle(now.monotonic)
     for tracked in cluster.jobs.values():
-        cluster.bring_up_to_date(tracked)
+        cluster.refresh_volumes(tracked)
     reservations, cards = queue.reservations, cluster.claim_tracker.cards
     kept, outdated = reservations.kept, reservations.is_outdated(now=now.wall)
     return Snapshot(

@@ -128,7 +128,7 @@ def test_the_jobs_of_a_claim_are_decided_on_again_when_it_is_bound(cluster: Clus
     assert cluster.changed == set()  # it was pending before, and its volume is not there yet
     cluster.volumes.observe_volume(None, ZONAL)
     assert cluster.changed == {"uid-1"}
-    cluster.bring_up_to_date(cluster.jobs["uid-1"])
+    cluster.refresh_volumes(cluster.jobs["uid-1"])
     (group,) = cluster.jobs["uid-1"].job.groups
     assert group.constraints.volumes.terms == (IN_A,)
 
@@ -205,7 +205,7 @@ def test_a_job_is_brought_up_to_date_once_however_often_its_claims_change(
     assert found == []
     for _ in range(2):
         for tracked in cluster.jobs.values():
-            cluster.bring_up_to_date(tracked)
+            cluster.refresh_volumes(tracked)
     assert [job.uid for job in found] == ["uid-1"]
 
 
