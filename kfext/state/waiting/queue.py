@@ -296,7 +296,7 @@ class Queue:
             return None
         if holder and self._reservation_turn(holder) < self._reservation_turn(tracked):
             return None
-        renewed = self.reservations.give(tracked, now=now)
+        renewed = self.reservations.grant(tracked, now=now)
         return tracked if renewed else None
 
     def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, QueueKey]:

@@ -176,7 +176,7 @@ class ReservationManager:
                 if not gained.may_help(groups)
             }
 
-    def give(self, tracked: TrackedJob, *, now: float) -> bool:
+    def grant(self, tracked: TrackedJob, *, now: float) -> bool:
         """Grant a job the reservation if possible; return whether the reservation changed."""
         reservation = None if self.on_break else self._reservation_for(tracked, now=now)
         return reservation is not None and self._set(reservation, now=now)
