@@ -180,7 +180,7 @@ class Metrics:
         self.suspects.set_function(lambda: len(planner.starts.suspects_of_all))
         self.outstanding.set_function(lambda: cluster.backlog.pods)
         self.reserved.set_function(
-            lambda: len(reserved.nodes) if (reserved := queue.reservations.kept) else 0
+            lambda: len(reserved.nodes) if (reserved := queue.reservations.current) else 0
         )
         for bound in (True, False):
             self.placeholders.labels(bound=str(bound).lower()).set_function(
@@ -281,7 +281,7 @@ def _capacity_series(planner: Planner) -> Iterator[Metric]:
         "cordoned and drained nodes have nothing free",
         labels=("resource", "state"),
     )
-    kept = planner.queue.reservations.kept
+    kept = planner.queue.reservations.current
     for resource, state, number in capacity_totals(planner.cluster.ledger, kept):
         family.add_metric((resource, state), number / 1000 if resource == CPU else number)
     yield family

@@ -69,7 +69,7 @@ class CapacityKeeper:
         try:
             if self._stored is None:
                 self._stored = await read_record(self._client, CAPACITY)
-            ledger, kept = self._planner.cluster.ledger, self._planner.queue.reservations.kept
+            ledger, kept = self._planner.cluster.ledger, self._planner.queue.reservations.current
             basis = (ledger.version, ledger.gains, kept)
             if basis != self._known and (record := capacity_record(ledger, kept)) != self._stored:
                 await write_record(self._client, CAPACITY, record)

@@ -135,7 +135,7 @@ class Recording:
             }
             for name, size in self.cluster.world.nodes.items()
         ]
-        kept = planner.queue.reservations.kept
+        kept = planner.queue.reservations.current
         record = capacity_record(planner.cluster.ledger, kept)
         plans = list(self.writer.plans(now))
         return {"at": now, "plans": plans, "nodes": nodes, "capacity": record}

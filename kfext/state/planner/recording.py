@@ -112,7 +112,7 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     for tracked in cluster.jobs.values():
         cluster.refresh_volumes(tracked)
     reservations, cards = queue.reservations, cluster.claim_tracker.cards
-    kept, outdated = reservations.kept, reservations.is_outdated(now=now.wall)
+    kept, outdated = reservations.current, reservations.is_outdated(now=now.wall)
     return Snapshot(
         nodes=tuple(
             without_cards(node) if node.name in cards.slots else node

@@ -219,7 +219,7 @@ class Queue:
         """
         self._break_is_offered = self.reservations.on_break
         self.quotas.offer()
-        offer, kept = self._cluster.offer(), self.reservations.kept
+        offer, kept = self._cluster.offer(), self.reservations.current
         self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
         self._moved |= ANY in offer.resumed  # a policy may order the jobs in another way
         self._moved, self.usage.moved = self._moved or self.usage.moved, False
@@ -260,7 +260,7 @@ class Queue:
 
         If the reservation changed, return its new holder, else its former holder.
         """
-        kept, holder = self.reservations.kept, self.reservations.holder
+        kept, holder = self.reservations.current, self.reservations.holder
         if self._break_is_offered:
             self.reservations.on_break = self._break_is_offered = False
             self._renewal_basis = None
@@ -268,7 +268,7 @@ class Queue:
             self.reservations.end_turn(now=now)
         elif not self.reservations.on_break:
             self._renew_reservation(now=now)
-        return None if self.reservations.kept == kept else self.reservations.holder or holder
+        return None if self.reservations.current == kept else self.reservations.holder or holder
 
     def _renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Grant the reservation to the job that is due for it; return the holder if it changed.
@@ -309,7 +309,7 @@ class Queue:
         """Return the state of the queue around a job."""
         job = tracked.job
         priority = preempting_class(job, self._cluster.classes)
-        holder, kept = self.reservations.holder, self.reservations.kept
+        holder, kept = self.reservations.holder, self.reservations.current
         tracker = self._cluster.claim_tracker
         return QueueContext(
             priority=priority.value,
@@ -385,7 +385,7 @@ class Queue:
         ahead = self.ahead(tracked)
         if tracked.verdict is None or ahead is None:
             return tracked.verdict
-        kept, nodes, awaited = self.reservations.kept, "", ""
+        kept, nodes, awaited = self.reservations.current, "", ""
         verdict, hold = tracked.verdict, self._cluster.holds.of(tracked.job.uid)
         if hold is not None and (stopping := self._awaited(hold, to=tracked.job)):
             message = f"{stopping} {has(stopping)} to save and stop for it; {verdict.message}"

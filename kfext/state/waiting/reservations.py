@@ -68,14 +68,14 @@ class ReservationManager:
         self._offered_until = -math.inf
 
     @property
-    def kept(self) -> Reservation | None:
+    def current(self) -> Reservation | None:
         """The reservation."""
         return self._holds.reservation
 
     @property
     def holder(self) -> TrackedJob | None:
         """The job that has the reservation."""
-        return self._cluster.jobs.get(self.kept.job) if self.kept else None
+        return self._cluster.jobs.get(self.current.job) if self.current else None
 
     def begin_tick(self, *, now: float) -> None:
         """Allow the searches of one tick, and update the expected end of the wait."""
@@ -84,7 +84,7 @@ class ReservationManager:
 
     def _expect_end(self, *, now: float) -> None:
         """Update the expected end of the wait, and offer capacity if backfill gains time."""
-        kept = self.kept
+        kept = self.current
         if kept is None:
             return
         awaited = [self._cluster.jobs[uid] for uid in kept.waits_for if uid in self._cluster.jobs]
@@ -114,7 +114,7 @@ class ReservationManager:
 
     def holds(self, tracked: TrackedJob) -> bool:
         """Return whether a job has the reservation."""
-        return self.kept is not None and self.kept.job == tracked.job.uid
+        return self.current is not None and self.current.job == tracked.job.uid
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether a job is due for a reservation, if no earlier job needs it too."""
@@ -138,7 +138,7 @@ class ReservationManager:
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Reserve for the first due job, if possible; return whether the reservation changed."""
         candidates = tuple(due)
-        if self.kept is not None and not any(map(self.holds, candidates)):
+        if self.current is not None and not any(map(self.holds, candidates)):
             self.unfinished = False
             return self._begin_break(now=now)
         for tracked in () if self.on_break else candidates:
@@ -197,8 +197,8 @@ class ReservationManager:
         return (
             self._known != self._versions()
             or holder is None
-            or self.kept is None
-            or self._basis != self._basis_of(holder, self.kept, self._limits(holder, now=now))
+            or self.current is None
+            or self._basis != self._basis_of(holder, self.current, self._limits(holder, now=now))
         )
 
     def adopt(
@@ -219,7 +219,7 @@ class ReservationManager:
         return self._set(None, now=now)
 
     def _set(self, reservation: Reservation | None, *, now: float) -> bool:
-        if reservation == self.kept:
+        if reservation == self.current:
             return False
         if reservation is None:
             self.since = None
@@ -237,7 +237,7 @@ class ReservationManager:
             self._known, self._basis = versions, ()
         if not self.unfinished:
             self._search_again()
-        kept = self.kept if self.holds(tracked) else None
+        kept = self.current if self.holds(tracked) else None
         limits = self._limits(tracked, now=now)
         if kept is not None and self._basis == self._basis_of(tracked, kept, limits):
             return kept
@@ -280,7 +280,7 @@ class ReservationManager:
 
     def _usable_claims(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
         """Return the claims that a job may use: the reservation, its hold and placeholders."""
-        kept = self.kept.claims if self.kept else ()
+        kept = self.current.claims if self.current else ()
         own = self._holds.claims_of(tracked.job.uid)
         if self._cluster.claim_tracker.autoscaled:
             own += self._placeholders(tracked)

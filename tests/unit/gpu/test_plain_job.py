@@ -122,7 +122,7 @@ def wait() -> None:
     for _ in range(2):
         world.planner.tick(Moment(world.now, world.now))
         world.now += 1000
-    assert world.planner.queue.reservations.kept is not None
+    assert world.planner.queue.reservations.current is not None
 
 
 def test_a_plain_job_waits_without_gpu_sharing() -> None:
