@@ -58,7 +58,7 @@ class Asks:
             return NodeView(
                 possible=self.possible,
                 turn=lambda: self._why_later(tracked),
-                claims=self.open_to(tracked),
+                claims=self.usable_claims(tracked),
                 awaited=self.awaited(tracked),
             )
         return NodeView(
@@ -68,12 +68,12 @@ class Asks:
             came=self._placeholders.came(asked),
             progressed_at=asked.progressed_at,
             refused=asked.refused,
-            claims=self.open_to(tracked),
+            claims=self.usable_claims(tracked),
             awaited=self.awaited(tracked),
             held=None if self._placeholders.is_complete(uid) else self._held(tracked),
         )
 
-    def open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
+    def usable_claims(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
         """Return the claims of placeholders that a job may use: its own, and any later job's."""
         if self._placeholders.idle:
             return ()

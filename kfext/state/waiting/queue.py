@@ -67,7 +67,7 @@ class Queue:
         self.quotas = Quotas(cluster)
         self.asks = Asks(cluster, settings.of, self.key)
         self.reservations = ReservationManager(
-            cluster, settings.of, durations, limits=self.limits, placeholders=self.asks.open_to
+            cluster, settings.of, durations, limits=self.limits, usable=self.asks.usable_claims
         )
         self.durations = durations
         self._settings = settings.of

@@ -38,6 +38,7 @@ class ReservationManager:
     `on_break`: whether nothing is reserved until every waiting job was decided on once.
     `failures`: errors of searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.
+    `usable` returns the claims of placeholders that a job may use.
 
     A break begins when the holder loses its reservation, or after capacity was reserved for too
     long. In the second case the holder comes after the other due jobs.
@@ -50,7 +51,7 @@ class ReservationManager:
         durations: DurationEstimates,
         *,
         limits: Callable[..., Limits],
-        placeholders: Callable[[TrackedJob], tuple[Hashable, ...]],
+        usable: Callable[[TrackedJob], tuple[Hashable, ...]],
     ) -> None:
         self.since: float | None = None
         self.on_break = self.unfinished = False
@@ -60,7 +61,7 @@ class ReservationManager:
         self._settings = settings
         self._holds = cluster.holds
         self._durations = durations
-        self._limits_of, self._placeholders = limits, placeholders
+        self._limits_of, self._usable = limits, usable
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
         self._no_place: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
@@ -283,7 +284,7 @@ class ReservationManager:
         kept = self.current.claims if self.current else ()
         own = self._holds.claims_of(tracked.job.uid)
         if self._cluster.claim_tracker.autoscaled:
-            own += self._placeholders(tracked)
+            own += self._usable(tracked)
         return (*kept, *own)
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
