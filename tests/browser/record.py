@@ -109,7 +109,7 @@ class Recording:
     def _look(self) -> None:
         planner, driver = self.cluster.planner, self.cluster.driver
         for uid, tracked in planner.cluster.jobs.items():
-            verdict = planner.queue.sentence(tracked)
+            verdict = planner.queue.shown_verdict(tracked)
             now = (tracked.phase, verdict, planner.cluster.homes(uid), tracked.job.training_pods)
             if self._seen.get(uid) != now:
                 self._seen[uid] = now

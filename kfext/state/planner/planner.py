@@ -158,7 +158,7 @@ class Planner:
         return Tick(
             steps=tuple(draft.steps),
             reports=tuple(
-                Report(tracked, tracked.phase, self.queue.sentence(tracked))
+                Report(tracked, tracked.phase, self.queue.shown_verdict(tracked))
                 for tracked in draft.shown.values()
                 if not tracked.busy
             ),

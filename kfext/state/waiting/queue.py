@@ -380,7 +380,7 @@ class Queue:
         """Return the shown number of jobs ahead of a job, or None for a job that is not queued."""
         return self._shown.get(tracked.job.uid) if tracked.phase == QUEUED else None
 
-    def sentence(self, tracked: TrackedJob) -> Verdict | None:
+    def shown_verdict(self, tracked: TrackedJob) -> Verdict | None:
         """Return the verdict on a job, with its position in the queue."""
         ahead = self.ahead(tracked)
         if tracked.verdict is None or ahead is None:

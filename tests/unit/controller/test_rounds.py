@@ -139,7 +139,7 @@ def test_places_in_the_queue_are_shown_while_pods_end() -> None:
     young = bed.cluster.jobs["young"]
 
     def told() -> bool:
-        verdict = bed.planner.queue.sentence(young)
+        verdict = bed.planner.queue.shown_verdict(young)
         return verdict is not None and "jobs are ahead" in verdict.message
 
     assert bed.until(told, each=lambda: next(ending), most=2 * ROUND) <= ROUND
