@@ -71,7 +71,7 @@ class ProgressReader:
                     for read in progress.due(self._now().monotonic, most=most):
                         self._running += 1
                         reads.create_task(self._read(read))
-                    for tracked in progress.take_early(self._now()):
+                    for tracked in progress.record_early_posts(self._now()):
                         self._show(tracked)
                 for uid in self._logs.keys() - self._planner.cluster.jobs.keys():
                     del self._logs[uid]

@@ -189,7 +189,7 @@ class JobsProgress:
         self.silences.observe(tracked, followed, now)
         return tracked
 
-    def take_early(self, now: Moment) -> list[TrackedJob]:
+    def record_early_posts(self, now: Moment) -> list[TrackedJob]:
         """Record the posts that preceded the first decision on their jobs; return the jobs."""
         early, self._early = self._early, {}
         counted = [
