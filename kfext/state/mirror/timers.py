@@ -104,7 +104,7 @@ class Timers:
             heapq.heappop(self._heap)
 
 
-class Turns:
+class FairQueue:
     """The uids of jobs that wait for a scarce resource; their namespaces take turns.
 
     Within a namespace jobs are served in the order in which they were added.

@@ -23,7 +23,7 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
-from kfext.state.mirror.timers import Timers, Turns
+from kfext.state.mirror.timers import FairQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.printers import Printers, printing_container, printing_pods
 from kfext.state.reports.silences import Silences
@@ -81,7 +81,7 @@ class JobsProgress:
         self._settings_of = settings_of
         self._alarms = Timers()
         self._known: frozenset[str] = frozenset()
-        self._waiting = Turns()
+        self._waiting = FairQueue()
         self._followed: dict[str, Followed] = {}
         self._adopted: Mapping[str, Reported] = {}
         self._statuses: dict[str, PodPosts] = {}
