@@ -92,7 +92,7 @@ class TrainingPlanStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Transition:
     """The status of a condition, and when it last changed, as the API server writes times."""
 
     holds: bool | None
@@ -103,14 +103,14 @@ class Mark:
 class WrittenTrainingPlan:
     """A TrainingPlan in the cluster.
 
-    `marks`: the times of its conditions, by type.
+    `transitions`: the times of its conditions, by type.
     `posted`: the posts of the job's program, which the webhook writes, or None.
     `history`: the history of the job, which no other object shows.
     """
 
     job_uid: str
     status: TrainingPlanStatus
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    transitions: Mapping[str, Transition] = field(default_factory=dict)
     posted: Posted | None = None
     history: JobHistory = field(default_factory=JobHistory)
 
@@ -139,8 +139,8 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
             facts=Facts(requests=strings(raw_status.get("requests"))),
         ),
-        marks={
-            type_: Mark(_shown(condition).holds, since)
+        transitions={
+            type_: Transition(_shown(condition).holds, since)
             for type_, condition in written.items()
             if (since := text(condition.get("lastTransitionTime")))
         },
@@ -235,12 +235,12 @@ def as_written(shown: ConditionStatus) -> ConditionStatus:
 
 
 def encode_status(
-    status: TrainingPlanStatus, marks: dict[str, Mark], *, now: float
+    status: TrainingPlanStatus, transitions: dict[str, Transition], *, now: float
 ) -> dict[str, Any]:
     """Return a status for the API server.
 
-    The time of a condition changes only with its status: `marks` has the last change of each that
-    is shown, and is updated. `now` is in epoch seconds.
+    The time of a condition changes only with its status: `transitions` has the last change of each,
+    and is updated. `now` is in epoch seconds.
     """
     progress = status.progress or Reported()
     of_progress = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
@@ -257,8 +257,8 @@ def encode_status(
     if progress.moves is not None:
         holds = False if stalled(progress.moves) else None
         conditions[PROGRESSING] = as_written(ConditionStatus(holds, progress.moves))
-    for gone in marks.keys() - conditions.keys():
-        del marks[gone]
+    for gone in transitions.keys() - conditions.keys():
+        del transitions[gone]
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),
@@ -275,24 +275,25 @@ def encode_status(
         "expectedStart": encode_expected(status.expected, now=now),
         "progress": encode_progress(status.progress),
         "conditions": [
-            encode_condition(type_, shown, marks, now=now) for type_, shown in conditions.items()
+            encode_condition(type_, shown, transitions, now=now)
+            for type_, shown in conditions.items()
         ],
     }
 
 
 def encode_condition(
-    type_: str, shown: ConditionStatus, marks: dict[str, Mark], *, now: float
+    type_: str, shown: ConditionStatus, transitions: dict[str, Transition], *, now: float
 ) -> dict[str, str]:
-    """Return a condition for the API server, and update `marks` if its status has changed."""
-    mark = marks.get(type_)
-    if mark is None or mark.holds is not shown.holds:
-        mark = marks[type_] = Mark(shown.holds, written_time(now))
+    """Return a condition for the API server; a change of its status is added to `transitions`."""
+    transition = transitions.get(type_)
+    if transition is None or transition.holds is not shown.holds:
+        transition = transitions[type_] = Transition(shown.holds, written_time(now))
     return {
         "type": type_,
         "status": _STATUS[shown.holds],
         "reason": shown.verdict.reason,
         "message": shown.verdict.message,
-        "lastTransitionTime": mark.since,
+        "lastTransitionTime": transition.since,
     }
 
 

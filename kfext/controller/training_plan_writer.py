@@ -13,8 +13,8 @@ from dataclasses import replace
 import structlog
 
 from kfext.controller.training_plan import (
-    Mark,
     TrainingPlanStatus,
+    Transition,
     WrittenTrainingPlan,
     as_written,
     body_of,
@@ -74,7 +74,7 @@ class TrainingPlanWriter:
         self._wanted: dict[str, tuple[TrainingJob, TrainingPlanStatus]] = {}
         self._written: dict[str, TrainingPlanStatus] = {}
         self._wall = wall
-        self._marks: dict[str, dict[str, Mark]] = {}
+        self._transitions: dict[str, dict[str, Transition]] = {}
         self._histories: dict[str, JobHistory] = {}
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
@@ -90,11 +90,11 @@ class TrainingPlanWriter:
             self._written.pop(old.job_uid, None)
             self._histories.pop(old.job_uid, None)
             if old.job_uid not in self._wanted:
-                self._marks.pop(old.job_uid, None)
+                self._transitions.pop(old.job_uid, None)
             self._enqueue(old.job_uid)
         if new is not None:
             self._written[new.job_uid] = new.status
-            self._marks.setdefault(new.job_uid, {}).update(new.marks)
+            self._transitions.setdefault(new.job_uid, {}).update(new.transitions)
             if new.job_uid not in self._wanted:  # else the history here is newer
                 self._histories[new.job_uid] = new.history
 
@@ -189,8 +189,8 @@ class TrainingPlanWriter:
         planned = status.conditions.get(PLANNED) if phase == PLANNED else None
         why = planned.verdict.message if planned else status.message
         stays = shown is not None and shown.phase == phase and phase in {QUEUED, PLACED}
-        if not known and stays and (mark := self._marks.get(job.uid, {}).get(PLACED)):
-            since = timestamp(mark.since)  # an earlier version kept no history, or it was lost
+        if not known and stays:  # an earlier version kept no history, or it was lost
+            since = self.since(job, PLACED)
         self.record(job, phase, why, nodes=status.nodes, since=since)
 
     def _record_progress(self, job: TrainingJob, new: Reported, old: Reported | None) -> None:
@@ -212,8 +212,8 @@ class TrainingPlanWriter:
 
     def since(self, job: TrainingJob, type_: str) -> float:
         """Return when the status of a condition last changed, in epoch seconds, or 0.0."""
-        mark = self._marks.get(job.uid, {}).get(type_)
-        return timestamp(mark.since) if mark else 0.0
+        transition = self._transitions.get(job.uid, {}).get(type_)
+        return timestamp(transition.since) if transition else 0.0
 
     def reason(self, job: TrainingJob) -> str:
         """Return the reason last shown for a job, or an empty string."""
@@ -222,7 +222,7 @@ class TrainingPlanWriter:
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone: its TrainingPlan is deleted with it."""
-        known = self._wanted, self._written, self._marks, self._histories, self._failures
+        known = self._wanted, self._written, self._transitions, self._histories, self._failures
         for memory in (*known, self._tried_at, self._phases):
             memory.pop(uid, None)
         self._cancel_timer(uid)
@@ -318,8 +318,8 @@ class TrainingPlanWriter:
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
         """Write a status; return False if the TrainingPlan is of an earlier job of that name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
-        marks = self._marks.setdefault(job.uid, {})
-        shown = encode_status(status, marks, now=self._wall()) | self._history(job).encode()
+        transitions = self._transitions.setdefault(job.uid, {})
+        shown = encode_status(status, transitions, now=self._wall()) | self._history(job).encode()
         exists = job.uid in self._written
         before = self._written.get(job.uid, TrainingPlanStatus()).facts.requests
         shown["requests"] = dict.fromkeys(before) | shown["requests"]  # null removes

@@ -62,7 +62,7 @@ class _Writer(TrainingPlanWriter):
     def plans(self, now: float) -> Iterator[dict[str, Any]]:
         """Yield the TrainingPlans as the API server has them."""
         for uid, (job, status) in self._wanted.items():
-            written = encode_status(status, self._marks.setdefault(uid, {}), now=now)
+            written = encode_status(status, self._transitions.setdefault(uid, {}), now=now)
             raw = body_of(job) | {"status": written | self._history(job).encode()}
             created = written_time(job.created)
             raw["metadata"] |= {"creationTimestamp": created, "resourceVersion": "1"}
