@@ -9,7 +9,7 @@ from kfext.model.gpu import Place
 Tolerations = tuple[Toleration, ...]
 
 
-class Apart:
+class SeparatedJobs:
     """The jobs, by uid, that must not share a GPU again because they slowed each other down.
 
     The state of an evicted job names the other jobs. The rule holds in both directions.

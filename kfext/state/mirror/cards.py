@@ -21,7 +21,7 @@ from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import SharedGpu
-from kfext.state.mirror.card_demand import Apart, CardDemand, Tolerations
+from kfext.state.mirror.card_demand import CardDemand, SeparatedJobs, Tolerations
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _Key = tuple[type, Place]
@@ -62,7 +62,7 @@ class Cards:
     def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._changed = changed
-        self.apart, self.demand = Apart(), CardDemand()
+        self.apart, self.demand = SeparatedJobs(), CardDemand()
         self.known: dict[Place, SharedGpu] = {}
         self.slots: dict[str, set[int]] = {}
         self.reserved: dict[Place, Pod] = {}

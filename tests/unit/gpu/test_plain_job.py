@@ -26,7 +26,7 @@ SEAMS = (
     *("model/gpu", "model/shared_gpu", "state/mirror/card_demand", "state/mirror/cards"),
 )
 """The modules that make GPU sharing part of the house."""
-OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}
+OF_ALL_PLANNERS = {"SeparatedJobs.__init__", "CardDemand.__init__", "Cards.__init__"}
 """What a planner makes at its start, whatever comes."""
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
