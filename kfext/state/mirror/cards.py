@@ -107,7 +107,7 @@ class Cards:
             if earlier is None or earlier.finished != pod.finished:
                 self._recount(place)
 
-    def keep(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
+    def claim_share(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
         """Claim the share of a pod, except the GPU time, unless its plan does: it is `planned`.
 
         The pod uses the share until it ends, even after its job is suspended, released or deleted.

@@ -284,7 +284,7 @@ class ClaimTracker:
                         first = first_with_parts(mates)
                     planned = first.get(pod.replica, pod.uid) == pod.uid
                 tolerations = _tolerations(owner.job, pod.replica) if owner and pod.replica else ()
-                self.cards.keep(pod, planned=planned, tolerations=tolerations)
+                self.cards.claim_share(pod, planned=planned, tolerations=tolerations)
 
     def _slots(self, tracked: TrackedJob) -> Mapping[Place, Tolerations]:
         """Return the slots that need GPUs for a job, each with the tolerations of a pod in it."""
