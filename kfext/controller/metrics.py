@@ -332,7 +332,7 @@ _SERIES: dict[str, tuple[str, Callable[[TrainingJob, Reported], float | None]]] 
         lambda _, report: report.progress.total,
     ),
     "kfext_job_steps_per_second": (
-        "The steps of a job in a second",
+        "Steps of a job per second",
         lambda _, report: report.progress.rate,
     ),
     "kfext_job_workers": (

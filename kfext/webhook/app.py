@@ -111,7 +111,7 @@ def make_app(
     """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing.
 
     `context_of`: returns the context of a review in a namespace, or None before it is known.
-    `authority`: returns the authorities for pods that post, in PEM; empty before they are known.
+    `authority`: returns the CA certificates for pods that post, in PEM; empty at first.
     """
 
     async def job(request: Request, raw: Any) -> ReviewResult:

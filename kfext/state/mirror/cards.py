@@ -108,7 +108,7 @@ class Cards:
                 self._recount(place)
 
     def claim_share(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
-        """Claim the share of a pod, except the GPU time, unless its plan does: it is `planned`.
+        """Claim the share of a pod, except the GPU time, unless it is `planned`: a plan claims it.
 
         The pod uses the share until it ends, even after its job is suspended, released or deleted.
         Once the pod is bound, its slot needs a GPU too. `tolerations`: the job's, if known.

@@ -35,7 +35,7 @@ class ClaimTracker:
 
     `limited`: the namespaces with a quota.
     `refused`: by uid, the pods that kube-scheduler has marked as unschedulable.
-    `unpinned_pending`: by uid, newest last, when each pod without a pin or node was first seen.
+    `unpinned_pending`: by uid, newest last, when each pod that any node may get was first seen.
     `autoscaled`: whether jobs may ask an autoscaler for nodes; else no placeholders are tracked.
     `plain_pods`: by uid, the number of pods that plain Kubernetes is about to place for a job.
     `synced`: the uids of jobs with claims that may have changed; None means that it has no reader.
@@ -44,7 +44,7 @@ class ClaimTracker:
     `managed` returns whether a namespace is managed; elsewhere plans are ignored.
     `freed` is called when capacity becomes free.
     `doubted` returns the nodes that a job uses only if it fits nowhere else.
-    `resumed` is called with a namespace and a reason to wait when such jobs may be planned again.
+    `resumed` is called with a namespace and a reason when jobs that wait for it may be planned.
     `changed` is called with the uid of a job after a change of a GPU that it shares or of one of
         its placeholders.
     """
@@ -323,7 +323,7 @@ class ClaimTracker:
 class _PendingPins:
     """The pods that are pinned to a node and not bound yet. Times are in epoch seconds.
 
-    `planned` returns whether kfext pinned a pod by a plan; the lifecycle of its job ends that wait.
+    `planned` returns whether kfext pinned a pod by a plan; the job's lifecycle ends that wait.
     """
 
     def __init__(self, ledger: Ledger, planned: Callable[[Pod], bool]) -> None:

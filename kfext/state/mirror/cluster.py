@@ -72,7 +72,7 @@ class Cluster:
     `claim_tracker`: the claims of the jobs. `ledger`: the nodes and all claims on them. `holds`:
         the capacity on hold. `backlog`: the pods that the operator still has to create.
     `volumes`: the volume claims and their volumes.
-    `ends_version`: the number of changes of deadlines of jobs.
+    `ends_version`: the number of changes of jobs' deadlines.
     `draining`: by name, the nodes that are being drained, each with its `Node.drain`.
     `plain_pods`: the number of pods that plain Kubernetes is about to place for jobs.
     `failed`: the failed pods of jobs; the reader empties the list.
@@ -359,7 +359,7 @@ class Cluster:
             self.wake()
 
     def refresh_volumes(self, tracked: TrackedJob) -> None:
-        """Update the constraints by a job's volume claims, before a decision on the job.
+        """Update the constraints of a job's volume claims, before a decision on the job.
 
         This takes milliseconds for a job with hundreds of claims, so events do not do it.
         """

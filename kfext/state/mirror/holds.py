@@ -117,7 +117,7 @@ class Holds:
         return self._others.get(uid)
 
     def claims_of(self, uid: str) -> tuple[Hashable, ...]:
-        """Return the keys of the claims of this hold, which only the job may use."""
+        """Return the keys of the claims of such a hold, which only its job may use."""
         hold = self._others.get(uid)
         return tuple(hold.claims) if hold else ()
 

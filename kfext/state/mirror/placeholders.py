@@ -136,7 +136,7 @@ class Placeholders:
         return tuple(self._known.values())
 
     def count(self, *, bound: bool) -> int:
-        """Return the number of placeholders with a node, or without."""
+        """Return the number of placeholders that are bound, or that are not."""
         return sum(bool(pod.node_name) is bound for pod in self._known.values())
 
     def concerns_pod(self, uid: str, pod: Pod | None) -> bool:

@@ -136,7 +136,7 @@ class PodCreationBacklog:
         self._created.clear()
 
     def quiet(self, uid: str, now: float) -> float:
-        """Return the seconds since the last pod that a gang waits for; 0 if it waits for none."""
+        """Return the seconds since a pod that a gang waits for was last created, or 0."""
         gang = self._gangs.get(uid)
         return max(now - gang.since, 0.0) if gang else 0.0
 
@@ -199,7 +199,7 @@ def to_be_bound(job: TrainingJob, pods: Collection[Pod], *, planned: bool = Fals
 
 
 def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = True) -> int | None:
-    """Return the number of pods that the operator is creating; None means a job without a wait.
+    """Return the number of pods that the operator is creating, or None: the job waits for none.
 
     Later jobs do not wait for pods that a running gang has lost, nor for pods of a job that is not
     `planned` because another system has started it.

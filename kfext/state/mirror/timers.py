@@ -145,7 +145,7 @@ class RoundRobin:
         self._next = 0
 
     def some(self, items: Sequence[_Item]) -> Sequence[_Item]:
-        """Return the next items; after the last item follows the first."""
+        """Return the next items; the first item follows the last."""
         start = self._next if self._next < len(items) else 0
         self._next = start + self._most
         return items[start : self._next]

@@ -26,10 +26,10 @@ from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, ST
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
 MOST_REFUSALS = 5
-"""A step is abandoned for a while after this many refusals in a row that look final. They take half
-a minute; a conflict with a changed object does not last as long."""
+"""After this many refusals in a row that look final, a step is paused. They take half a minute; a
+conflict with a changed object does not last as long."""
 REFUSED_SECONDS = 300.0
-"""An abandoned step is tried again after this time."""
+"""A paused step is tried again after this time."""
 _LONGEST_ANSWER = 512
 
 
@@ -189,7 +189,7 @@ class TrackedJob:
     ) -> None:
         """Record a newer version of the job: a refused step may be tried again at once.
 
-        An abandoned step may be tried again if its basis has changed.
+        A paused step may be tried again if its basis has changed.
         """
         if _basis(self.job, self.plan) != _basis(job, plan):
             self.refusals.clear()

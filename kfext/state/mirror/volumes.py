@@ -72,7 +72,7 @@ class Volumes:
                 self._changed(key)
 
     def of_job(self, job: TrainingJob) -> TrainingJob:
-        """Return a job with the constraints by its claims; the same object without claims."""
+        """Return a job with the present constraints of its claims; without claims, the same."""
         if not any(group.constraints.claims for group in job.groups):
             return job
         groups = (
@@ -82,7 +82,7 @@ class Volumes:
         return replace(job, groups=tuple(groups))
 
     def of_pods(self, pods: Iterable[Pod]) -> Iterator[Pod]:
-        """Yield pods with the constraints by their claims; only a gated pod has claims."""
+        """Yield pods with the present constraints of their claims; only a gated pod has claims."""
         for pod in pods:
             if pod.constraints is None or not pod.constraints.claims:
                 yield pod

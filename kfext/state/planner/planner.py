@@ -207,7 +207,7 @@ class Planner:
         """Record the outcome of a step: `complete`, done in part, or `refused`.
 
         After a failure, the job is decided on again from its state at that time. `final`: the
-        answer of an API server that would refuse the step again; a report shows it until then.
+        answer of an API server that would refuse the step again; the report returned shows it.
         """
         uid, executor = tracked.job.uid, tracked.executor
         start = tracked.assumed if tracked.step == Unsuspend.__name__ else None
@@ -395,7 +395,7 @@ class Planner:
             jobs.add(tracked, self.queue.key(tracked))
 
     def _stands(self, tracked: TrackedJob) -> bool:
-        """Return whether the last decision still holds; else 1,000 jobs take 20,000 decisions."""
+        """Return whether the last decision holds: else 1,000 jobs would take 20,000 decisions."""
         if tracked.job.uid in self._undecided or not tracked.job.suspend:
             return False
         return self.queue.still_waits_for_operator(tracked)

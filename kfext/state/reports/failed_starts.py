@@ -49,9 +49,9 @@ def suspicions(starts: Iterable[FailedStart], *, namespace: str, now: float) -> 
     for start in sorted(starts, key=lambda start: (start.at, start.job)):
         if start.at <= now:
             on_nodes.setdefault(start.node, []).append(start)
-    for node, here in on_nodes.items():
-        for last in reversed(here):
-            recent = [each for each in here if 0 <= last.at - each.at < WINDOW_SECONDS]
+    for node, history in on_nodes.items():
+        for last in reversed(history):
+            recent = [each for each in history if 0 <= last.at - each.at < WINDOW_SECONDS]
             counted, until = _counted(recent, namespace), last.at + LASTS_SECONDS
             series = len({each.series for each in counted})
             enough = len(counted) >= _FAILURES and series >= _SERIES
@@ -205,8 +205,8 @@ class FailedStarts:
         for node in {each.node for each in self.cured if not each.ran}:
             for uid in self._cluster.claim_tracker.claiming_on(node):
                 job, pods = self._cluster.jobs[uid].job, self._cluster.pods(uid)
-                here = [pod for pod in pods if pod.node_name == node and pod.phase == "Running"]
-                at = max((pod.created for pod in here), default=math.inf) + CURED_SECONDS
+                running = [pod for pod in pods if pod.node_name == node and pod.phase == "Running"]
+                at = max((pod.created for pod in running), default=math.inf) + CURED_SECONDS
                 if at <= now:
                     where = node, uid, job.namespace, job.series, at
                     self._count(FailedStart(*where, cured=True, ran=True))
@@ -214,6 +214,6 @@ class FailedStarts:
     def _count(self, start: FailedStart) -> None:
         """Count a start against its node or for it, once for its job."""
         others = (each for each in self._cured.get(start.node, ()) if each.job != start.job)
-        here = sorted((*others, start), key=lambda each: each.at)
-        old = [each for each in here if each.namespace == start.namespace][:-_MOST_JOBS]
-        self._cured[start.node] = [each for each in here if each not in old]
+        starts = sorted((*others, start), key=lambda each: each.at)
+        old = [each for each in starts if each.namespace == start.namespace][:-_MOST_JOBS]
+        self._cured[start.node] = [each for each in starts if each not in old]

@@ -71,7 +71,7 @@ class LogRead:
 class JobsProgress:
     """The progress of the jobs of a cluster. `settings_of` returns the settings of a job.
 
-    `uses`: the CPU that each pod uses. `silences`: the judgement of stalled jobs.
+    `uses`: the CPU that each pod uses. `silences`: the detection of stalled jobs.
     """
 
     def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:

@@ -106,7 +106,7 @@ class Asks:
         return frozenset(new - {pod.node_name for pod in self._usable(tracked)} if new else ())
 
     def _first_asks(self) -> Mapping[str, _Position]:
-        """Return by new node the position of the first incomplete ask that it was created for."""
+        """Return the new nodes, each with the position of the first incomplete ask for it."""
         version, first = self._first
         if version != self._placeholders.version:
             first, jobs = {}, self._cluster.jobs

@@ -193,7 +193,7 @@ class UsageOrder:
         self.moved, self._line = self.moved or line != self._line, line
 
     def why_behind(self, tracked: TrackedJob) -> str:
-        """Return why another namespace comes before a waiting job, as a clause that may be empty.
+        """Return the reason why another namespace comes first, as a clause, or an empty string.
 
         The other namespace is not named, because the users of the job may not be allowed to see it.
         """

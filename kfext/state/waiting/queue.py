@@ -342,7 +342,7 @@ class Queue:
         return any(deadline is None or deadline > kept.until for deadline in deadlines)
 
     def _ends(self, now: float) -> Mapping[str, float]:
-        """Return the expected ends of running jobs by uid; they serve many jobs in a tick."""
+        """Return the expected ends of running jobs by uid, computed once in a tick."""
         if self._expected is None:
             jobs, durations = (job.job for job in self._cluster.jobs.values()), self.durations
             self._expected = {
