@@ -302,7 +302,7 @@ class Forecast:
             outcome = WAITS if verdict.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
             return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
         job = _rendered(job, raw, sources)
-        self._planner.cluster.take_job(job, raw)
+        self._planner.cluster.record_job(job, raw)
         return _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
 
     def with_starts(self, answers: Sequence[Answer]) -> list[Answer]:

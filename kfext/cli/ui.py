@@ -261,7 +261,7 @@ def of_snapshot(file: SnapshotFile) -> Source:
 def _as_plan(planner: Planner, tracked: TrackedJob) -> dict[str, Any]:
     """Return a job of a snapshot as its TrainingPlan would show it."""
     job, pods = tracked.job, planner.cluster.pods(tracked.job.uid)
-    plan, verdict = tracked.assumed or tracked.plan, planner.queue.sentence(tracked)
+    plan, verdict = tracked.assumed or tracked.plan, planner.queue.shown_verdict(tracked)
     places = Counter(pod.node_name for pod in pods if pod.node_name and not pod.finished)
     if plan is not None and not places:
         places.update(plan.assignment.values())

@@ -144,7 +144,7 @@ class Controller:
         return self._reconciler.now()
 
     def readiness_problem(self) -> str | None:
-        """Return why kfext cannot place jobs; None without a problem."""
+        """Return the reason why kfext cannot place jobs, if any."""
         if not self._listed:
             return "jobs, pods and nodes are not listed yet"
         for name, informer in self._informers.items():
@@ -153,7 +153,7 @@ class Controller:
         return None
 
     def liveness_problem(self) -> str | None:
-        """Return why the process should be restarted; None without a problem."""
+        """Return the reason to restart the process, if any."""
         if not self._lease.held.is_set():
             return None
         age = self._reconciler.since_tick()
@@ -163,7 +163,7 @@ class Controller:
         return self.readiness_problem() is None and self.liveness_problem() is None
 
     async def _recheck(self) -> None:
-        """Every 5 minutes drop objects that kopf missed, look for an autoscaler, keep the usage."""
+        """Every 5 minutes, forget deleted objects, look for an autoscaler and store the usage."""
         while True:
             with guard("sweep"), suppress(ApiError):
                 await self._look_for_autoscaler()
@@ -184,7 +184,7 @@ class Controller:
     async def _look_for_autoscaler(self) -> None:
         present = await has_autoscaler(self._client)
         template = await placeholder_template(self._client) if present else {}
-        # Jobs are not released because the template is away for a moment.
+        # A template that is missing for a moment must not release jobs.
         can_ask = bool(template or self._had_template)
         self._had_template = bool(template)
         self._writer.placeholder_template = template or self._writer.placeholder_template

@@ -25,11 +25,11 @@ from kfext.state.running.registry import CONDITIONS
 
 _log = structlog.get_logger(__name__)
 
-_LEFT = Verdict(REASON_HANDS_OFF, "kfext no longer handles it")
+_HANDS_OFF = Verdict(REASON_HANDS_OFF, "kfext no longer handles it")
 
 
 class JobDisplay:
-    """Shows each job on its TrainingPlan, and what a user should notice as an event."""
+    """Shows each job on its TrainingPlan, and as an event if a user should notice it."""
 
     def __init__(
         self, planner: Planner, plan_writer: TrainingPlanWriter, events: EventRecorder
@@ -45,7 +45,7 @@ class JobDisplay:
         elif self._plan_writer.shows(tracked.job) and not self._marked(tracked):
             # The status from the time when kfext handled the job would stay.
             ended = tracked.job.finished or tracked.job.deleting
-            self._show(tracked, *((FINISHED, verdict) if ended else (PHASE_RELEASED, _LEFT)))
+            self._show(tracked, *((FINISHED, verdict) if ended else (PHASE_RELEASED, _HANDS_OFF)))
 
     def show_progress(self, tracked: TrackedJob) -> None:
         """Show the progress that the log of a job reports."""
@@ -144,6 +144,6 @@ class JobDisplay:
         return HOST if on_host else POD
 
     def _marked(self, tracked: TrackedJob) -> bool:
-        """Return whether a job or its pods wait for kfext, which is about to let them go."""
+        """Return whether a job or its pods wait for kfext, which is about to release them."""
         pods = self._planner.cluster.pods(tracked.job.uid)
         return tracked.job.held or any(pod.behind_gate for pod in pods)

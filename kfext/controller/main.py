@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 _OLDEST = (1, 32)
 _KINDS_SECONDS = 30.0
-"""Seconds between two looks at the kinds of jobs that the cluster serves."""
+"""Seconds between two checks of the kinds of jobs that the cluster serves."""
 
 
 async def run(
@@ -44,7 +44,7 @@ async def run(
     job_metrics: bool = True,
     certificates: bool = True,
 ) -> None:
-    """Run the controller until SIGTERM. Raises KfextError if it cannot go on.
+    """Run the controller until SIGTERM. Raises KfextError if it cannot continue.
 
     On SIGUSR1 it writes a snapshot into `run_folder`.
     `job_metrics`: whether Prometheus gets the progress of each job. `certificates`: whether kfext
@@ -125,12 +125,12 @@ async def run(
 async def end_with_other_kinds(
     client: Client, kinds: Sequence[JobKind], outdated: Collection[JobKind] = ()
 ) -> None:
-    """Wait until kfext can handle other kinds of jobs than at the start, then raise KfextError.
+    """Raise KfextError once kfext can handle other kinds of jobs than at the start.
 
-    A new process then watches the right kinds: kopf cannot start or end one watch. The difference
-    has to be seen twice, because an API server that starts may not know all CRDs yet.
+    A new process then watches the right kinds: kopf cannot start or end a single watch. Two checks
+    must agree, because an API server that has just started may not know all CRDs yet.
 
-    `outdated`: the kinds that were served at the start by an operator that was too old.
+    `outdated`: the kinds with an operator that was too old at the start.
     """
     before = kinds
     while True:
@@ -211,9 +211,9 @@ async def _missing_requirements(client: Client, kinds: Sequence[JobKind]) -> lis
 
 
 async def _missing_protection(client: Client) -> str:
-    """Return why users may write kfext's marks on their jobs; empty if they may not.
+    """Return the reason why users may write kfext's marks on their jobs; empty if they may not.
 
-    kfext works without that protection, since it checks every mark. Raises ApiError.
+    kfext works without this protection, since it checks every mark. Raises ApiError.
     """
     try:
         await client.get(paths.admission_policies(MARKS_POLICY))

@@ -41,7 +41,7 @@ from kfext.state.waiting.queue import Queue
 _log = structlog.get_logger(__name__)
 
 MOST_JOBS = 1000
-"""The most jobs that have series of their own, the newest jobs; and the most namespaces."""
+"""The most jobs that have series of their own (the newest), and the most namespaces."""
 LABELS = ("namespace", "job_name", "kind")
 """The labels of these series; Prometheus itself adds `job` and `instance`."""
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -53,14 +53,12 @@ _REASONS = {value for name, value in vars(names).items() if name.startswith("REA
 
 Report = tuple[TrainingJob, Reported]
 
-ERRORS = Counter(
-    "kfext_errors_total", "Errors of kfext after which an object was left aside", registry=None
-)
+ERRORS = Counter("kfext_errors_total", "Errors of kfext that made it skip an object", registry=None)
 
 
 @contextmanager
 def guard(doing: str, **about: object) -> Iterator[None]:
-    """Log and count an error of kfext in this block, and go on after it.
+    """Log and count an error of kfext in this block, and continue after it.
 
     Users write most objects: without a guard, one object could end the controller, and end it again
     after each restart. `doing` and `about` name the block and its object in the log.
@@ -68,7 +66,7 @@ def guard(doing: str, **about: object) -> Iterator[None]:
     try:
         yield
     except Exception:
-        _log.exception("left aside", doing=doing, **about)
+        _log.exception("skipped", doing=doing, **about)
         ERRORS.inc()
 
 
@@ -85,7 +83,7 @@ class Metrics:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.ticks = histogram(
             "kfext_tick_seconds",
-            "Time of one turn of the loop in which jobs were decided on",
+            "Time of a turn of the loop that decided on jobs",
             buckets=_TICK_SECONDS,
         )
         self.decisions = counter("kfext_decisions_total", "Decisions on the next step of a job")
@@ -144,7 +142,7 @@ class Metrics:
         self.nodes = gauge("kfext_ledger_nodes", "Nodes on the ledger")
         self.reserved = gauge("kfext_reserved_nodes", "Nodes reserved for the head of the queue")
         self.suspects = gauge(
-            "kfext_suspect_nodes", "Nodes that all jobs get last, because other jobs failed there"
+            "kfext_suspect_nodes", "Nodes that all jobs use last, because other jobs failed there"
         )
         self.outstanding = gauge(
             "kfext_outstanding_pods",
@@ -160,7 +158,7 @@ class Metrics:
         registry.register(ERRORS)
 
     def count(self, step: Step, *, being_created: bool = False) -> None:
-        """Count a step that was written; `being_created`: of a gang that was born pinned before."""
+        """Count a step that was written; `being_created`: whether its gang was born pinned."""
         self.steps.labels(step=type(step).__name__, outcome="done").inc()
         if isinstance(step, Unsuspend | Replan):
             self.plans.labels(cause=step.verdict.reason).inc()
@@ -182,7 +180,7 @@ class Metrics:
         self.suspects.set_function(lambda: len(planner.starts.suspects_of_all))
         self.outstanding.set_function(lambda: cluster.backlog.pods)
         self.reserved.set_function(
-            lambda: len(reserved.nodes) if (reserved := queue.reservations.kept) else 0
+            lambda: len(reserved.nodes) if (reserved := queue.reservations.current) else 0
         )
         for bound in (True, False):
             self.placeholders.labels(bound=str(bound).lower()).set_function(
@@ -191,25 +189,25 @@ class Metrics:
         self.stalled.set_function(lambda: planner.progress.stalled)
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
-        self.registry.register(Scraped(partial(_of_queue, queue)))
-        self.registry.register(Scraped(partial(_of_changes, planner)))
-        self.registry.register(Scraped(partial(_of_preemptions, planner)))
-        self.registry.register(Scraped(partial(_of_usage, queue)))
+        self.registry.register(Scraped(partial(_queue_series, queue)))
+        self.registry.register(Scraped(partial(_change_series, planner)))
+        self.registry.register(Scraped(partial(_preemption_series, planner)))
+        self.registry.register(Scraped(partial(_usage_series, queue)))
 
     def lead(self, planner: Planner) -> None:
         """Show that this process leads, and the capacity, as a standby knows of no reservation."""
         self.leading.set(1)
-        self.registry.register(Scraped(partial(_of_capacity, planner)))
+        self.registry.register(Scraped(partial(_capacity_series, planner)))
 
     def follow_watches(self, informers: Mapping[str, Informer[Any]]) -> None:
         """Read the state of the watches, by resource, at each scrape."""
         for resource, informer in informers.items():
             self.silence.labels(resource=resource).set_function(informer.last_event_age)
-        self.registry.register(Scraped(partial(_of_watches, informers)))
+        self.registry.register(Scraped(partial(_watch_series, informers)))
 
     def follow_events(self, dropped: Callable[[], int]) -> None:
-        """Read how many events did not reach the cluster at each scrape."""
-        self.registry.register(Scraped(partial(_of_events, dropped)))
+        """Read the number of events that did not reach the cluster at each scrape."""
+        self.registry.register(Scraped(partial(_event_series, dropped)))
 
     def follow_jobs(self, reports: Callable[[], Iterable[Report]]) -> None:
         """Read the progress of the jobs at each scrape, if jobs have series of their own."""
@@ -226,31 +224,31 @@ _WATCHED = {
     "changes": "Changes that arrived on watches",
     "failures": "Lists and watches that failed",
     "undecodable": "Objects that could not be decoded and kept their last value",
-    "unobserved": "Changes that were left aside because of an error of kfext",
+    "unobserved": "Changes that were skipped because of an error of kfext",
 }
-"""Counter of an informer -> what it counts."""
+"""Counter of an informer -> its help text."""
 
 
-def _of_watches(informers: Mapping[str, Informer[Any]]) -> Iterator[Metric]:
+def _watch_series(informers: Mapping[str, Informer[Any]]) -> Iterator[Metric]:
     """Yield the counters of the informers, which do not depend on Prometheus."""
     objects = GaugeMetricFamily(
         "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
     )
     yield filled(objects, (((name,), len(each.store)) for name, each in informers.items()))
     for name, text in _WATCHED.items():
-        counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
+        family = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))
         count = attrgetter(name)
-        yield filled(counter, (((of,), count(each.metrics)) for of, each in informers.items()))
+        yield filled(family, (((key,), count(each.metrics)) for key, each in informers.items()))
 
 
-def _of_events(dropped: Callable[[], int]) -> Iterator[Metric]:
+def _event_series(dropped: Callable[[], int]) -> Iterator[Metric]:
     """Yield the number of events that were not written, because of errors or a full queue."""
-    what = "Events on objects that did not reach the cluster"
-    yield CounterMetricFamily("kfext_events_dropped", what, value=dropped())
+    text = "Events on objects that did not reach the cluster"
+    yield CounterMetricFamily("kfext_events_dropped", text, value=dropped())
 
 
-def _of_queue(queue: Queue) -> Iterator[Metric]:
-    """Yield length and age of the queue by priority class and reason, which come and go."""
+def _queue_series(queue: Queue) -> Iterator[Metric]:
+    """Yield length and age of the queue by priority class and reason, labels that vary."""
     length = GaugeMetricFamily(
         "kfext_queue_jobs", "Jobs that wait, by priority class", labels=("priority_class",)
     )
@@ -259,13 +257,13 @@ def _of_queue(queue: Queue) -> Iterator[Metric]:
         "Age of the oldest job that waits, by priority class",
         labels=("priority_class",),
     )
-    what = "Jobs that wait, by the reason of their wait"
-    reasons = GaugeMetricFamily("kfext_queue_jobs_by_reason", what, labels=("reason",))
+    text = "Jobs that wait, by the reason of their wait"
+    reasons = GaugeMetricFamily("kfext_queue_jobs_by_reason", text, labels=("reason",))
     waiting: dict[str, list[float]] = {}
     stopped_by: dict[str, int] = {}
     for tracked in queue.queued():
-        said = tracked.verdict.reason if tracked.verdict else ""
-        reason = said if said in _REASONS else "other"
+        reason = tracked.verdict.reason if tracked.verdict else ""
+        reason = reason if reason in _REASONS else "other"
         stopped_by[reason] = stopped_by.get(reason, 0) + 1
         name = queue.class_of(tracked.job) or "none"
         label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
@@ -276,22 +274,20 @@ def _of_queue(queue: Queue) -> Iterator[Metric]:
     yield filled(reasons, (((reason,), jobs) for reason, jobs in stopped_by.items()))
 
 
-def _of_capacity(planner: Planner) -> Iterator[Metric]:
-    """Yield what is used, reserved and free of the nodes."""
+def _capacity_series(planner: Planner) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "kfext_capacity",
         "Cores, bytes and devices that are used, reserved for the head of the queue, or free; "
         "cordoned and drained nodes have nothing free",
         labels=("resource", "state"),
     )
-    kept = planner.queue.reservations.kept
+    kept = planner.queue.reservations.current
     for resource, state, number in capacity_totals(planner.cluster.ledger, kept):
         family.add_metric((resource, state), number / 1000 if resource == CPU else number)
     yield family
 
 
-def _of_changes(planner: Planner) -> Iterator[Metric]:
-    """Yield the changes of running jobs."""
+def _change_series(planner: Planner) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "kfext_changes",
         "Changes of running jobs: done, restored to what was before, refused by the API server, or "
@@ -301,8 +297,8 @@ def _of_changes(planner: Planner) -> Iterator[Metric]:
     yield filled(family, planner.companion.changes.items())
 
 
-def _of_preemptions(planner: Planner) -> Iterator[Metric]:
-    """Yield the jobs stopped for jobs of higher priority, and the work that they do again."""
+def _preemption_series(planner: Planner) -> Iterator[Metric]:
+    """Yield the jobs stopped for jobs of higher priority, and the work that they repeat."""
     preempted = planner.companion.preempted
     jobs = CounterMetricFamily(
         "kfext_preemptions",
@@ -314,16 +310,16 @@ def _of_preemptions(planner: Planner) -> Iterator[Metric]:
     yield filled(jobs, (((how,), preempted.asked[how]) for how in asked))
     yield CounterMetricFamily(
         "kfext_preempted_work_seconds",
-        "Training since the last checkpoint of these jobs, which they do again",
+        "Training since the last checkpoint of these jobs, which they repeat",
         value=preempted.work,
     )
 
 
-def _of_usage(queue: Queue) -> Iterator[Metric]:
-    """Yield the usage of the namespaces with the most, where the queue is ordered by it."""
+def _usage_series(queue: Queue) -> Iterator[Metric]:
+    """Yield the highest usage of namespaces, where the queue is ordered by usage."""
     record = queue.usage.record if queue.usage.on else UsageRecord()
-    what = "Part of the cluster that a namespace holds, or used in the mean, lately above all"
-    family = GaugeMetricFamily("kfext_namespace_usage_ratio", what, labels=("namespace", "of"))
+    text = "Fraction of the cluster that a namespace holds, or its mean, weighted to recent use"
+    family = GaugeMetricFamily("kfext_namespace_usage_ratio", text, labels=("namespace", "of"))
     most = nlargest(MOST_JOBS, record.namespaces, key=record.mean)
     held = [((name, "held"), record.namespaces[name].held) for name in most]
     yield filled(family, [*held, *(((name, "used"), record.mean(name)) for name in most)])
@@ -332,11 +328,11 @@ def _of_usage(queue: Queue) -> Iterator[Metric]:
 _SERIES: dict[str, tuple[str, Callable[[TrainingJob, Reported], float | None]]] = {
     "kfext_job_step": ("The last step of a job", lambda _, report: report.progress.step),
     "kfext_job_total_steps": (
-        "The number of steps of a job, if it prints it",
+        "The number of steps of a job, if its log shows it",
         lambda _, report: report.progress.total,
     ),
     "kfext_job_steps_per_second": (
-        "How fast the steps of a job go",
+        "Steps of a job per second",
         lambda _, report: report.progress.rate,
     ),
     "kfext_job_workers": (

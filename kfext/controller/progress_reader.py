@@ -1,6 +1,6 @@
 """Read the progress of running jobs from their logs, at a bounded rate, and from their posts.
 
-No text of a log is kept, logged or exported, except the names of metrics and numbers.
+No text of a log is stored, logged or exported, except the names of metrics and numbers.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.5
 _MOST_BEGUN = int(MOST_A_SECOND * _PAUSE_SECONDS)
-"""The most reads that begin after each pause, so many jobs are read less often."""
+"""The most reads that begin after each pause; the logs of many jobs are read less often."""
 MOST_AT_ONCE = 16
 _MOST_LOGS = 4
 """The most log positions kept for a job; every second read is of the log that printed."""
@@ -71,27 +71,27 @@ class ProgressReader:
                     for read in progress.due(self._now().monotonic, most=most):
                         self._running += 1
                         reads.create_task(self._read(read))
-                    for tracked in progress.take_early(self._now()):
+                    for tracked in progress.record_early_posts(self._now()):
                         self._show(tracked)
                 for uid in self._logs.keys() - self._planner.cluster.jobs.keys():
                     del self._logs[uid]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
-        """Give the planner what the program of a job has posted since the last version."""
+        """Pass the posts of a job's program since the last version to the planner."""
         if new is None or new.posted is None or (old and old.posted == new.posted):
             return
-        with guard("take the posts of a job", uid=new.job_uid):
+        with guard("read the posts of a job", uid=new.job_uid):
             if tracked := self._planner.progress.post(new.job_uid, new.posted, self._now()):
                 self._show(tracked)
 
     def observe_job(self, uid: str, raw: Mapping[str, Any]) -> None:
-        """Give the planner what a version of a job shows of what its program has posted."""
+        """Pass the posts that the status of a job shows to the planner."""
         kind = KINDS.get(text(raw.get("kind")))
         status = kind.trainer_status(mapping(raw.get("status"))) if kind else None
         if not status:
             return
-        with guard("take the status of a job", uid=uid):
+        with guard("read the status of a job", uid=uid):
             if tracked := self._planner.progress.post_status(uid, status, self._now()):
                 self._show(tracked)
 
@@ -106,7 +106,7 @@ class ProgressReader:
 
     async def _read(self, read: LogRead) -> None:
         try:
-            await self._take(read)
+            await self._read_lines(read)
             if read.uid in self._planner.cluster.jobs:
                 self._show(read.tracked)
         except Exception:
@@ -117,8 +117,8 @@ class ProgressReader:
         finally:
             self._running -= 1
 
-    async def _take(self, read: LogRead) -> None:
-        """Give the planner the new lines of a log, or why kfext cannot read them."""
+    async def _read_lines(self, read: LogRead) -> None:
+        """Pass the new lines of a log to the planner, or the reason why kfext cannot read them."""
         progress, pod = self._planner.progress, read.pod
         try:
             async with asyncio.timeout(_READ_SECONDS):

@@ -1,4 +1,4 @@
-"""Decide: the controller's only loop, which asks the planner and starts to write its steps.
+"""Decide: the controller's only loop, which runs the planner and begins to write its steps.
 
 Steps of many jobs are written at once, but never two steps of one job.
 """
@@ -25,13 +25,13 @@ from kfext.state.running.executor import TURN_SECONDS
 _log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 5.0  # without any event, so that liveness shows
-_REST_SECONDS = 0.02
-"""From one turn to the next at least, so that the pods of a gang, which come one by one, are not
-decided on one by one. The first event after a rest has its turn at once."""
+_PAUSE_SECONDS = 0.02
+"""The least time between two turns, so that the pods of a gang, created one by one, are not decided
+on one by one. The first event after a longer time is handled at once."""
 _LATE_SECONDS = 1.0
-"""A loop that turns so much late stood still, as in a paused process or virtual machine."""
+"""A turn that is so late shows that the loop stood still, as in a paused virtual machine."""
 _CATCH_UP_SECONDS = 1.0
-"""Then the watches first bring the events of that time: a gang may have become whole."""
+"""Then the watches first deliver the events of that time: a gang may have become complete."""
 
 
 class Reconciler:
@@ -81,15 +81,15 @@ class Reconciler:
                         await self._wake.wait()
                 except TimeoutError:
                     continue
-                if (rest := _REST_SECONDS - self.since_tick()) > 0:
-                    await asyncio.sleep(rest)
+                if (pause := _PAUSE_SECONDS - self.since_tick()) > 0:
+                    await asyncio.sleep(pause)
 
     def since_tick(self) -> float:
         """Return the seconds since the loop last turned."""
         return self._monotonic() - self._ticked_at
 
     def tick(self, writes: asyncio.TaskGroup) -> int:
-        """Decide on the jobs that changed and begin to write; return how many jobs are left."""
+        """Decide on the jobs that changed and begin to write; return the number that remain."""
         self._wake.clear()
         self._ticked_at = self._monotonic()
         began = time.perf_counter()
@@ -119,7 +119,7 @@ class Reconciler:
         return tick.remainder
 
     async def _reserve(self, step: Reserve | Unreserve) -> None:
-        """Reserve a GPU for a slot, or give it back; a step that fails is tried again later."""
+        """Reserve a GPU for a slot, or release it; a step that fails is tried again later."""
         await self._attempt(step, self._writer.write_card(step), place=step.place)
         self._planner.cards.finish(step, self._monotonic())
         self._wake.set()
@@ -135,7 +135,7 @@ class Reconciler:
     async def _attempt(
         self, step: object, write: Awaitable[None], **fields: object
     ) -> Exception | None:
-        """Write a step that is not of a job; return the error if it was not written."""
+        """Write a step that belongs to no job; return the error if it was not written."""
         name, failed = type(step).__name__, None
         log = _log.bind(step=name, **fields)
         try:
@@ -153,7 +153,6 @@ class Reconciler:
         return self._monotonic() >= due
 
     def _change_running(self, writes: asyncio.TaskGroup) -> None:
-        """Begin to write the companion's steps."""
         self._companion_at = self._monotonic()
         companion = self._planner.companion
         try:
@@ -164,7 +163,7 @@ class Reconciler:
             self._metrics.steps.labels(step=Resize.__name__, outcome="failed").inc()
             return
         for tracked, error in companion.failures:
-            _log.error("left alone", job=tracked.job.name, exc_info=error)
+            _log.error("skipped", job=tracked.job.name, exc_info=error)
         for tracked, step in steps:
             writes.create_task(self._carry_out(tracked, step))
         for tracked, type_, shown in companion.news():

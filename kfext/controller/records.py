@@ -1,6 +1,6 @@
-"""What the leader keeps in ConfigMaps: the usage for its successor, the capacity for people.
+"""The leader's records in ConfigMaps: the usage for its successor, the capacity for people.
 
-An error keeps no job from being placed: a record is then older, or there is none.
+An error keeps no job from being placed: a record is then outdated or missing.
 """
 
 import asyncio
@@ -20,14 +20,11 @@ _log = structlog.get_logger(__name__)
 
 _CAPACITY_SECONDS = 10.0
 _REFUSED_SECONDS = 300.0
-"""The time to the next try where an administrator has not given the right."""
+"""The time to the next try where an administrator has not granted the right."""
 
 
 class UsageKeeper:
-    """Keeps what namespaces used of the cluster, where a policy asks for it; for the leader only.
-
-    An error keeps no job from being placed: the usage is then less well known.
-    """
+    """Stores the usage of namespaces, where a policy asks for it; for the leader only."""
 
     def __init__(self, client: Client, planner: Planner) -> None:
         self._client = client
@@ -35,14 +32,14 @@ class UsageKeeper:
         self._was_read = self._was_held = False
 
     async def keep(self) -> None:
-        """Read the record, later write it unless nothing is held: then usage only decays."""
+        """Read the record, and later write it, unless nothing is held: then usage only decays."""
         usage = self._planner.queue.usage
         try:
             if self._planner.settings.queueing.fairness is Fairness.USAGE and not self._was_read:
                 usage.restore(decode_usage(await read_record(self._client, USAGE)))
                 self._was_read = True
             elif usage.on:
-                held = any(found.held for found in usage.record.namespaces.values())
+                held = any(each.held for each in usage.record.namespaces.values())
                 if held or self._was_held:
                     await write_record(self._client, USAGE, usage.record.encode())
                 self._was_held = held
@@ -51,7 +48,7 @@ class UsageKeeper:
 
 
 class CapacityKeeper:
-    """Keeps what the nodes have and what is free, for people who may see the whole cluster."""
+    """Stores the capacity and free capacity of nodes, for people who may see the whole cluster."""
 
     def __init__(self, client: Client, planner: Planner) -> None:
         self._client = client
@@ -60,7 +57,7 @@ class CapacityKeeper:
         self._stored: str | None = None
 
     async def run(self) -> None:
-        """Keep the record until cancelled."""
+        """Update the record until cancelled."""
         while True:
             pause = _CAPACITY_SECONDS
             with guard("keep the capacity"):
@@ -68,11 +65,11 @@ class CapacityKeeper:
             await asyncio.sleep(pause)
 
     async def keep(self) -> float:
-        """Write the record if it has changed; return the seconds to the next look."""
+        """Write the record if it has changed; return the seconds to the next check."""
         try:
             if self._stored is None:
                 self._stored = await read_record(self._client, CAPACITY)
-            ledger, kept = self._planner.cluster.ledger, self._planner.queue.reservations.kept
+            ledger, kept = self._planner.cluster.ledger, self._planner.queue.reservations.current
             basis = (ledger.version, ledger.gains, kept)
             if basis != self._known and (record := capacity_record(ledger, kept)) != self._stored:
                 await write_record(self._client, CAPACITY, record)

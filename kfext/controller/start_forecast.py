@@ -1,4 +1,4 @@
-"""Forecasts when waiting jobs should start, beside the loop and with a small part of a CPU."""
+"""Forecasts of the starts of waiting jobs, beside the loop, with a small fraction of a CPU."""
 
 import asyncio
 import math
@@ -13,9 +13,9 @@ from kfext.state.planner.planner import Planner
 
 _LOOK_SECONDS = 5.0
 _TURN_SECONDS = 0.02
-"""A turn ends after the part that reaches this time, so that the loop goes on."""
-_PART = 0.03
-"""The part of a CPU that a forecast may take, however many jobs wait."""
+"""A turn ends after the part that reaches this time, so that it does not delay the loop."""
+_CPU_FRACTION = 0.03
+"""The fraction of a CPU that a forecast may use, however many jobs wait."""
 
 
 class StartForecast:
@@ -48,7 +48,7 @@ class StartForecast:
     def begin(self, now: Moment) -> None:
         """Begin a forecast if it is due, at the moment of a tick that left nothing to decide.
 
-        Then the recording of the planner settles nothing that a later tick would settle.
+        At that moment, recording the planner settles nothing that a later tick would settle.
         """
         if self._parts is not None or now.monotonic < self._look_at:
             return
@@ -59,7 +59,7 @@ class StartForecast:
                 next(self._parts, None)
 
     def turn(self) -> float:
-        """Score the starts since the last turn, and go on; return the seconds to the next turn."""
+        """Score the starts since the last turn, and continue; return the seconds to the next."""
         forecaster, now, began = self._forecaster, self._now(), self._clock()
         for score in forecaster.started(now.wall):
             self._metrics.start_errors.labels(lead=score.lead).observe(score.error)
@@ -67,9 +67,9 @@ class StartForecast:
         parts, self._parts = self._parts, None
         try:
             for _ in parts or ():
-                if (took := self._clock() - began) >= _TURN_SECONDS:
+                if (used := self._clock() - began) >= _TURN_SECONDS:
                     self._parts = parts
-                    return took / _PART - took
+                    return used / _CPU_FRACTION - used
         finally:
             for tracked in forecaster.news():
                 expected = forecaster.expected(tracked.job.uid)

@@ -57,9 +57,9 @@ _EVENTS = 50
 class StepExecutor:
     """Writes steps to the API server, and the answers into `cluster`.
 
-    `placeholder_template`: what placeholders are made from.
+    `placeholder_template`: the pod template of placeholders.
 
-    The number of requests under way is bounded. Requests to the pods of running jobs have another
+    The number of requests under way is bounded. Requests to the pods of running jobs have their own
     bound, a quarter of the first, so that no placement waits for them.
     """
 
@@ -68,8 +68,8 @@ class StepExecutor:
         self._client = client
         self._cluster = cluster
         self._events = events
-        self._room = asyncio.Semaphore(_IN_FLIGHT)
-        self._aside = asyncio.Semaphore(_IN_FLIGHT // 4)
+        self._bound = asyncio.Semaphore(_IN_FLIGHT)
+        self._running_bound = asyncio.Semaphore(_IN_FLIGHT // 4)
 
     async def write(self, tracked: TrackedJob, step: Step) -> bool:
         """Carry out a step of a job; return whether all of it was done. Raises ApiError.
@@ -86,11 +86,11 @@ class StepExecutor:
             await self._patch_job(job, operations)
         runs = isinstance(step, OfRunningJob)
         if not runs:
-            self._tell(job, step)
+            self._record_events(job, step)
         writes = (self._write_pod(pod, change) for pod, change in pod_writes(step, job))
-        complete = await self._each(writes, room=self._aside if runs else self._room)
+        complete = await self._each(writes, bound=self._running_bound if runs else self._bound)
         if runs:
-            self._tell(job, step)
+            self._record_events(job, step)
         return complete
 
     async def write_card(self, step: Reserve | Unreserve) -> None:
@@ -120,18 +120,17 @@ class StepExecutor:
             case Ask(name, job_uid, member, limits):
                 template = self.placeholder_template
                 body = placeholder(template, member, limits, name=name, job_uid=job_uid)
-                async with self._room:
+                async with self._bound:
                     with suppress(Conflict):  # its name says its job and shape, so it exists
                         await self._client.create(paths.pods(NEW_NODES_NAMESPACE), body)
             case Withdraw(pod):
-                async with self._room:
+                async with self._bound:
                     with suppress(NotFound, Conflict):
                         await self._client.delete(paths.pods(pod.namespace, pod.name), uid=pod.uid)
             case _:
                 assert_never(step)
 
-    def _tell(self, job: TrainingJob, step: Step) -> None:
-        """Record the events of a step."""
+    def _record_events(self, job: TrainingJob, step: Step) -> None:
         if (event := event_of(step)) is not None:
             self._events.record(job, event.verdict, action=event.action, warning=event.warning)
         if isinstance(step, Unsuspend | Replan) and (network := step.network):
@@ -139,7 +138,6 @@ class StepExecutor:
             self._events.record(job, network, action=type(step).__name__, warning=warning)
 
     async def _write_pod(self, pod: Pod, change: Change) -> None:
-        """Delete a pod, patch it, or resize it."""
         if change is None:
             await self._delete(pod)
         elif isinstance(change, list):
@@ -149,7 +147,7 @@ class StepExecutor:
 
     async def _patch_job(self, job: TrainingJob, operations: list[Operation]) -> None:
         path = paths.jobs(job.kind, job.namespace, job.name)
-        async with self._room:
+        async with self._bound:
             self._cluster.observe_job(await self._client.json_patch(path, operations))
 
     async def _patch_pod(self, pod: Pod, operations: list[Operation]) -> None:
@@ -170,14 +168,14 @@ class StepExecutor:
             resource_version=pod.resource_version,
         )
 
-    async def _each(self, writes: Iterable[Awaitable[None]], *, room: asyncio.Semaphore) -> bool:
+    async def _each(self, writes: Iterable[Awaitable[None]], *, bound: asyncio.Semaphore) -> bool:
         """Carry out independent writes together; return whether every pod was unchanged.
 
         Raises ApiError for any other refusal, after all writes have ended.
         """
 
         async def attempt(write: Awaitable[None]) -> bool:
-            async with room:
+            async with bound:
                 try:
                     await write
                 except NotServed:
@@ -197,9 +195,9 @@ class StepExecutor:
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
         path, notes = paths.events(job.namespace), list[str]()
-        for about in job.kind.create_failures(job):
+        for selector in job.kind.create_failures(job):
             try:
-                events = await self._client.first(path, count=_EVENTS, fieldSelector=about)
+                events = await self._client.first(path, count=_EVENTS, fieldSelector=selector)
             except ApiError:
                 return state
             notes += [text(mapping(event).get("note")) for event in events]
@@ -208,27 +206,27 @@ class StepExecutor:
         if not notes:
             return replace(state, no_host_network="") if tried_there else state
         message = f"{state.message}{REPORTS}{notes[-1]}"
-        because = message if tried_there else state.no_host_network
-        return replace(state, message=message, no_host_network=because)
+        cause = message if tried_there else state.no_host_network
+        return replace(state, message=message, no_host_network=cause)
 
     async def _with_autoscaler_error(self, job: TrainingJob, step: SaveState) -> SaveState:
-        """Add what the autoscaler said of a placeholder without a node."""
+        """Add the autoscaler's event about a placeholder without a node."""
         for name in self._cluster.claim_tracker.placeholders.unbound(job.uid):
-            about = f"regarding.kind=Pod,regarding.name={name}"
+            selector = f"regarding.kind=Pod,regarding.name={name}"
             path = paths.events(NEW_NODES_NAMESPACE)
             try:
-                events = await self._client.first(path, count=_EVENTS, fieldSelector=about)
+                events = await self._client.first(path, count=_EVENTS, fieldSelector=selector)
             except ApiError:
                 return step
-            of_others = (
+            texts = (
                 text(mapping(event).get("note"))
                 for event in events
                 if mapping(event).get("reportingController") != DEFAULT_SCHEDULER
             )
-            if notes := [*filter(None, of_others)]:
+            if notes := [*filter(None, texts)]:
                 message = f"{step.state.message}; the autoscaler reports: {notes[-1]}"
-                said = replace(step.verdict, message=message) if step.verdict else None
-                return replace(step, state=replace(step.state, message=message), verdict=said)
+                verdict = replace(step.verdict, message=message) if step.verdict else None
+                return replace(step, state=replace(step.state, message=message), verdict=verdict)
         return step
 
 
@@ -236,8 +234,8 @@ def _reservation(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:
     """Return the pod that reserves a GPU on a node, with the tolerations of its sharers."""
     metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
     node, slot = step.place
-    here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
-    terms = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+    on_node = {"key": NAME_FIELD, "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [on_node]}]}
     tolerations = [toleration.written() for toleration in step.tolerations]
     return {
         "apiVersion": "v1",

@@ -52,13 +52,12 @@ _INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a picture of a job needs beside its status.
+    """The values that a picture of a job needs besides its status.
 
-    `places`: how many pods of the job are on each node, or go there.
-    `requests`: what its largest pod requests, as quantities.
-    `minimum`: how many pods must train for it to start; None: all, or it does not wait.
-    `requested`: how many pods would train if it had as many workers as its user wants; None: it
-        has.
+    `places`: the number of its pods on each node, present or planned.
+    `requests`: the requests of its largest pod, as quantities.
+    `minimum`: the least number of training pods to start with; None means all, or no wait.
+    `requested`: the number of training pods at its requested size; None means the present number.
     """
 
     places: Mapping[str, int] = field(default_factory=dict)
@@ -71,12 +70,12 @@ class Facts:
 class TrainingPlanStatus:
     """The status of a TrainingPlan.
 
-    `ahead`: how many jobs are ahead of it in the queue; None of a job that is not queued.
-    `expected`: when a queued job should start; None: not forecast.
-    `progress`: what the job last reported, or None.
+    `ahead`: the number of jobs ahead of it in the queue; None for a job that is not queued.
+    `expected`: when a queued job should start, or None without a forecast.
+    `progress`: the last report of the job, or None.
     `conditions`: the conditions by type, except Placed, which follows from the phase, and the
         conditions of the progress, which are part of it.
-    `facts`: what is written beside the rest; new facts alone are not worth a write.
+    `facts`: values that are written with the others; new facts alone are not worth a write.
     """
 
     phase: str = ""
@@ -93,7 +92,7 @@ class TrainingPlanStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Transition:
     """The status of a condition, and when it last changed, as the API server writes times."""
 
     holds: bool | None
@@ -104,14 +103,14 @@ class Mark:
 class WrittenTrainingPlan:
     """A TrainingPlan in the cluster.
 
-    `marks`: the times of its conditions, by type.
-    `posted`: what the job's program has posted, which the webhook writes; None: nothing.
-    `history`: what no other object shows.
+    `transitions`: the times of its conditions, by type.
+    `posted`: the posts of the job's program, which the webhook writes, or None.
+    `history`: the history of the job, which no other object shows.
     """
 
     job_uid: str
     status: TrainingPlanStatus
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    transitions: Mapping[str, Transition] = field(default_factory=dict)
     posted: Posted | None = None
     history: JobHistory = field(default_factory=JobHistory)
 
@@ -140,8 +139,8 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
             facts=Facts(requests=strings(raw_status.get("requests"))),
         ),
-        marks={
-            type_: Mark(_shown(condition).holds, since)
+        transitions={
+            type_: Transition(_shown(condition).holds, since)
             for type_, condition in written.items()
             if (since := text(condition.get("lastTransitionTime")))
         },
@@ -217,7 +216,7 @@ def status_of(
 
 
 def largest_requests(job: TrainingJob) -> Mapping[str, str]:
-    """Return what the largest pod of a job requests, as quantities: devices count first."""
+    """Return the requests of the largest pod of a job, as quantities; devices count first."""
 
     def size(requests: Resources) -> tuple[int, ...]:
         devices = sum(number for name, number in requests.items() if name not in ON_EVERY_NODE)
@@ -236,12 +235,12 @@ def as_written(shown: ConditionStatus) -> ConditionStatus:
 
 
 def encode_status(
-    status: TrainingPlanStatus, marks: dict[str, Mark], *, now: float
+    status: TrainingPlanStatus, transitions: dict[str, Transition], *, now: float
 ) -> dict[str, Any]:
     """Return a status for the API server.
 
-    The time of a condition changes only with its status: `marks` has the last change of each that
-    is shown, and is updated. `now` is in epoch seconds.
+    The time of a condition changes only with its status: `transitions` has the last change of each,
+    and is updated. `now` is in epoch seconds.
     """
     progress = status.progress or Reported()
     of_progress = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
@@ -258,8 +257,8 @@ def encode_status(
     if progress.moves is not None:
         holds = False if stalled(progress.moves) else None
         conditions[PROGRESSING] = as_written(ConditionStatus(holds, progress.moves))
-    for gone in marks.keys() - conditions.keys():
-        del marks[gone]
+    for gone in transitions.keys() - conditions.keys():
+        del transitions[gone]
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),
@@ -276,24 +275,25 @@ def encode_status(
         "expectedStart": encode_expected(status.expected, now=now),
         "progress": encode_progress(status.progress),
         "conditions": [
-            encode_condition(type_, shown, marks, now=now) for type_, shown in conditions.items()
+            encode_condition(type_, shown, transitions, now=now)
+            for type_, shown in conditions.items()
         ],
     }
 
 
 def encode_condition(
-    type_: str, shown: ConditionStatus, marks: dict[str, Mark], *, now: float
+    type_: str, shown: ConditionStatus, transitions: dict[str, Transition], *, now: float
 ) -> dict[str, str]:
-    """Return a condition for the API server, and update `marks` if its status has changed."""
-    mark = marks.get(type_)
-    if mark is None or mark.holds is not shown.holds:
-        mark = marks[type_] = Mark(shown.holds, written_time(now))
+    """Return a condition for the API server; a change of its status is added to `transitions`."""
+    transition = transitions.get(type_)
+    if transition is None or transition.holds is not shown.holds:
+        transition = transitions[type_] = Transition(shown.holds, written_time(now))
     return {
         "type": type_,
         "status": _STATUS[shown.holds],
         "reason": shown.verdict.reason,
         "message": shown.verdict.message,
-        "lastTransitionTime": mark.since,
+        "lastTransitionTime": transition.since,
     }
 
 

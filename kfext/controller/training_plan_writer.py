@@ -13,8 +13,8 @@ from dataclasses import replace
 import structlog
 
 from kfext.controller.training_plan import (
-    Mark,
     TrainingPlanStatus,
+    Transition,
     WrittenTrainingPlan,
     as_written,
     body_of,
@@ -42,8 +42,8 @@ _SAME_SECONDS = 10.0
 """Pause before a write that only updates numbers and messages."""
 _PASSING = frozenset({PLANNED, GATED, BINDING})
 _PASSING_SECONDS = 2.0
-"""How long a job must be in a phase that a gang leaves in seconds before the phase is written. So a
-job that starts at once has its TrainingPlan created and written once, when its pods are bound."""
+"""A phase that a gang passes in seconds is written only after this time. So the TrainingPlan of a
+job that starts at once is created and written once, when its pods are bound."""
 _STOPPED = frozenset({QUEUED, SUSPENDED, FINISHED})
 """The phases without pods that train, so that no job in them is stalled."""
 _START_SECONDS = 30.0
@@ -74,7 +74,7 @@ class TrainingPlanWriter:
         self._wanted: dict[str, tuple[TrainingJob, TrainingPlanStatus]] = {}
         self._written: dict[str, TrainingPlanStatus] = {}
         self._wall = wall
-        self._marks: dict[str, dict[str, Mark]] = {}
+        self._transitions: dict[str, dict[str, Transition]] = {}
         self._histories: dict[str, JobHistory] = {}
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
@@ -90,20 +90,20 @@ class TrainingPlanWriter:
             self._written.pop(old.job_uid, None)
             self._histories.pop(old.job_uid, None)
             if old.job_uid not in self._wanted:
-                self._marks.pop(old.job_uid, None)
+                self._transitions.pop(old.job_uid, None)
             self._enqueue(old.job_uid)
         if new is not None:
             self._written[new.job_uid] = new.status
-            self._marks.setdefault(new.job_uid, {}).update(new.marks)
+            self._transitions.setdefault(new.job_uid, {}).update(new.transitions)
             if new.job_uid not in self._wanted:  # else the history here is newer
                 self._histories[new.job_uid] = new.history
 
     def show(
         self, job: TrainingJob, status: TrainingPlanStatus, *, keeping: Collection[str] = ()
     ) -> None:
-        """Show `status` on the TrainingPlan of a job, and keep its progress and expected start.
+        """Show `status` on the TrainingPlan of a job; its progress and expected start remain.
 
-        `keeping`: the types of the other conditions that stay as they are.
+        `keeping`: the types of the other conditions that remain.
         """
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         self._record_phase(job, status, shown)
@@ -156,14 +156,14 @@ class TrainingPlanWriter:
             self._want(job, replace(status, conditions=conditions))
 
     def record(
-        self, job: TrainingJob, what: str, why: str, *, nodes: Sequence[str], since: float = 0.0
+        self, job: TrainingJob, event: str, why: str, *, nodes: Sequence[str], since: float = 0.0
     ) -> None:
-        """Add what happened to a job to its history, which the next patch writes.
+        """Add an event to the history of a job, which the next patch writes.
 
-        `since`: when it happened, in epoch seconds; 0.0: now.
+        `since`: when it happened, in epoch seconds; 0.0 means now.
         """
         self._histories[job.uid] = self._history(job).with_entry(
-            what, why, at=since or self._wall(), workers=job.training_pods, nodes=nodes
+            event, why, at=since or self._wall(), workers=job.training_pods, nodes=nodes
         )
 
     def _history(self, job: TrainingJob) -> JobHistory:
@@ -189,12 +189,12 @@ class TrainingPlanWriter:
         planned = status.conditions.get(PLANNED) if phase == PLANNED else None
         why = planned.verdict.message if planned else status.message
         stays = shown is not None and shown.phase == phase and phase in {QUEUED, PLACED}
-        if not known and stays and (mark := self._marks.get(job.uid, {}).get(PLACED)):
-            since = timestamp(mark.since)  # an earlier version kept no history, or it was lost
+        if not known and stays:  # an earlier version kept no history, or it was lost
+            since = self.since(job, PLACED)
         self.record(job, phase, why, nodes=status.nodes, since=since)
 
     def _record_progress(self, job: TrainingJob, new: Reported, old: Reported | None) -> None:
-        """Add what a job reports to its curve, which has the values of one metric."""
+        """Add a report of a job to its curve, which has the values of a single metric."""
         history, progress = self._history(job), new.progress
         if old is not None and progress.metric and old.progress.metric not in {"", progress.metric}:
             history = history.without_values()
@@ -206,23 +206,23 @@ class TrainingPlanWriter:
         return job.uid in self._wanted or job.uid in self._written
 
     def progress(self, job: TrainingJob) -> Reported:
-        """Return the progress last shown for a job, by an earlier controller perhaps."""
+        """Return the progress last shown for a job, perhaps by an earlier controller."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return (status.progress if status else None) or Reported()
 
     def since(self, job: TrainingJob, type_: str) -> float:
-        """Return when the status of a condition last changed, in epoch seconds; 0.0: unknown."""
-        mark = self._marks.get(job.uid, {}).get(type_)
-        return timestamp(mark.since) if mark else 0.0
+        """Return when the status of a condition last changed, in epoch seconds, or 0.0."""
+        transition = self._transitions.get(job.uid, {}).get(type_)
+        return timestamp(transition.since) if transition else 0.0
 
     def reason(self, job: TrainingJob) -> str:
-        """Return the reason last shown for a job; empty without a reason."""
+        """Return the reason last shown for a job, or an empty string."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return status.reason if status else ""
 
     def forget(self, uid: str) -> None:
-        """Forget a job that is gone: its TrainingPlan goes with it."""
-        known = self._wanted, self._written, self._marks, self._histories, self._failures
+        """Forget a job that is gone: its TrainingPlan is deleted with it."""
+        known = self._wanted, self._written, self._transitions, self._histories, self._failures
         for memory in (*known, self._tried_at, self._phases):
             memory.pop(uid, None)
         self._cancel_timer(uid)
@@ -304,8 +304,7 @@ class TrainingPlanWriter:
     def _calm_seconds(self, uid: str) -> float:
         """Return the pause before a TrainingPlan is written again.
 
-        The API server may refuse every try: for example, an orphaned TrainingPlan of an earlier job
-        of that name stays.
+        The API server may refuse every try: an orphaned TrainingPlan may have the same name.
         """
         return exponential_backoff(
             max(self._failures[uid], 1), first=_CALM_SECONDS, longest=_LONGEST_PAUSE_SECONDS
@@ -317,28 +316,28 @@ class TrainingPlanWriter:
             self._want(*self._wanted[uid])
 
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
-        """Write a status; return False if the TrainingPlan is an earlier job's of that name."""
+        """Write a status; return False if the TrainingPlan is of an earlier job of that name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
-        marks = self._marks.setdefault(job.uid, {})
-        shown = encode_status(status, marks, now=self._wall()) | self._history(job).encode()
-        made = job.uid in self._written
+        transitions = self._transitions.setdefault(job.uid, {})
+        shown = encode_status(status, transitions, now=self._wall()) | self._history(job).encode()
+        exists = job.uid in self._written
         before = self._written.get(job.uid, TrainingPlanStatus()).facts.requests
         shown["requests"] = dict.fromkeys(before) | shown["requests"]  # null removes
         body = {"status": shown}
         while True:
-            if not made:
+            if not exists:
                 try:
                     await self._client.create(paths.plans(job.namespace), body_of(job))
                 except Conflict:
-                    pass  # made by kfext before a restart
+                    pass  # created before a restart of kfext
                 except NotServed:
                     raise  # the CRD is gone; it may come back
                 except NotFound:
-                    return True  # the namespace is going away
+                    return True  # the namespace is being deleted
             try:
                 # Otherwise it belongs to an earlier job of the same name.
                 return planned_uid(await self._client.merge_patch(path, body)) == job.uid
             except NotFound:
-                if not made:
+                if not exists:
                     return False
-                made = False
+                exists = False

@@ -1,4 +1,4 @@
-"""Watch: kopf for jobs and policies, informers for all else, and a sweep for what kopf misses.
+"""Watch: kopf for jobs and policies, informers for all else, and a sweep for missed deletions.
 
 All handlers are `on.event`: kopf's other handlers would write annotations and finalizers on jobs.
 """
@@ -167,7 +167,7 @@ def informers(
 ) -> Mapping[str, Informer[Any]]:
     """Return the informers, not yet running, of all kinds but jobs and policies.
 
-    `kinds`: the kinds of jobs that the cluster serves, perhaps with what is rendered of them.
+    `kinds`: the kinds of jobs that the cluster serves; rendered objects are watched too.
     """
     cluster, queue, settings = planner.cluster, planner.queue, planner.settings
 
@@ -176,7 +176,7 @@ def informers(
         if new is not None:
             cluster.mark_queue(new.name)  # its settings may have changed
 
-    followed: dict[str, tuple[str, Any, Any]] = {
+    watched: dict[str, tuple[str, Any, Any]] = {
         "nodes": (paths.nodes(), wire.decode_node, cluster.observe_node),
         "pods": (paths.pods(), wire.decode_pod, cluster.observe_pod),
         "namespaces": (paths.namespaces(), wire.decode_namespace, observe_namespace),
@@ -212,11 +212,11 @@ def informers(
     }
     for resource in filter(None, (kind.rendered for kind in kinds)):
         path, observe = paths.rendered(resource), cluster.observe_rendered
-        followed[resource.plural] = (path, wire.decode_rendered, observe)
-    made: dict[str, Informer[Any]] = {}
-    for name, (path, decode, on_change) in followed.items():
-        made[name] = Informer(client, path, decode=decode, on_change=on_change)
-    return made
+        watched[resource.plural] = (path, wire.decode_rendered, observe)
+    return {
+        name: Informer(client, path, decode=decode, on_change=on_change)
+        for name, (path, decode, on_change) in watched.items()
+    }
 
 
 async def read_all(client: Client, planner: Planner, kinds: Collection[JobKind]) -> None:

@@ -24,7 +24,7 @@ _IDLE_SECONDS = 120.0
 """A connection without a complete request is closed after this time. The API server closes idle
 connections after 90 s; if the webhook closed them first, a review could be lost."""
 _LINGER_SECONDS = 1.0
-"""Time to read the rest of a rejected body, so that the client sees the answer."""
+"""Time to read the remainder of a rejected body, so that the client sees the answer."""
 _MOST_HEADERS = 32
 
 PATCHED, UNCHANGED, REFUSED = "patched", "unchanged", "refused"
@@ -84,8 +84,8 @@ class Metrics:
         """Count one post of progress by the HTTP status of its answer."""
         self._posts.labels(str(status)).inc()
 
-    def _flag(self, name: str, words: str, read: Callable[[], bool]) -> None:
-        Gauge(name, words, registry=self.registry).set_function(lambda: float(read()))
+    def _flag(self, name: str, text: str, read: Callable[[], bool]) -> None:
+        Gauge(name, text, registry=self.registry).set_function(lambda: float(read()))
 
 
 Decide = Callable[[Request, Any], Awaitable[ReviewResult]]
@@ -111,7 +111,7 @@ def make_app(
     """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing.
 
     `context_of`: returns the context of a review in a namespace, or None before it is known.
-    `authority`: returns what pods that post shall trust, in PEM; empty as long as it is unknown.
+    `authority`: returns the CA certificates for pods that post, in PEM; empty at first.
     """
 
     async def job(request: Request, raw: Any) -> ReviewResult:
@@ -167,7 +167,6 @@ def _handler(
 
 
 async def _reviewed(route: _Route, body: bytes) -> tuple[str, web.Response]:
-    """Return the outcome and the response to a body."""
     try:
         request = parse(body)
         outcome, written = await _decide(route, request)
@@ -181,14 +180,14 @@ async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
     closed = route.fails_closed
     log = _log.bind(kind=route.kind, namespace=request.namespace[:63], name=request.name[:253])
     if excess := request.excess:
-        log.info("left alone", why=excess)
+        log.info("not handled", why=excess)
         why = f"kfext does not handle this {route.kind}: {excess}"
         untouched = ReviewResult(refusal=why) if closed else ReviewResult(warnings=(why,))
         return REFUSED if closed else UNCHANGED, answer(request, untouched)
     raw = request.decoded()
     try:
         mutation = await route.decide(request, raw)
-        # Only jobs of managed namespaces come by this route, so kfext's copy is stale.
+        # Only jobs of managed namespaces arrive on this route, so kfext's copy is stale.
         if closed and mutation in (_NOT_SYNCED, UNMANAGED):
             mutation = _CLOSED
         written = answer(request, mutation)

@@ -30,8 +30,7 @@ def _server_context() -> ssl.SSLContext:
 class ServingCertificate:
     """The TLS context of the webhook's server, with a certificate of kfext's own authority.
 
-    `ready` is set once it has a certificate. `authority`: all that clients shall trust, in PEM.
-
+    `ready` is set once it has a certificate. `authority`: the CA certificates for clients, in PEM.
     `extra_names`: DNS names or IP addresses besides the Service's names.
     """
 

@@ -62,7 +62,7 @@ class WatchedContext:
         """Return the context of a review in a namespace, or None before it is known.
 
         The API server sends reviews only for managed namespaces. If kfext's copy of the namespace
-        lacks the label, the copy is a moment behind, so it gets a second to catch up.
+        lacks the label, the copy is outdated, so the review waits up to a second for it.
         """
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while not (context := self._known(namespace)) or not context.namespace.managed:

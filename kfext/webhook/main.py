@@ -26,11 +26,11 @@ _LONGEST_REVIEW_SECONDS = 3.0  # the API server waits 2 s
 class Config:
     """The options of the webhook process.
 
-    `port`: serves reviews and takes posts of progress over HTTPS.
+    `port`: serves reviews and receives posts of progress over HTTPS.
     `probe_port`: serves probes and metrics over plain HTTP.
     `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
     `tls_folder`: where another system mounts the certificate; if unset, kfext signs it.
-    `drain_seconds`: how long requests are still served after SIGTERM, until no more arrive.
+    `drain_seconds`: the time to serve further requests after SIGTERM, until no more arrive.
     """
 
     kubeconfig: Path | None = None
@@ -100,7 +100,7 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
             _log.info("draining", seconds=config.drain_seconds)
             await asyncio.sleep(config.drain_seconds)
             await reviews.cleanup()
-            for task in background:  # which writes its posts first
+            for task in background:  # `posts` first writes the remaining posts
                 task.cancel()
     finally:
         await reviews.cleanup()
@@ -115,12 +115,12 @@ def _last_answers(
     A review that arrives on a kept connection while it is being closed would be lost.
     """
 
-    async def part(request: web.Request, response: web.StreamResponse) -> None:
+    async def close(request: web.Request, response: web.StreamResponse) -> None:
         if stop.is_set():
             response.headers["Connection"] = "close"
             response.force_close()
 
-    return part
+    return close
 
 
 async def _settle(certified: asyncio.Event) -> None:

@@ -1,9 +1,9 @@
 """The endpoint at which the programs of jobs post their progress: POST of Kubeflow Trainer's JSON.
 
-A post is of the pod that its token is bound to. The posts of a job, by the likeliest rank 0 alone,
-are kept for half a minute and then written into its TrainingPlan, where the leading controller
-reads them. So a post costs no write and a job one write in WRITE_SECONDS, of at most MOST_WRITES a
-second of a replica, and namespaces take turns. A replica that stops writes what it still has.
+A post comes from the pod that its token is bound to. The posts of a job, from the likeliest rank 0
+alone, are buffered for half a minute and then written into its TrainingPlan, where the leading
+controller reads them. So a job costs one write in WRITE_SECONDS. A replica writes at most
+MOST_WRITES a second, and namespaces take turns. A replica that stops writes its remaining posts.
 
 The port is not authenticated, so tokens to review, pods and bodies are bounded.
 """
@@ -39,18 +39,18 @@ _log = structlog.get_logger(__name__)
 
 WRITE_SECONDS = 30.0
 """Seconds between two writes of the posts of a job; the end of a training is written at once. After
-as long a silence another pod may post for the job."""
+an equal silence another pod may post for the job."""
 MOST_WRITES = 20
 """The most writes a second; others wait, the longest waiting first."""
 _TURN_SECONDS, _LAST_SECONDS = 0.5, 10.0
-"""From one turn to the next, and the most for the last posts when the process stops."""
+"""The time between two turns, and the longest time for the last posts when the process stops."""
 _MOST_POSTS = 30
 """The most posts of a job in a minute: Transformers posts every 5 s at most."""
 _MOST_JOBS = 2000
 _LIMIT, _MOST_BYTES = 64 * 2**10, 4 * 2**20
 """The largest body, as in Kubeflow Trainer, and the most bytes of all bodies under way."""
 _KNOWN_SECONDS, _MOST_TOKENS = 300.0, 10_000
-"""How long a reviewed token is not reviewed again: it may outlive its pod by that."""
+"""A reviewed token is not reviewed again for this time, and may outlive its pod by as much."""
 _MOST_REVIEWS = 20
 """The most new tokens that are reviewed in a second, and the most known tokens of a namespace."""
 _REVIEW_SECONDS = 2.0
@@ -93,7 +93,7 @@ class BoundPod:
 
 
 class _Window:
-    """Admits at most so many events in each window of `seconds`."""
+    """Admits at most `most` events in each window of `seconds`."""
 
     def __init__(self, most: int, *, seconds: float) -> None:
         self._most = most
@@ -135,7 +135,7 @@ class _Refusal(Exception):  # noqa: N818 - an answer
 
 
 class Posts:
-    """Takes posts; `run` writes them. `count` is called with the HTTP status of each answer."""
+    """Receives posts; `run` writes them. `count` is called with the HTTP status of each answer."""
 
     def __init__(
         self,
@@ -161,19 +161,19 @@ class Posts:
             app.router.add_post(post_path(kind, "{namespace}", "{name}"), self._handler(kind))
 
     async def run(self) -> None:
-        """Write what is due until cancelled, and then all other posts."""
+        """Write the due posts until cancelled, and then all others."""
         try:
             while True:
                 try:
                     await self.write()
                 except Exception:
-                    # The same process answers reviews, which must go on.
+                    # The same process answers reviews, which must continue.
                     _log.exception("posts not written")
                 await asyncio.sleep(_TURN_SECONDS)
         finally:
-            rest = _in_turn(self._sources.values())
+            others = _in_turn(self._sources.values())
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*map(self._write, rest)), _LAST_SECONDS)
+                await asyncio.wait_for(asyncio.gather(*map(self._write, others)), _LAST_SECONDS)
 
     async def write(self) -> None:
         """Write the posts of the jobs that have waited longest, as many as one turn may write."""
@@ -195,14 +195,14 @@ class Posts:
             _log.warning("posts not written", plan=source.plan, error=str(error))
             if not error.final:
                 return  # the last of them may be the end of a training
-        while posts and posts[0] in posted.posts:  # others have come meanwhile
+        while posts and posts[0] in posted.posts:  # others have arrived meanwhile
             posts.popleft()
 
     def _handler(self, kind: JobKind) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             try:
                 async with self._bodies.of(http) as body:
-                    await self._take(kind, http, body)
+                    await self._receive(kind, http, body)
                     response = web.Response(body=body, content_type="application/json")
             except _Refusal as refusal:
                 response = _refused(refusal.status, str(refusal))
@@ -214,7 +214,7 @@ class Posts:
 
         return handle
 
-    async def _take(self, kind: JobKind, http: web.Request, body: bytes) -> None:
+    async def _receive(self, kind: JobKind, http: web.Request, body: bytes) -> None:
         """Register a post. Raises _Refusal."""
         namespace, job = http.match_info["namespace"], http.match_info["name"]
         pod = await self._pod_of(http.headers.get("Authorization", ""))
@@ -237,7 +237,7 @@ class Posts:
             source.ended, source.written_at = True, -math.inf
 
     def _source(self, new: _Source) -> _Source | None:
-        """Return what is kept of a pod that posts now; None: a likelier pod posts for its job.
+        """Return the record of a posting pod; None means that a likelier pod posts for its job.
 
         Raises _Refusal if its job posts too often.
         """
@@ -250,25 +250,25 @@ class Posts:
             source.posts, source.ended = new.posts, False
         self._sources.move_to_end(new.plan)
         if len(self._sources) > _MOST_JOBS:
-            of = {plan: kept.pod.namespace for plan, kept in self._sources.items()}
-            ((most, _),) = Counter(of.values()).most_common(1)
-            del self._sources[next(plan for plan in of if of[plan] == most)]
+            namespaces = {plan: each.pod.namespace for plan, each in self._sources.items()}
+            ((most, _),) = Counter(namespaces.values()).most_common(1)
+            del self._sources[next(plan for plan, name in namespaces.items() if name == most)]
         if not source.window.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"more than {_MOST_POSTS} posts in 60 s")
         source.posted_at = now
         return source
 
     async def _pod_of(self, header: str) -> BoundPod | None:
-        """Return the pod that a token is bound to, None for any other. Raises _Refusal."""
+        """Return the pod that a token is bound to, or None for any other. Raises _Refusal."""
         scheme, token, *more = *header.split(), "", ""
         if scheme.lower() != "bearer" or not token or any(more):
-            return None  # of several words the API server would take the first for the token
+            return None  # the API server would read the first of several words as the token
         key, now = hashlib.sha256(token.encode()).digest(), self._monotonic()
         reviewed_at, pod = self._tokens.get(key, (-math.inf, None))
         if now - reviewed_at < _KNOWN_SECONDS:
             return pod
-        # Strangers may use up the reviews of new tokens, but pods that post already go on, whatever
-        # the pods of another namespace do.
+        # Foreign clients may exhaust the reviews of new tokens. That does not affect the pods that
+        # already post, and neither do the pods of another namespace.
         reviews = self._reviews if pod is None else self._renewals[pod.namespace]
         if not reviews.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens to review")

@@ -89,7 +89,7 @@ class Request(msgspec.Struct):
 
     @property
     def excess(self) -> str:
-        """Return why the object is too large to decode; empty if it can be decoded."""
+        """The reason why the object is too large to decode, or an empty string."""
         values = bytes(self.object).count(b",")
         if values < MOST_VALUES:
             return ""
@@ -135,14 +135,14 @@ def answer(request: Request, mutation: ReviewResult) -> bytes:
     """Return the AdmissionReview that answers a request.
 
     Raises TypeError or ValueError if the patch repeats a value that JSON libraries cannot write: an
-    integer beyond 64 bits, or half of a character.
+    integer beyond 64 bits, or half of a surrogate pair.
     """
     response: dict[str, Any] = {"uid": request.uid, "allowed": not mutation.refusal}
     if mutation.refusal:
         response["status"] = {"code": 422, "reason": "Invalid", "message": mutation.refusal}
     elif mutation.ops:
         response["patchType"] = "JSONPatch"
-        # A msgspec encoder writes bytes in base64, which is what the API wants here.
+        # A msgspec encoder writes bytes in base64, as the API expects here.
         response["patch"] = orjson.dumps(mutation.ops)
     if mutation.warnings:
         response["warnings"] = [warning[:_LONGEST_WARNING] for warning in mutation.warnings]

@@ -62,7 +62,7 @@ class _Writer(TrainingPlanWriter):
     def plans(self, now: float) -> Iterator[dict[str, Any]]:
         """Yield the TrainingPlans as the API server has them."""
         for uid, (job, status) in self._wanted.items():
-            written = encode_status(status, self._marks.setdefault(uid, {}), now=now)
+            written = encode_status(status, self._transitions.setdefault(uid, {}), now=now)
             raw = body_of(job) | {"status": written | self._history(job).encode()}
             created = written_time(job.created)
             raw["metadata"] |= {"creationTimestamp": created, "resourceVersion": "1"}
@@ -109,7 +109,7 @@ class Recording:
     def _look(self) -> None:
         planner, driver = self.cluster.planner, self.cluster.driver
         for uid, tracked in planner.cluster.jobs.items():
-            verdict = planner.queue.sentence(tracked)
+            verdict = planner.queue.shown_verdict(tracked)
             now = (tracked.phase, verdict, planner.cluster.homes(uid), tracked.job.training_pods)
             if self._seen.get(uid) != now:
                 self._seen[uid] = now
@@ -135,7 +135,7 @@ class Recording:
             }
             for name, size in self.cluster.world.nodes.items()
         ]
-        kept = planner.queue.reservations.kept
+        kept = planner.queue.reservations.current
         record = capacity_record(planner.cluster.ledger, kept)
         plans = list(self.writer.plans(now))
         return {"at": now, "plans": plans, "nodes": nodes, "capacity": record}

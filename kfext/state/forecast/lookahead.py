@@ -120,7 +120,7 @@ class Ahead:
             elif planner.cluster.pods(uid):
                 self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
         for job in self._arrivals:
-            self._at(job.created, partial(planner.cluster.take_job, job, {}))
+            self._at(job.created, partial(planner.cluster.record_job, job, {}))
         waiting = set(outset.waiting)
         while waiting - self.starts.keys() and self._now <= self._until():
             remainder = 1

@@ -1,1 +1,1 @@
-"""What the API server shows of jobs, pods, nodes and settings, and the claims of all jobs."""
+"""The mirror of the cluster: jobs, pods, nodes and settings, and the claims of all jobs."""

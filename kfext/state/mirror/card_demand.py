@@ -1,4 +1,4 @@
-"""The slots that jobs need GPUs for, and the jobs that must not share a GPU again."""
+"""The slots in which jobs need GPUs, and the jobs that must not share a GPU again."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -9,48 +9,47 @@ from kfext.model.gpu import Place
 Tolerations = tuple[Toleration, ...]
 
 
-class Apart:
-    """The jobs, by uid, that must not share a GPU again because they lost too much to each other.
+class SeparatedJobs:
+    """The jobs, by uid, that must not share a GPU again because they slowed each other down.
 
-    The state of a job that had to leave names the other jobs. They are kept apart in both
-    directions.
+    The state of an evicted job names the other jobs. The rule holds in both directions.
     """
 
     def __init__(self) -> None:
-        self._left: dict[str, tuple[str, ...]] = {}
-        self._leavers: dict[str, set[str]] = {}
+        self._others: dict[str, tuple[str, ...]] = {}
+        self._named_by: dict[str, set[str]] = {}
 
-    def record(self, job_uid: str, left: tuple[str, ...]) -> None:
-        """Record the jobs that a job had to leave, in place of the earlier list."""
-        before = self._left.pop(job_uid, ())
-        if left:
-            self._left[job_uid] = left
-        for other in {*before}.difference(left):
+    def record(self, job_uid: str, others: tuple[str, ...]) -> None:
+        """Record the jobs that an evicted job names, in place of the earlier list."""
+        before = self._others.pop(job_uid, ())
+        if others:
+            self._others[job_uid] = others
+        for other in {*before}.difference(others):
             self._drop(other, job_uid)
-        for other in {*left}.difference(before):
-            self._leavers.setdefault(other, set()).add(job_uid)
+        for other in {*others}.difference(before):
+            self._named_by.setdefault(other, set()).add(job_uid)
 
     def forget(self, job_uid: str) -> None:
         """Forget a job that is gone."""
         self.record(job_uid, ())
-        self._leavers.pop(job_uid, None)
+        self._named_by.pop(job_uid, None)
 
     def of(self, job_uid: str) -> AbstractSet[str]:
-        """Return the jobs that a job must not meet again; some of them may be gone."""
-        return {*self._left.get(job_uid, ()), *self._leavers.get(job_uid, ())}
+        """Return the jobs that a job must not share a GPU with; some of them may be gone."""
+        return {*self._others.get(job_uid, ()), *self._named_by.get(job_uid, ())}
 
-    def _drop(self, other: str, leaver: str) -> None:
-        leavers = self._leavers.get(other, set())
-        leavers.discard(leaver)
-        if not leavers:
-            self._leavers.pop(other, None)
+    def _drop(self, other: str, job_uid: str) -> None:
+        named_by = self._named_by.get(other, set())
+        named_by.discard(job_uid)
+        if not named_by:
+            self._named_by.pop(other, None)
 
 
 class CardDemand:
     """The slots that need GPUs, each with the tolerations of its reservation pod.
 
-    `by_job`: the slots of the plan of a job. `by_pod`: the slot of a pod that no plan accounts for.
-    A method that changes them returns the slots with a need that may have changed.
+    `by_job`: the slots of the plan of a job. `by_pod`: the slot of a pod that no plan covers. A
+    method that changes them returns the slots with a demand that may have changed.
     """
 
     def __init__(self) -> None:
@@ -65,16 +64,16 @@ class CardDemand:
         return before.keys() ^ places.keys()
 
     def keep(self, pod_uid: str, place: Place, tolerations: Tolerations) -> Collection[Place]:
-        """Record that a pod has a part of a slot and no plan accounts for it.
+        """Record that a pod has a share of a slot and no plan covers it.
 
-        The tolerations of its job still hold after the job is gone, and are then kept only here.
+        The tolerations of its job apply even after the job is gone, and are then known only here.
         """
         before = self.by_pod.get(pod_uid)
         self.by_pod[pod_uid] = place, tolerations or (before[1] if before else ())
         return {place} ^ ({before[0]} if before else set())
 
     def drop(self, pod_uid: str) -> Collection[Place]:
-        """Record that a pod has ended, or that a plan accounts for it."""
+        """Record that a pod has ended, or that a plan covers it."""
         before = self.by_pod.pop(pod_uid, None)
         return () if before is None else {before[0]}
 

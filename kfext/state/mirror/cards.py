@@ -1,8 +1,8 @@
-"""The GPUs that jobs share: which are reserved, which should be, and the state of each.
+"""The GPUs that jobs share: their state, and the reservation pods that exist or are needed.
 
 A reservation pod requests the GPU of a slot, so that Kubernetes counts the GPU. It exists while a
-plan has a replica in the slot or a pod has time of the slot. Until it is seen, a claim keeps the
-GPU free.
+plan has a replica in the slot or a pod has GPU time of the slot. Until it is seen, a claim keeps
+the GPU free.
 """
 
 import math
@@ -21,7 +21,7 @@ from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import SharedGpu
-from kfext.state.mirror.card_demand import Apart, CardDemand, Tolerations
+from kfext.state.mirror.card_demand import CardDemand, SeparatedJobs, Tolerations
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _Key = tuple[type, Place]
@@ -47,22 +47,22 @@ class Unreserve:
 class Cards:
     """Keeps the claims of shared GPUs on the ledger. Times are in monotonic seconds.
 
-    `apart`: the jobs that do not share a card again.
+    `apart`: the jobs that must not share a card again.
     `demand`: the slots that need GPUs.
     `known`: the slots that agents have reported. `slots`: their numbers, by node.
     `reserved`: the reservation pods by slot. `reserving`: the slots of these pods, by uid.
-    `parts`: the uids of the pods with parts that no plan claims.
+    `parts`: the uids of the pods with shares that no plan claims.
     `jobs`: the uids of the jobs that share GPUs.
     `pending`: when each step that was begun may be tried again; infinity while it is written.
     `changed` is called with the uid of a job when one of its cards has changed.
 
-    Callers read these first, so that nothing here runs for jobs, pods and nodes without a share.
+    Callers check these attributes first, so nothing here runs for objects without a share.
     """
 
     def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._changed = changed
-        self.apart, self.demand = Apart(), CardDemand()
+        self.apart, self.demand = SeparatedJobs(), CardDemand()
         self.known: dict[Place, SharedGpu] = {}
         self.slots: dict[str, set[int]] = {}
         self.reserved: dict[Place, Pod] = {}
@@ -78,13 +78,13 @@ class Cards:
         """Record the present version of a slot; `new` is None when the slot is gone."""
         if old is not None:
             self.known.pop((old.node, old.slot), None)
-            rest = self.slots.pop(old.node, set()) - {old.slot}
-            self.slots |= {old.node: rest} if rest else {}
+            others = self.slots.pop(old.node, set()) - {old.slot}
+            self.slots |= {old.node: others} if others else {}
         if new is not None:
             self.known[new.node, new.slot] = new
             self.slots.setdefault(new.node, set()).add(new.slot)
         for seen in filter(None, (old, new)):
-            self._tell_jobs_at((seen.node, seen.slot))
+            self._notify_jobs_in((seen.node, seen.slot))
 
     def observe_pod(self, uid: str, pod: Pod | None) -> None:
         """Record the present version of a pod that may reserve a GPU, or None when it is gone."""
@@ -98,7 +98,7 @@ class Cards:
         if pod is None:
             self._drop_part(uid)
         elif place is not None:
-            # The end of the earlier reservation pod may be seen later.
+            # The deletion of the earlier reservation pod may be seen later.
             self.reserving = {
                 other: slot for other, slot in self.reserving.items() if slot != place
             }
@@ -107,12 +107,11 @@ class Cards:
             if earlier is None or earlier.finished != pod.finished:
                 self._recount(place)
 
-    def keep(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
-        """Let a pod claim its part of a GPU, except the time, unless the plan of its job claims it.
+    def claim_share(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
+        """Claim the share of a pod, except the GPU time, unless it is `planned`: a plan claims it.
 
-        The pod uses the part until it has ended, also after its job was suspended, released or
-        deleted. Once the pod is bound, its slot needs a GPU too. `tolerations`: of the job, if
-        known.
+        The pod uses the share until it ends, even after its job is suspended, released or deleted.
+        Once the pod is bound, its slot needs a GPU too. `tolerations`: the job's, if known.
         """
         claim = None if planned else _part_claim(pod)
         if claim is None:
@@ -125,12 +124,12 @@ class Cards:
             self._claim_all(self.demand.keep(pod.uid, (pod.node_name, slot), tolerations))
 
     def follow(
-        self, job_uid: str, places: Mapping[Place, Tolerations], *, left: tuple[str, ...]
+        self, job_uid: str, places: Mapping[Place, Tolerations], *, others: tuple[str, ...]
     ) -> None:
-        """Record the slots that a job needs, and the jobs that it had to leave."""
+        """Record the slots that a job needs, and the jobs that it must not share a card with."""
         self.jobs.add(job_uid)
         self.want(job_uid, places)
-        self.apart.record(job_uid, left)
+        self.apart.record(job_uid, others)
 
     def forget(self, job_uid: str) -> None:
         """Forget a job that is gone."""
@@ -139,16 +138,13 @@ class Cards:
         self.apart.forget(job_uid)
 
     def want(self, job_uid: str, places: Mapping[Place, Tolerations]) -> None:
-        """Record the slots that a job needs, in place of the earlier slots.
-
-        Each slot has the tolerations of its reservation pod.
-        """
+        """Replace the slots that a job needs, each with the tolerations of its reservation pod."""
         self._claim_all(self.demand.plan(job_uid, places))
 
     def with_cards(self, node: Node) -> Node:
-        """Return a node with the resources of its slots, except their time."""
+        """Return a node with the resources of its slots, except their GPU time."""
         allocatable, troubles = dict(without_cards(node).allocatable), []
-        # kubelet has no time of a slot in trouble, so the time of a slot does not count here.
+        # kubelet offers no GPU time of an unhealthy slot, so the time does not count here.
         for slot in sorted(self.slots.get(node.name, ())):
             gpu = self.known[node.name, slot]
             if not gpu.healthy:
@@ -157,7 +153,7 @@ class Cards:
                 allocatable |= capacity(slot, memory=gpu.memory)
         return replace(node, allocatable=allocatable, troubles=tuple(troubles))
 
-    # --- what follows ---------------------------------------------------------------------------
+    # --- derived state --------------------------------------------------------------------------
 
     def view(self, plan: Plan | None, pods: Iterable[Pod], *, job_uid: str) -> CardView:
         """Return the facts about cards that the next step of a job depends on."""
@@ -176,7 +172,7 @@ class Cards:
             lost=tuple(place for place, gpu in gpus if gpu.moved or not gpu.healthy),
             troubles={place: _trouble(gpu) for place, gpu in gpus if not gpu.healthy},
             evicted=evicted,
-            rivals=tuple(sorted({uid for place in evicted for uid in self._high(place)})),
+            rivals=tuple(sorted({uid for place in evicted for uid in self._priority_job(place)})),
             shunned=shunned,
             parts=parts,
         )
@@ -184,19 +180,19 @@ class Cards:
     def unreserved(self, plan: Plan | None) -> tuple[Place, ...]:
         """Return the slots of a plan without a known reservation pod.
 
-        The agent makes a deleted SharedGPU again; until then the pod alone counts.
+        The agent recreates a deleted SharedGPU; until then the pod alone counts.
         """
         places = sorted(places_of(plan)) if plan is not None else ()
         return tuple(place for place in places if not self._reserved(place))
 
     def in_use(self, place: Place) -> bool:
-        """Return whether a pod has time of the slot."""
+        """Return whether a pod has GPU time of the slot."""
         node, slot = place
         claims = self._ledger.claims_on([node])
         return any(resource_of(slot) in claim.requests for claim in claims if not claim.kept)
 
     def shunned(self, job_uid: str) -> tuple[Place, ...]:
-        """Return the slots of the jobs that a job must not meet again."""
+        """Return the slots of the jobs that a job must not share a card with."""
         return tuple(sorted(self.demand.of(self.apart.of(job_uid) - {job_uid})))
 
     # --- steps ----------------------------------------------------------------------------------
@@ -204,8 +200,8 @@ class Cards:
     def due(self, now: float) -> Iterator[Reserve | Unreserve]:
         """Yield the steps that are due, at most one for each slot; call `finish` after each step.
 
-        A GPU is given back at once when no plan has a replica in its slot and no pod has time of
-        the slot. A reservation pod that has ended is deleted, so that a pod of the same name can
+        A GPU is released once no plan has a replica in its slot and no pod has GPU time of the
+        slot. A reservation pod that has ended is deleted, so that a pod of the same name can
         replace it.
         """
         needed = {_key(step): step for step in self._needed()}
@@ -222,7 +218,7 @@ class Cards:
     def finish(self, step: Reserve | Unreserve, now: float) -> None:
         """Record that a step was written or has failed.
 
-        A step without effect is tried again, after a longer pause each time.
+        A step without effect is tried again after an exponential back-off.
         """
         key = _key(step)
         tries = self._tries[key] = self._tries.get(key, 0) + 1
@@ -243,8 +239,7 @@ class Cards:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _high(self, place: Place) -> Iterator[str]:
-        """Yield the uid of the high-priority job in a slot."""
+    def _priority_job(self, place: Place) -> Iterator[str]:
         node, slot = place
         for claim in self._ledger.claims_on([node]):
             if claim.job and not claim.kept and has_priority(claim.requests, slot):
@@ -265,7 +260,7 @@ class Cards:
 
     def _recount(self, place: Place) -> None:
         self._claim(place)
-        self._tell_jobs_at(place)
+        self._notify_jobs_in(place)
 
     def _drop_part(self, pod_uid: str) -> None:
         self.parts.discard(pod_uid)
@@ -285,21 +280,21 @@ class Cards:
         else:
             self._ledger.drop(key)
 
-    def _tell_jobs_at(self, place: Place) -> None:
+    def _notify_jobs_in(self, place: Place) -> None:
         for uid in self.demand.jobs_at(place):
             self._changed(uid)
 
 
 def without_cards(node: Node) -> Node:
-    """Return a node as Kubernetes shows it."""
+    """Return a node as Kubernetes shows it, without the resources of slots."""
     native = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
     return replace(node, allocatable=native, troubles=())
 
 
 def _part_claim(pod: Pod) -> Claim | None:
-    """Return the claim of a pod on its part of a GPU, except the time.
+    """Return the claim of a pod on its share of a GPU, except the GPU time.
 
-    Return None before the pod is pinned and after its end.
+    It is None before the pod is pinned and after its end.
     """
     slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
@@ -308,7 +303,7 @@ def _part_claim(pod: Pod) -> Claim | None:
 
 
 def with_slots_in_use(plan: Plan | None, job: TrainingJob, pods: Iterable[Pod]) -> Plan | None:
-    """Return a plan with only the slots of replicas that the job has and that have not ended."""
+    """Return a plan with the slots of the job's present replicas that have not ended."""
     if plan is None or not plan.slots:
         return plan
     ended = {pod.replica for pod in pods if pod.finished}

@@ -1,7 +1,4 @@
-"""What pods and plans claim on the ledger, and the pods that are still to come.
-
-The mirror of the cluster reports every change of its jobs and pods.
-"""
+"""The claims of pods and plans on the ledger, and the pods that the operator has yet to create."""
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -37,20 +34,19 @@ class ClaimTracker:
     """Keeps the ledger and the backlog of pods up to date.
 
     `limited`: the namespaces with a quota.
-    `refused`: by uid, the pods that fit no node by what kube-scheduler says.
-    `unpinned_pending`: by uid, the newest last, when the other pods were seen that a scheduler may
-        bind to any node.
-    `autoscaled`: whether jobs may ask an autoscaler for nodes: nothing of that runs otherwise.
-    `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
-    `synced`: the uids of jobs with claims that may have changed; None: nothing asks for them.
+    `refused`: by uid, the pods that kube-scheduler has marked as unschedulable.
+    `unpinned_pending`: by uid, newest last, when each pod that any node may get was first seen.
+    `autoscaled`: whether jobs may ask an autoscaler for nodes; else no placeholders are tracked.
+    `plain_pods`: by uid, the number of pods that plain Kubernetes is about to place for a job.
+    `synced`: the uids of jobs with claims that may have changed; None means that it has no reader.
 
     `class_of` returns the lowest PriorityClass that the pods of a job will have.
-    `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
-    `freed` is called when capacity came free.
-    `doubted` returns the nodes that a job gets only if it fits nowhere else.
-    `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.
-    `changed` is called with the uid of a job when a GPU that it shares, or a placeholder of it, has
-        changed.
+    `managed` returns whether a namespace is managed; elsewhere plans are ignored.
+    `freed` is called when capacity becomes free.
+    `doubted` returns the nodes that a job uses only if it fits nowhere else.
+    `resumed` is called with a namespace and a reason when jobs that wait for it may be planned.
+    `changed` is called with the uid of a job after a change of a GPU that it shares or of one of
+        its placeholders.
     """
 
     def __init__(
@@ -101,7 +97,7 @@ class ClaimTracker:
         self.autoscaled |= pod is not None and bool(pod.placeholder_of)
         if self.autoscaled and self.placeholders.concerns_pod(uid, pod):
             self.placeholders.observe(uid, pod)
-            self._tell_gains()
+            self._notify_if_freed()
             return
         self._pins.record(uid, pod)
         self._recount({uid: pod})
@@ -118,46 +114,46 @@ class ClaimTracker:
         if pod is not None and pod.share:
             tracked = self.owner(pod)
             claimed = self.holds.plan(pod.owner_uid) if tracked else {}
-            self._keep_parts([pod], of=tracked, claimed=claimed)
+            self._claim_parts([pod], owner=tracked, claimed=claimed)
 
     def expire_pins(self, now: float) -> None:
-        """Drop the claims of pods that another client pinned and that are not bound in time.
+        """Drop the claims of pods that another client pinned and that were not bound in time.
 
         `now`: in epoch seconds.
         """
-        self._recount({pod.uid: pod for pod in self._pins.aged(now)})
+        self._recount({pod.uid: pod for pod in self._pins.newly_overdue(now)})
         for uid in reversed(self.unpinned_pending):
             if self.unpinned_pending[uid] <= now:
                 break
             self.unpinned_pending[uid] = now
 
     def has_unpinned_pending(self, now: float) -> bool:
-        """Return whether a scheduler may soon bind a pod to any node; it may not run at all."""
+        """Return whether an unpinned pod is new enough to be bound soon, if its scheduler runs."""
         return now - next(reversed(self.unpinned_pending.values()), -math.inf) < UNBOUND_SECONDS
 
     def observe_node(self, node: str) -> None:
-        """Bring the claims of pods that are not bound to a changed node up to date."""
+        """Update the claims of the pods that are pinned to a changed node and not bound yet."""
         self._recount({pod.uid: pod for pod in self._pins.on(node)})
         if self.autoscaled:
             self.placeholders.observe_node(node)
 
     def _recount(self, pods: Mapping[str, Pod | None]) -> None:
-        """Bring the claims of pods, by uid, up to date; a pod that is gone is None."""
+        """Update the claims of pods, by uid; a pod that is gone is None."""
         for uid, pod in pods.items():
-            claim = self._pod_claim(pod) if pod is not None and self._pins.count(pod) else None
+            claim = self._pod_claim(pod) if pod is not None and self._pins.counts(pod) else None
             if self.synced is not None and pod is not None and pod.owner_uid:
                 self.synced.add(pod.owner_uid)
             if claim is not None:
                 self.ledger.claim(pod_key(uid), claim)
             else:
                 self.ledger.drop(pod_key(uid))
-        self._tell_gains()
+        self._notify_if_freed()
 
     def _pod_claim(self, pod: Pod) -> Claim | None:
         tracked = self.owner(pod)
         return pod_claim(pod, tracked.state.cpu) if tracked else pod_claim(pod)
 
-    def _tell_gains(self) -> None:
+    def _notify_if_freed(self) -> None:
         if self.ledger.gains != self._gains:
             self._gains = self.ledger.gains
             self._freed()
@@ -175,44 +171,42 @@ class ClaimTracker:
     # --- plans ----------------------------------------------------------------------------------
 
     def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
-        """Bring the claims of a job's plan and the number of its missing pods up to date."""
+        """Update the claims of a job's plan and the number of its missing pods."""
         if self.synced is not None:
             self.synced.add(tracked.job.uid)
         self._recount_pins(pods)
         if tracked.state.cpu.requested:
             self._recount({pod.uid: pod for pod in pods})
-        believed = self._managed(tracked.job.namespace)
-        self._claim_plan(tracked, pods, believed=believed)
-        planned = believed and (tracked.assumed or tracked.plan) is not None
-        if plain := to_be_bound(tracked.started, pods, planned=planned) if believed else 0:
+        trusted = self._managed(tracked.job.namespace)
+        self._claim_plan(tracked, pods, trusted=trusted)
+        planned = trusted and (tracked.assumed or tracked.plan) is not None
+        if plain := to_be_bound(tracked.started, pods, planned=planned) if trusted else 0:
             self.plain_pods[tracked.job.uid] = plain
         else:
             self.plain_pods.pop(tracked.job.uid, None)
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
-            self.cards.follow(tracked.job.uid, self._slots(tracked), left=tracked.state.apart)
-        self._keep_parts(pods, of=tracked, claimed=self.holds.plan(tracked.job.uid))
+            self.cards.follow(tracked.job.uid, self._slots(tracked), others=tracked.state.apart)
+        self._claim_parts(pods, owner=tracked, claimed=self.holds.plan(tracked.job.uid))
         self.autoscaled |= tracked.state.ask is not None
         if self.autoscaled:
             self._ask_for_nodes(tracked, pods)
-        self._tell_gains()
+        self._notify_if_freed()
 
     def _ask_for_nodes(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
-        """Bring the placeholders that a job needs up to date."""
         priority = self._class_of(tracked.job)
         preempts = priority.preempts and priority.value > PLACEHOLDER_PRIORITY
         if self.placeholders.concerns(tracked, preempts=preempts):
             managed = self._managed(tracked.job.namespace)
             self.placeholders.follow(tracked, pods, managed=managed, preempts=preempts)
 
-    def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
-        """Bring the claims of a job up to date, except the claims of its pods.
+    def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, trusted: bool) -> None:
+        """Update the claims of a job's plan: one for each pod without a claim of its own.
 
-        The plan has a claim for each pod until the pod claims for itself. A plan that is not
-        `believed` claims nothing.
+        A plan that is not `trusted` claims nothing.
         """
-        plan = tracked.assumed or tracked.plan if believed else None
+        plan = tracked.assumed or tracked.plan if trusted else None
         if tracked.unclaimed and not any(pod.home for pod in pods):
             plan = None
         priority = self._class_of(tracked.job).value
@@ -226,7 +220,7 @@ class ClaimTracker:
             self.holds.hand_over(uid, plan_key(uid, pod.replica), to=pod_key(pod.uid))
 
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
-        """Forget a job that is gone; `pods` are the pods that it left behind."""
+        """Forget a job that is gone; `pods` are its pods that still exist."""
         if self.synced is not None:
             self.synced.add(tracked.job.uid)
         self._expect(tracked, None)
@@ -236,7 +230,7 @@ class ClaimTracker:
         if tracked.job.uid in self.cards.jobs:
             self.cards.forget(tracked.job.uid)
         pods = tuple(pods)
-        self._keep_parts(pods, of=tracked, claimed={})
+        self._claim_parts(pods, owner=tracked, claimed={})
         self.holds.hold_plan(tracked.job.uid, {})
         self._recount_pins(pods)
 
@@ -253,9 +247,9 @@ class ClaimTracker:
         now: float,
         awaited: frozenset[str] = frozenset(),
     ) -> Limits:
-        """Return the limits within which a job is placed now, in epoch seconds.
+        """Return the limits on the placement of a job; `now` is in epoch seconds.
 
-        `awaited`: the nodes that came for other gangs.
+        `awaited`: the new nodes that other gangs asked for.
         """
         closed = self.cards.shunned(tracked.job.uid) if tracked.shares_gpus else ()
         excluded = tracked.state.excluded_nodes(now)
@@ -271,13 +265,13 @@ class ClaimTracker:
     def _recount_pins(self, pods: Iterable[Pod]) -> None:
         self._recount({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
 
-    def _keep_parts(
-        self, pods: Iterable[Pod], *, of: TrackedJob | None, claimed: Mapping[Hashable, Claim]
+    def _claim_parts(
+        self, pods: Iterable[Pod], *, owner: TrackedJob | None, claimed: Mapping[Hashable, Claim]
     ) -> None:
-        """Add claims for GPU shares that pods have outside a plan.
+        """Add claims for the GPU shares of pods that the plan of their job does not cover.
 
-        A pin that was sent before the plan changed may have bound a pod to another node. If several
-        pods are called the same replica, the plan counts the first.
+        A pin that was sent before the plan changed may have bound a pod to another node. Of several
+        duplicates, the plan covers the first.
         """
         first: Mapping[ReplicaKey, str] | None = None
         for pod in pods:
@@ -289,11 +283,11 @@ class ClaimTracker:
                         mates = self._members.of(pod.owner_uid, namespace=pod.namespace)
                         first = first_with_parts(mates)
                     planned = first.get(pod.replica, pod.uid) == pod.uid
-                tolerations = _tolerations(of.job, pod.replica) if of and pod.replica else ()
-                self.cards.keep(pod, planned=planned, tolerations=tolerations)
+                tolerations = _tolerations(owner.job, pod.replica) if owner and pod.replica else ()
+                self.cards.claim_share(pod, planned=planned, tolerations=tolerations)
 
     def _slots(self, tracked: TrackedJob) -> Mapping[Place, Tolerations]:
-        """Return the slots that need GPUs for a job, and what its pods tolerate."""
+        """Return the slots that need GPUs for a job, each with the tolerations of a pod in it."""
         wanted: dict[Place, Tolerations] = {}
         plan, uid = tracked.assumed or tracked.plan, tracked.job.uid
         if plan is None:
@@ -305,7 +299,7 @@ class ClaimTracker:
         return wanted
 
     def _planned(self, tracked: TrackedJob) -> int:
-        """Return the number of pods with a claim of a plan on an existing node."""
+        """Return the number of pods that have a claim of the plan on an existing node."""
         return sum(
             self.ledger.row(claim.node) is not None
             for claim in self.holds.plan(tracked.job.uid).values()
@@ -313,80 +307,77 @@ class ClaimTracker:
         )
 
     def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
-        """Record how many pods of a job are still to come; None: it waits for no pod."""
+        """Record the number of pods that a job lacks; None means that it waits for no pod."""
         uid, namespace = tracked.job.uid, tracked.job.namespace
         plan = tracked.assumed or tracked.plan
         # The operator begins with the answer to the patch that unsuspends the job.
         attempt = (plan.generation if plan else 0, tracked.assumed is None)
-        all_came = self.backlog.missing(uid) and not missing
+        complete = self.backlog.missing(uid) and not missing
         doubted = tracked.state.strikes > 0 and tracked.state.reason == REASON_CREATE_TIMEOUT
         if self.backlog.expect(uid, missing, attempt=attempt, doubted=doubted):
             self._resumed("", REASON_WAITING_FOR_OPERATOR)
-        elif all_came and namespace in self.limited:
+        elif complete and namespace in self.limited:
             self._resumed(namespace, REASON_QUOTA)  # the quota counts all pods now
 
 
 class _PendingPins:
     """The pods that are pinned to a node and not bound yet. Times are in epoch seconds.
 
-    `planned` returns whether kfext pinned a pod by a plan: then its lifecycle ends the wait.
+    `planned` returns whether kfext pinned a pod by a plan; the job's lifecycle ends that wait.
     """
 
     def __init__(self, ledger: Ledger, planned: Callable[[Pod], bool]) -> None:
         self._ledger = ledger
         self._planned = planned
         self._pods: dict[str, Pod] = {}
-        self._on: dict[str, set[str]] = {}
+        self._by_node: dict[str, set[str]] = {}
         self._ages = Timers()
         self._new: set[str] = set()
-        self._old: set[str] = set()
+        self._overdue: set[str] = set()
 
     def all(self) -> tuple[Pod, ...]:
-        """Return all pending pods."""
         return tuple(self._pods.values())
 
     def on(self, node: str) -> tuple[Pod, ...]:
-        """Return the pending pods that are pinned to a node."""
-        return tuple(self._pods[uid] for uid in sorted(self._on.get(node, ())))
+        return tuple(self._pods[uid] for uid in sorted(self._by_node.get(node, ())))
 
     def record(self, uid: str, pod: Pod | None) -> None:
         """Record the present version of a pod, or None when it is gone."""
         earlier = self._pods.pop(uid, None)
         if earlier is not None and earlier.pinned_to:
-            self._on[earlier.pinned_to].discard(uid)
-            if not self._on[earlier.pinned_to]:
-                del self._on[earlier.pinned_to]
+            self._by_node[earlier.pinned_to].discard(uid)
+            if not self._by_node[earlier.pinned_to]:
+                del self._by_node[earlier.pinned_to]
         if pod is None or not pod.pinned_to or pod.node_name or pod.finished:
             self._ages.forget(uid)
             self._new.discard(uid)
-            self._old.discard(uid)
+            self._overdue.discard(uid)
             return
         self._pods[uid] = pod
-        self._on.setdefault(pod.pinned_to, set()).add(uid)
+        self._by_node.setdefault(pod.pinned_to, set()).add(uid)
         if earlier is None:
             self._new.add(uid)
 
-    def count(self, pod: Pod) -> bool:
+    def counts(self, pod: Pod) -> bool:
         """Return whether a pod uses capacity of the node that it is bound or pinned to."""
         if pod.node_name or not pod.pinned_to:
             return True
         node = self._ledger.node(pod.pinned_to)
         if self._planned(pod):
             return could_run(pod, node)
-        return pod.uid not in self._old and may_be_bound(pod, node)
+        return pod.uid not in self._overdue and may_be_bound(pod, node)
 
-    def aged(self, now: float) -> list[Pod]:
-        """Return the pods that became overdue since the last call."""
+    def newly_overdue(self, now: float) -> list[Pod]:
+        """Return the pods that have become overdue since the last call."""
         for uid in self._new:
-            # A clock that was ahead may have created a pod later than its first sight.
+            # By a clock that was ahead, the pod may have been created after it was first seen.
             self._ages.set(uid, min(self._pods[uid].created, now) + UNBOUND_SECONDS)
         self._new.clear()
         overdue = self._ages.due(now)
-        self._old.update(overdue)
+        self._overdue.update(overdue)
         return [self._pods[uid] for uid in overdue]
 
 
 def _tolerations(job: TrainingJob, replica: ReplicaKey) -> Tolerations:
-    """Return the tolerations in the template of a replica."""
     groups = (group for group in job.groups if group.type.lower() == replica.type)
     return next((group.constraints.tolerations for group in groups), ())

@@ -31,28 +31,27 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.mirror.volumes import ClaimKey, Volumes, claims_of
 
 PLAIN_SECONDS = 30.0
-"""A job that kfext leaves to plain Kubernetes counts as long as it makes progress. The operator
-creates its pods within seconds, or never."""
-_GONE_KEPT = 10_000
-"""How many uids of deleted jobs are remembered; answers are late by seconds at most. So many uids
-of what was rendered of jobs are remembered too."""
+"""The pods of a job on plain Kubernetes count for this long after its last progress: the operator
+creates them within seconds, or never."""
+_MOST_REMEMBERED = 10_000
+"""The most uids of deleted jobs, and of deleted rendered objects: answers are late by seconds."""
 
 
 def _idle() -> None:
-    """Wake nothing: the driver polls."""
+    """Do nothing: the driver polls."""
 
 
 Stopped = tuple[str, str]
-"""The namespace of waiting jobs, and the reason of their wait; empty: any."""
+"""The namespace of waiting jobs, and the reason of their wait; an empty string stands for any."""
 ANY: Stopped = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What has changed for waiting jobs.
+    """The changes that may help waiting jobs.
 
-    `rows`: the rows of the ledger where capacity came free.
-    `resumed`: the waiting jobs to decide on again, wherever capacity came free.
+    `rows`: the rows of the ledger where capacity became free.
+    `resumed`: the waiting jobs to decide on again, wherever capacity became free.
     """
 
     rows: Sequence[int]
@@ -71,14 +70,14 @@ class Cluster:
     `jobs`: the jobs by uid. `classes`: the PriorityClasses by name.
     `changed`: the uids of jobs to decide on again.
     `claim_tracker`: the claims of the jobs. `ledger`: the nodes and all claims on them. `holds`:
-        what is kept for jobs. `backlog`: the pods that the operator still has to create.
+        the capacity on hold. `backlog`: the pods that the operator still has to create.
     `volumes`: the volume claims and their volumes.
-    `ends_version`: a count of changes to the time when a job ends.
-    `draining`: by name, the nodes that are drained, and how (`Node.drain`).
-    `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
-    `failed`: the pods of jobs that have failed; the reader empties it.
+    `ends_version`: the number of changes of jobs' deadlines.
+    `draining`: by name, the nodes that are being drained, each with its `Node.drain`.
+    `plain_pods`: the number of pods that plain Kubernetes is about to place for jobs.
+    `failed`: the failed pods of jobs; the reader empties the list.
 
-    `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
+    `managed` returns whether a namespace is managed; elsewhere plans are ignored.
     `wake` is called when there is something to decide.
     """
 
@@ -97,7 +96,7 @@ class Cluster:
         self.plain_pods = 0
         self.failed: list[Pod] = []
         self._members = Members()
-        self._claiming: dict[ClaimKey, set[str]] = {}
+        self._jobs_by_claim: dict[ClaimKey, set[str]] = {}
         self._outdated: set[str] = set()
         self.claim_tracker = ClaimTracker(
             self.jobs,
@@ -112,7 +111,7 @@ class Cluster:
         self.holds = self.claim_tracker.holds
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
         self._job_of: dict[str, str] = {}
-        self._forgotten_templates: dict[str, None] = {}
+        self._deleted_rendered: dict[str, None] = {}
         self._deleted_jobs: dict[str, None] = {}
         self._stale_claims: dict[str, TrackedJob] = {}
         self._stale_clocks: dict[str, TrackedJob] = {}
@@ -133,12 +132,12 @@ class Cluster:
         return self._members.all()
 
     def homes(self, job_uid: str) -> Mapping[str, int]:
-        """Return how many pods of a job are bound to each node, in name order."""
+        """Return the number of pods of a job that are bound to each node, in name order."""
         bound = (pod for pod in self.pods(job_uid) if pod.node_name and not pod.deleting)
         return dict(sorted(Counter(pod.node_name for pod in bound).items()))
 
     def count(self, phase: str) -> int:
-        """Return how many jobs were last seen in a phase."""
+        """Return the number of jobs that were last seen in a phase."""
         return sum(tracked.phase == phase for tracked in self.jobs.values())
 
     def priority(self, job: TrainingJob) -> int:
@@ -151,16 +150,13 @@ class Cluster:
         self.wake()
 
     def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
-        """Mark the waiting jobs of a namespace, or stopped by a reason, to be decided on again.
-
-        `offer` collects many calls.
-        """
+        """Mark the waiting jobs of a namespace, or with a reason, for the next `offer`."""
         if not namespace or namespace in self._jobs_per_namespace:
             self._resumed.add((namespace, stopped_by))
             self.wake()
 
     def offer(self) -> Offer:
-        """Return what has changed for waiting jobs since the last call."""
+        """Return the changes since the last call that may help waiting jobs."""
         resumed, self._resumed = self._resumed, set()
         self.backlog.offer()
         return Offer(self.ledger.offer(), frozenset(resumed))
@@ -178,12 +174,12 @@ class Cluster:
             return
         if job.kind.rendered and (made := self._rendered.get(rendered_key(job))):
             job = as_rendered(job, made)
-        self.take_job(job, basis(raw, job))
+        self.record_job(job, basis(raw, job))
 
-    def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
+    def record_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
         """Record a parsed job; `raw` is the JSON object that its patches apply to.
 
-        The recorded job has the replicas as admission makes them, where that has been seen.
+        The recorded job has the replicas as admission makes them, where kfext has seen them.
         """
         if job.uid in self._deleted_jobs:
             return
@@ -210,9 +206,10 @@ class Cluster:
         self.mark(job.uid)
 
     def observe_rendered(self, old: Rendered | None, new: Rendered | None) -> None:
-        """Record what an operator has rendered of a job; `new` is None when it is gone.
+        """Record the object that an operator rendered of a job; `new` is None when it is gone.
 
-        Its pods name it and not the job, which keeps the templates until others are rendered.
+        Its pods name it as their owner, and not the job. The job retains its templates until the
+        operator renders others.
         """
         if new is None:
             if old is not None:
@@ -221,26 +218,26 @@ class Cluster:
         tracked = self.jobs.get(new.job_uid)
         self._rendered[new.key] = new
         if tracked is not None and new.is_of(tracked.job):
-            self.take_job(as_rendered(tracked.job, new), tracked.raw)
+            self.record_job(as_rendered(tracked.job, new), tracked.raw)
         self._job_of[new.uid] = new.job_uid
         for pod in self._members.of(new.uid, namespace=new.namespace):
             self._members.remove(pod)
             self.observe_pod(None, pod)
 
     def _forget_rendered(self, old: Rendered) -> None:
-        """Forget what is gone, but not its job: its pods may outlive it."""
+        """Forget a rendered object that is gone, but not yet its job: its pods may outlive it."""
         if (last := self._rendered.get(old.key)) is not None and last.uid == old.uid:
             del self._rendered[old.key]
-        self._forgotten_templates[old.uid] = None
-        if len(self._forgotten_templates) > _GONE_KEPT:
-            first = next(iter(self._forgotten_templates))
-            del self._forgotten_templates[first]
+        self._deleted_rendered[old.uid] = None
+        if len(self._deleted_rendered) > _MOST_REMEMBERED:
+            first = next(iter(self._deleted_rendered))
+            del self._deleted_rendered[first]
             self._job_of.pop(first, None)
 
     def forget_job(self, uid: str) -> None:
-        """Forget a job that is gone; a later answer to a write of kfext is ignored."""
+        """Forget a job that is gone; late answers to writes of kfext are ignored."""
         self._deleted_jobs[uid] = None
-        if len(self._deleted_jobs) > _GONE_KEPT:
+        if len(self._deleted_jobs) > _MOST_REMEMBERED:
             del self._deleted_jobs[next(iter(self._deleted_jobs))]
         tracked = self.jobs.pop(uid, None)
         if tracked is None:
@@ -282,7 +279,7 @@ class Cluster:
         tracked = self.claim_tracker.owner(pod)
         succeeded = prior and prior.phase == "Succeeded" and not prior.deleting
         if succeeded and (gone or pod.deleting) and tracked is not None and pod.replica:
-            tracked.succeeded.add(pod.replica)  # the gang does not need the next pod
+            tracked.succeeded.add(pod.replica)  # the gang does not need a replacement
         fails = pod.phase == "Failed" and not (gone or pod.deleting or tracked is None)
         if fails and (prior is None or not prior.finished):
             self.failed.append(pod)
@@ -294,7 +291,7 @@ class Cluster:
             if first or gone:
                 self._resized_jobs.add(pod.owner_uid)
             self.claim_tracker.hand_over(tracked, pod)
-            # While the pods of a job are pinned, its claims are settled once, at the end.
+            # While a step pins the pods of a job, its claims are updated once, at the end.
             if first or gone or not tracked.busy or tracked.executor:
                 self._stale_claims[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
@@ -336,7 +333,7 @@ class Cluster:
                 self.mark_queue()
 
     def _mark_again(self, job_uid: str) -> None:
-        """Mark a job after a change of a GPU that it shares, or of its placeholders."""
+        """Mark a job after a change of a GPU that it shares or of its placeholders."""
         if (tracked := self.jobs.get(job_uid)) is not None:
             self._stale_clocks[job_uid] = tracked
         self.mark(job_uid)
@@ -344,25 +341,25 @@ class Cluster:
     def _follow_claims(
         self, job_uid: str, *, before: frozenset[ClaimKey], now: frozenset[ClaimKey]
     ) -> None:
-        """Record the volume claims of a job that is up to date with them."""
+        """Update the index of jobs by volume claim for a job that was just resolved."""
         self._outdated.discard(job_uid)
         for key in now - before:
-            self._claiming.setdefault(key, set()).add(job_uid)
+            self._jobs_by_claim.setdefault(key, set()).add(job_uid)
         for key in before - now:
-            jobs = self._claiming.get(key, set())
+            jobs = self._jobs_by_claim.get(key, set())
             jobs.discard(job_uid)
             if not jobs:
-                self._claiming.pop(key, None)
+                self._jobs_by_claim.pop(key, None)
 
     def _mark_claim(self, key: ClaimKey) -> None:
-        """Mark the jobs that have a volume claim with a changed meaning."""
-        if jobs := self._claiming.get(key):
+        """Mark the jobs that use a volume claim with changed constraints."""
+        if jobs := self._jobs_by_claim.get(key):
             self._outdated |= jobs
             self.changed |= jobs
             self.wake()
 
-    def bring_up_to_date(self, tracked: TrackedJob) -> None:
-        """Bring the meaning of a job's volume claims up to date, before a decision on the job.
+    def refresh_volumes(self, tracked: TrackedJob) -> None:
+        """Update the constraints of a job's volume claims, before a decision on the job.
 
         This takes milliseconds for a job with hundreds of claims, so events do not do it.
         """
@@ -373,7 +370,7 @@ class Cluster:
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Record the present version of a PriorityClass; `new` is None when it is gone.
 
-        The claims of plans have a priority, so they are counted again.
+        The claims of plans have a priority, so they are recounted.
         """
         if old is not None:
             self.classes.pop(old.name, None)
@@ -394,20 +391,20 @@ class Cluster:
             self.wake()
 
     def _recount_claims_on(self, node: str) -> None:
-        """Recount the claims on a node that came or went: no job waits for pods without a node."""
+        """Recount the claims on a new or removed node: no job waits for pods of a missing node."""
         self._stale_claims |= {uid: self.jobs[uid] for uid in self.claim_tracker.claiming_on(node)}
 
     # --- derived state --------------------------------------------------------------------------
 
     def stand_by(self, now: float) -> None:
-        """Keep the changes bounded while another process leads."""
+        """Bound the collected changes while another process leads."""
         self.settle(now)
         self.offer()
         self.failed.clear()
         self.changed.intersection_update(self.jobs)
 
     def settle(self, now: float) -> None:
-        """Bring ledger and clocks up to date before a decision.
+        """Update ledger and clocks before a decision.
 
         `now`: in monotonic seconds. Changes seen since the last call count as seen now.
         """
@@ -445,7 +442,7 @@ class Cluster:
             self.claim_tracker.placeholders.set_time(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
-        """Bring the claims of a job's plan up to date."""
+        """Update the claims of a job's plan."""
         if self.jobs.get(tracked.job.uid) is not tracked:
             return  # the job was deleted while its step was written
         pods = self.pods(tracked.job.uid)
@@ -454,7 +451,7 @@ class Cluster:
         self.claim_tracker.sync(tracked, pods)
 
 
-# --- what a change changes ---
+# --- comparisons ---
 
 
 def progress_of(tracked: TrackedJob, pods: Collection[Pod]) -> tuple[object, ...]:

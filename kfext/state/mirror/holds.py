@@ -1,4 +1,4 @@
-"""The holds of all jobs: the capacity that is kept for them, with its claims on the ledger."""
+"""The holds of all jobs, with their claims on the ledger."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from kfext.model.quantity import Resources
 from kfext.model.snapshot import PromiseRecord
 
 HOLD_SECONDS = 300.0
-"""Capacity is kept for a start or a change for this long, because a pod may never end."""
+"""The longest hold for a start or a change: a pod in its way may never end."""
 
 
 class Holds:
@@ -23,7 +23,7 @@ class Holds:
 
     A job has at most one hold for its start, a rescue or a change. Pods that are about to end may
     still exist, so a node can have more claims than capacity. `freed` is called when the capacity
-    of such a hold comes free.
+    of such a hold is released.
     """
 
     def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
@@ -34,7 +34,7 @@ class Holds:
         self._others: dict[str, Hold] = {}
 
     def _claim(self, before: Hold | None, hold: Hold | None) -> bool:
-        """Put the claims of a hold in place of earlier ones; return whether some are dropped."""
+        """Replace the claims of a hold; return whether some were dropped."""
         old = before.claims if before else {}
         new = hold.claims if hold else {}
         dropped = old.keys() - new.keys()
@@ -51,7 +51,7 @@ class Holds:
         return hold.claims if hold else {}
 
     def hold_plan(self, uid: str, claims: Mapping[Hashable, Claim]) -> None:
-        """Hold what the plan of a job claims, which may be nothing."""
+        """Hold the claims of the plan of a job; without claims the hold ends."""
         before = self._plans.pop(uid, None)
         hold = Hold(kind=HoldKind.PLAN, job=uid, claims=dict(claims)) if claims else None
         if hold is not None:
@@ -59,7 +59,7 @@ class Holds:
         self._claim(before, hold)
 
     def hand_over(self, uid: str, key: Hashable, *, to: Hashable) -> None:
-        """Drop a claim of the plan of a job, if it has it; the claim `to` has its capacity now."""
+        """Drop a claim of the plan of a job, if present; the claim `to` now has its capacity."""
         hold = self._plans.get(uid)
         if hold is not None and hold.claims.pop(key, None) is not None:
             self._ledger.hand_over(key, to=to)
@@ -67,7 +67,7 @@ class Holds:
     # --- the reservation ------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation | None) -> None:
-        """Hold a reservation in place of an earlier reservation; None ends it."""
+        """Replace the reservation; None ends it."""
         before, self.reservation = self.reservation, reservation
         self._claim(before, reservation)
 
@@ -78,16 +78,16 @@ class Holds:
         kind: HoldKind,
         uid: str,
         members: Sequence[Member],
-        *rooms: Places,
+        *placements: Places,
         until: float = math.inf,
         waits_for: Sequence[str] = (),
     ) -> None:
-        """Hold the places of the members of a job in each room, in place of an earlier hold.
+        """Hold the nodes of a job's members in all `placements`, in place of its earlier hold.
 
         `waits_for`: the uids of the jobs that must stop first.
         """
         claims: dict[Hashable, Claim] = {}
-        for places in rooms:
+        for places in placements:
             for member in members:
                 if node := places.nodes.get(member.key):
                     requests = _kept_requests(member, places.slots.get(member.key))
@@ -99,7 +99,7 @@ class Holds:
         self._set(Hold(kind=kind, job=uid, claims=claims, until=until, waits_for=waits))
 
     def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
-        """Return the claims of the GPUs that the slots of a job lack."""
+        """Return claims for the GPUs that the slots of a job still lack."""
         cards, claims = self._ledger.cards(), dict[Hashable, Claim]()
         for node, slot in {(places.nodes[key], slot) for key, slot in places.slots.items()}:
             row = self._ledger.row(node)
@@ -117,26 +117,26 @@ class Holds:
         return self._others.get(uid)
 
     def claims_of(self, uid: str) -> tuple[Hashable, ...]:
-        """Return the keys of the claims of that hold; only the job may use this capacity."""
+        """Return the keys of the claims of such a hold, which only its job may use."""
         hold = self._others.get(uid)
         return tuple(hold.claims) if hold else ()
 
     def holders(self, *, but: HoldKind | None = None) -> tuple[str, ...]:
-        """Return the uids of the jobs with such a hold, without the holds of the kind `but`."""
+        """Return the uids of the jobs with such a hold, but not of the kind `but`."""
         return tuple(uid for uid, hold in self._others.items() if hold.kind is not but)
 
     def release(self, uid: str) -> None:
-        """Release that hold of a job."""
+        """Release the hold of a job for its start, a rescue or a change."""
         if self._claim(self._others.pop(uid, None), None):
             self._freed()
 
     def expire(self, now: float) -> None:
-        """Release the holds of this kind that have lasted too long."""
+        """Release the holds that have lasted too long."""
         for uid in [uid for uid, hold in self._others.items() if hold.until <= now]:
             self.release(uid)
 
     def next_end(self) -> float:
-        """Return when the next of these holds ends, in epoch seconds; infinity: never."""
+        """Return when the next of these holds ends, in epoch seconds, or infinity."""
         return min((hold.until for hold in self._others.values()), default=math.inf)
 
     # --- snapshots ------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Holds:
                 yield PromiseRecord(uid, *place, claim.gang_terms, claim.reserves)
 
     def restore(self, records: Iterable[PromiseRecord], *, now: float) -> None:
-        """Restore recorded holds. A record does not tell its kind, so each counts as a rescue."""
+        """Restore recorded holds. A record has no kind, so each counts as a rescue."""
         by_job: dict[str, dict[Hashable, Claim]] = {}
         for number, record in enumerate(records):
             by_job.setdefault(record.job_uid, {})["promise", record.job_uid, number] = Claim(
@@ -164,7 +164,7 @@ class Holds:
 
 
 def _kept_requests(member: Member, slot: int | None) -> Resources:
-    """Return the resources that are kept on a node for a waiting member, which may share a GPU."""
+    """Return the resources to hold on a node for a waiting member, which may share a GPU."""
     if member.card is None or slot is None:
         return member.requests
     return kept_requests(member.requests, member.card, slot)

@@ -18,8 +18,8 @@ class Members:
 
     def __init__(self) -> None:
         self._pods: dict[_Owner, dict[str, Pod]] = {}
-        self._namesakes: Counter[_Name] = Counter()
-        self._called: Counter[_Name] = Counter()
+        self._live: Counter[_Name] = Counter()
+        self._present: Counter[_Name] = Counter()
 
     def of(self, job_uid: str, *, namespace: str) -> tuple[Pod, ...]:
         """Return the pods of a job in a namespace."""
@@ -34,37 +34,37 @@ class Members:
         return self._pods.get(_owner(pod), {}).get(pod.uid) if pod.owner_uid else None
 
     def duplicates(self, pod: Pod) -> int:
-        """Return how many pods have the owner and replica of a pod, none being deleted or failed.
+        """Return the number of pods with the owner and replica of a pod, itself included.
 
-        The operator creates one such pod, and only one can be a member of the gang.
+        Deleted and failed pods do not count. Only a single pod can be a member of the gang.
         """
-        return self._namesakes[_owner(pod), pod.replica]
+        return self._live[_owner(pod), pod.replica]
 
     def has_duplicate(self, pod: Pod) -> bool:
         """Return whether several pods have the owner and replica of a pod, in any state."""
-        return self._called[_owner(pod), pod.replica] > 1
+        return self._present[_owner(pod), pod.replica] > 1
 
     def put(self, pod: Pod) -> None:
         """Store the present version of a pod."""
-        self._recount(pod, to=pod)
+        self._recount(pod, new=pod)
         self._pods.setdefault(_owner(pod), {})[pod.uid] = pod
 
     def remove(self, pod: Pod) -> None:
         """Forget a pod of a job."""
-        self._recount(pod, to=None)
+        self._recount(pod, new=None)
         members = self._pods.get(_owner(pod), {})
         members.pop(pod.uid, None)
         if not members:
             self._pods.pop(_owner(pod), None)
 
-    def _recount(self, pod: Pod, *, to: Pod | None) -> None:
+    def _recount(self, pod: Pod, *, new: Pod | None) -> None:
         owner = _owner(pod)
-        for version, sign in ((self._pods.get(owner, {}).get(pod.uid), -1), (to, 1)):
+        for version, sign in ((self._pods.get(owner, {}).get(pod.uid), -1), (new, 1)):
             if version is not None:
                 name = (owner, version.replica)
-                _count(self._called, name, sign)
+                _count(self._present, name, sign)
                 live = not version.deleting and version.phase != "Failed"
-                _count(self._namesakes, name, sign if live else 0)
+                _count(self._live, name, sign if live else 0)
 
 
 def _count(counter: Counter[_Name], name: _Name, number: int) -> None:

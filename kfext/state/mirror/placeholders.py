@@ -1,10 +1,10 @@
 """The placeholders of jobs that have asked an autoscaler for nodes: which exist, which should.
 
-A placeholder requests what a missing pod of its job will request. While the ask of the job is open,
-each missing pod has a placeholder until it is bound itself. Pods that must be on one node share a
-placeholder: of several, kube-scheduler would bind some to a node that cannot hold them all. On a
-node that came since the ask began, a placeholder claims its capacity; on an older node it keeps
-nothing from other jobs.
+A placeholder has the requests of a missing pod of its job. While the ask of the job is open, each
+missing pod has a placeholder until it is bound itself. Pods that must be on one node share a
+placeholder: of several, kube-scheduler would bind some to a node that cannot run them all. On a
+node that was created since the ask began, a placeholder claims its capacity; on an older node other
+jobs may use it.
 """
 
 import hashlib
@@ -25,10 +25,9 @@ from kfext.model.replicas import by_replica
 from kfext.state.mirror.tracked_job import TrackedJob
 
 _CREATED_PAUSE = 15.0
-"""From the creation of a placeholder to its next creation, if it was preempted. An autoscaler needs
-longer than this for a node."""
+"""The time before a preempted placeholder is recreated; an autoscaler needs longer for a node."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
-"""From a step that failed to the next try, doubled each time."""
+"""The back-off after a failed step, doubled each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +60,16 @@ _Key = tuple[type, str]
 class Asked:
     """The open ask of a job.
 
-    `missing`: by the name of its placeholder, each member that is not bound; members that share a
-        placeholder count as one member with all their requests. `to_create`: the names for members
-        that have no place yet: a pinned pod only keeps its placeholder until it is bound.
+    `missing`: the members that are not bound, by the name of their placeholder; members that share
+        a placeholder count as one member with all their requests. `to_create`: the names for
+        members without a node: a pinned pod only retains its placeholder until it is bound.
     `pods`: the number of members of each placeholder.
-    `began`: when the ask began, in epoch seconds, by the older of the clocks of kfext and of the
-        API server.
+    `began`: when the ask began, in epoch seconds, by kfext's clock or the API server's, whichever
+        says earlier.
     `holding`: the placeholders that hold capacity for a member.
-    `bound`: the most placeholders that held capacity at once. `came`: the most nodes that they were
-        on and that came since the ask began. `progressed_at`: when one of them last grew after the
-        first node came.
-    `refused`: why the API server refuses a placeholder; empty if it does not.
+    `bound`: the most placeholders that held capacity at once. `came`: the most new nodes that they
+        were on. `progressed_at`: when either number last grew, once there was a new node.
+    `refused`: the API server's refusal of a placeholder, or empty.
     """
 
     missing: Mapping[str, Member] = field(default_factory=dict)
@@ -89,8 +87,8 @@ class Placeholders:
     """The open asks and their placeholders.
 
     `asked`: the open asks by the uid of the job. `pods`: the placeholders by the uid of the job and
-    by name. `version` changes with them and with the nodes. `limits_of`: returns the limits of a
-    job, for its placeholders.
+    by name. `version` changes with them and with the nodes. `limits_of` returns the limits that the
+    placeholders of a job obey.
     """
 
     def __init__(
@@ -104,8 +102,8 @@ class Placeholders:
         self._jobs = jobs
         self._changed = changed
         self._known: dict[str, Pod] = {}
-        self._in_the_way: dict[str, frozenset[str]] = {}
-        self._again: dict[_Key, float] = {}
+        self._blocked_nodes: dict[str, frozenset[str]] = {}
+        self._retry_at: dict[_Key, float] = {}
         self._failures: dict[_Key, int] = {}
         self._created: list[tuple[float, str]] | None = None
 
@@ -131,41 +129,41 @@ class Placeholders:
             self._known[uid] = pod
             self.pods.setdefault(pod.placeholder_of, {})[pod.name] = pod
         if seen := pod or before:
-            self._look(seen.placeholder_of)
+            self._refresh(seen.placeholder_of)
 
     def all(self) -> tuple[Pod, ...]:
         """Return all placeholders."""
         return tuple(self._known.values())
 
     def count(self, *, bound: bool) -> int:
-        """Return how many placeholders have a node, or have none."""
+        """Return the number of placeholders that are bound, or that are not."""
         return sum(bool(pod.node_name) is bound for pod in self._known.values())
 
     def concerns_pod(self, uid: str, pod: Pod | None) -> bool:
-        """Return whether a pod is a placeholder, or was seen as one."""
+        """Return whether a pod is or was a placeholder."""
         return uid in self._known or (pod is not None and bool(pod.placeholder_of))
 
     def observe_node(self, name: str) -> None:
-        """Record that a node came, has changed or is gone."""
+        """Record that a node was added, has changed or is gone."""
         self._created = None
         self.version += 1
         for uid in {pod.placeholder_of for pod in self._known.values() if pod.node_name == name}:
-            self._look(uid)
+            self._refresh(uid)
 
     def follow(
         self, tracked: TrackedJob, pods: Collection[Pod], *, managed: bool, preempts: bool
     ) -> None:
-        """Record what a job asks for now; a job of an unmanaged namespace asks for nothing.
+        """Record the present ask of a job; a job of an unmanaged namespace has none.
 
-        `preempts`: whether kube-scheduler preempts placeholders for its pods; else they are deleted
-        as soon as a pod is pinned.
+        `preempts`: whether kube-scheduler preempts placeholders for its pods; else the placeholders
+        on a node are deleted once a pod is pinned to it.
         """
         uid, job = tracked.job.uid, tracked.job
         waiting = () if preempts else (pod.pinned_to for pod in pods if not pod.node_name)
-        if in_the_way := frozenset(filter(None, waiting)):
-            self._in_the_way[uid] = in_the_way
+        if blocked := frozenset(filter(None, waiting)):
+            self._blocked_nodes[uid] = blocked
         else:
-            self._in_the_way.pop(uid, None)
+            self._blocked_nodes.pop(uid, None)
         over = job.deleting or job.finished or job.released or (job.suspend and not job.held)
         over = over or not managed
         ask = tracked.state.ask
@@ -181,22 +179,22 @@ class Placeholders:
         if on_one_node((m.constraints for m in missing.values()), self.limits_of(tracked)):
             asked.missing, asked.pods, to_create = _shared(uid, missing, to_create)
         asked.to_create = to_create
-        self._look(uid)
+        self._refresh(uid)
 
     def concerns(self, tracked: TrackedJob, *, preempts: bool) -> bool:
-        """Return whether a job has to be followed; most jobs have not."""
+        """Return whether `follow` has anything to do for a job; mostly it has not."""
         uid = tracked.job.uid
         asks = tracked.state.ask is not None or uid in self.asked
-        return asks or uid in self._in_the_way or not (preempts or self.idle)
+        return asks or uid in self._blocked_nodes or not (preempts or self.idle)
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
-        self._in_the_way.pop(uid, None)
+        self._blocked_nodes.pop(uid, None)
         if self.asked.pop(uid, None) is not None:
             self._recount(uid)
 
-    def _look(self, uid: str) -> None:
-        """Bring the progress and the claims of an ask up to date after a change."""
+    def _refresh(self, uid: str) -> None:
+        """Update the progress and the claims of an ask after a change."""
         if (asked := self.asked.get(uid)) is not None:
             pods = self.pods.get(uid, {}).values()
             asked.began = min((asked.began, *(pod.created for pod in pods)))
@@ -212,7 +210,6 @@ class Placeholders:
         return bool(self._ledger.eligible(member.constraints)[row])
 
     def _recount(self, uid: str) -> None:
-        """Bring the claims of the placeholders of a job up to date."""
         self.version += 1
         for pod in self.pods.get(uid, {}).values():
             claim = self._claim_of(pod)
@@ -226,10 +223,10 @@ class Placeholders:
         if asked is None or not self._came(pod.node_name, asked):
             return None
         claim = pod_claim(pod)
-        return claim and replace(claim, priority=None)  # no job goes over it as over other pods
+        return claim and replace(claim, priority=None)  # no job may preempt it
 
     def _came(self, name: str, asked: Asked) -> bool:
-        """Return whether a node came since an ask began; an unknown node has just come."""
+        """Return whether a node was created since an ask began; an unknown node is new."""
         node = self._ledger.node(name)
         return bool(name) and (node is None or node.created >= math.floor(asked.began))
 
@@ -248,24 +245,24 @@ class Placeholders:
         return [name for name, pod in self.pods.get(uid, {}).items() if not pod.node_name]
 
     def came(self, asked: Asked) -> int:
-        """Return how many nodes with placeholders of an ask came since it began."""
+        """Return the number of new nodes with placeholders of an ask."""
         nodes = {pod.node_name for pod in asked.holding}
         return sum(self._came(name, asked) for name in nodes)
 
     def is_complete(self, uid: str) -> bool:
-        """Return whether every member of a job without a place has capacity."""
+        """Return whether placeholders hold capacity for every member without a node."""
         asked = self.asked[uid]
         return asked.to_create <= {pod.name for pod in asked.holding}
 
-    def awaited(self, uid: str, *, but: Collection[str]) -> Iterator[str]:
-        """Yield the nodes that came since the ask of a job began and could run a member of it.
+    def awaited(self, uid: str, *, skip: Collection[str]) -> Iterator[str]:
+        """Yield the nodes, created since the ask of a job began, that could run a member of it.
 
-        `but`: nodes that are left out.
+        `skip`: nodes that are known already.
         """
         asked = self.asked[uid]
         shapes = {(id(m.requests), id(m.constraints)): m for m in asked.missing.values()}
         for name in self.came_since(asked.began):
-            if name in but:
+            if name in skip:
                 continue
             node, row = self._ledger.node(name), self._ledger.row(name)
             if node is None or row is None:
@@ -277,7 +274,7 @@ class Placeholders:
                     break
 
     def came_since(self, began: float) -> Iterator[str]:
-        """Yield the names of the nodes that came since an ask began."""
+        """Yield the names of the nodes that were created since an ask began."""
         if self._created is None:
             nodes = filter(None, self._ledger.nodes)
             self._created = sorted(((node.created, node.name) for node in nodes), reverse=True)
@@ -297,18 +294,18 @@ class Placeholders:
     def due(self, now: float) -> Iterator[Ask | Withdraw]:
         """Yield the steps that are due, in monotonic seconds; call `finish` after each step."""
         needed = {_key(step): step for step in self._needed()}
-        ended = [key for key, again in self._again.items() if again <= now]
+        ended = [key for key, again in self._retry_at.items() if again <= now]
         for key in ended:
-            del self._again[key]
+            del self._retry_at[key]
         for key, step in needed.items():
-            if key not in self._again:
-                self._again[key] = math.inf
+            if key not in self._retry_at:
+                self._retry_at[key] = math.inf
                 yield step
 
     def finish(self, step: Ask | Withdraw, now: float, *, done: bool, final: str = "") -> None:
         """Record that a step was written, or has failed.
 
-        `final`: the answer of an API server that would refuse it again.
+        `final`: the answer of the API server, if it would refuse the step again.
         """
         key, pause = _key(step), _CREATED_PAUSE
         if done:
@@ -316,24 +313,24 @@ class Placeholders:
         else:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             pause = exponential_backoff(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        self._again[key] = now + pause
+        self._retry_at[key] = now + pause
         if final and isinstance(step, Ask) and (asked := self.asked.get(step.job_uid)):
             asked.refused = final
             self._changed(step.job_uid)
 
     def next_step(self) -> float:
-        """Return when a step may be tried again, in monotonic seconds; infinity: never."""
+        """Return when a step may be tried again, in monotonic seconds, or infinity."""
         if self.idle:
-            self._again.clear()
+            self._retry_at.clear()
             self._failures.clear()
-        return min(self._again.values(), default=math.inf)
+        return min(self._retry_at.values(), default=math.inf)
 
     def _needed(self) -> Iterator[Ask | Withdraw]:
-        in_the_way = {node for nodes in self._in_the_way.values() for node in nodes}
+        blocked = {node for nodes in self._blocked_nodes.values() for node in nodes}
         for uid, pods in self.pods.items():
             missing = self.asked[uid].missing if uid in self.asked else {}
             for name, pod in pods.items():
-                wanted = name in missing and pod.node_name not in in_the_way
+                wanted = name in missing and pod.node_name not in blocked
                 lost = bool(pod.node_name) and wanted and pod not in self.asked[uid].holding
                 if not pod.deleting and (pod.finished or lost or not wanted):
                     yield Withdraw(pod)
@@ -347,13 +344,13 @@ class Placeholders:
 def _missing(
     tracked: TrackedJob, pods: Collection[Pod], *, workers: int, preempts: bool
 ) -> tuple[Mapping[str, Member], frozenset[str]]:
-    """Return the members of a job that need a placeholder by its name, and which have no place.
+    """Return the members that need a placeholder, by its name, and the names to create.
 
-    `workers`: the number of workers to ask for; 0: all.
+    `workers`: the number of workers to ask for; 0 means all.
     """
     job = with_workers(tracked.job, workers) if workers else tracked.job
     present, missing, to_create = by_replica(pods), dict[str, Member](), set[str]()
-    # Until they have ended, the pods of the last start use the capacity that was found for them.
+    # The pods of the last start use their capacity until they have ended.
     ending = {pod.replica for pod in pods if not pod.finished} if job.suspend else set()
     for member in members_of(job):
         pod, name = present.get(member.key), _name(job.uid, member)
@@ -385,7 +382,7 @@ def _shared(
 
 
 def _name(job_uid: str, member: Member) -> str:
-    """Return the name of a placeholder: another for each job, member and shape."""
+    """Return the name of a placeholder, unique for each job, member and shape."""
     shape = (job_uid, sorted(member.requests.items()), member.constraints)
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
     return f"{member.key.type}-{member.key.index}-{digest}"

@@ -1,8 +1,8 @@
-"""The pods that the operator still has to create, and since when each gang waits for its pods.
+"""The pods that the operator still has to create, and how long each gang has waited for its pods.
 
 The operator creates one pod after the other, so a gang also waits for the pods of gangs that were
-unsuspended earlier. Each replica counts once under each plan, so pods that are created and deleted
-again do not make the wait endless.
+unsuspended earlier. Each replica counts once under each plan, so the wait ends even if pods are
+created and deleted again and again.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -24,37 +24,37 @@ class _Gang:
 
     `attempt`: the plan of the pods; under another plan every replica counts again.
     `missing`: the pods that the operator is creating; 0 for a running gang that has lost pods.
-    `came`: the replicas that were created.
-    `since`: when a pod that the gang waits for was last created, infinite before the next `settle`.
-    `overdue`: whether the pods did not come in time, so that no other job waits for them.
-    `doubted`: whether the pods were also late under an earlier plan: then no other job waits for
-        them until the first pod has come.
-    `left`: whether the gang no longer waits; the next `settle` drops it.
+    `created`: the replicas that were created.
+    `since`: when a pod that the gang waits for was last created; infinity before the next `settle`.
+    `overdue`: whether the pods were not created in time; then no other job waits for them.
+    `doubted`: whether the pods were also late under an earlier plan; then no other job waits for
+        them before the first is created.
+    `done`: whether the gang no longer waits; the next `settle` drops it.
     """
 
     attempt: Hashable
     missing: int = 0
-    came: set[ReplicaKey] = field(default_factory=set)
+    created: set[ReplicaKey] = field(default_factory=set)
     since: float = float("inf")
     overdue: bool = False
     doubted: bool = False
-    left: bool = False
+    done: bool = False
 
     @property
     def outstanding(self) -> int:
-        return 0 if self.left or self.overdue else self.missing
+        return 0 if self.done or self.overdue else self.missing
 
     @property
     def awaited(self) -> int:
         """The number of pods that other jobs wait for."""
-        return 0 if self.doubted and not self.came else self.outstanding
+        return 0 if self.doubted and not self.created else self.outstanding
 
 
 class PodCreationBacklog:
     """Counts the pods that the operator still has to create.
 
     `pods`: the number that other jobs wait for. `crowded`: whether it is too large to plan more.
-    Pods that were late before must not close the queue again and again: see `_Gang.doubted`.
+    Pods that were late before must not block the queue again and again: see `_Gang.doubted`.
     """
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class PodCreationBacklog:
 
     @property
     def crowd(self) -> int:
-        """The least number of pods to be created while planning is stopped, else 0.
+        """The least size of the backlog while planning is stopped, else 0.
 
         Planning resumes only at the next `offer`, so that no later job overtakes.
         """
         return MOST_OUTSTANDING // 2 if self.crowded or self._reopens else 0
 
     def offer(self) -> None:
-        """Let planning resume if the backlog is small enough."""
+        """Allow planning again if the backlog is small enough."""
         self._reopens = False
 
     def jobs(self) -> Iterable[str]:
@@ -82,34 +82,34 @@ class PodCreationBacklog:
         return (uid for uid, gang in self._gangs.items() if gang.outstanding)
 
     def missing(self, uid: str) -> int:
-        """Return how many pods of a job are still to be created."""
+        """Return the number of pods of a job that the operator still has to create."""
         gang = self._gangs.get(uid)
         return gang.outstanding if gang else 0
 
     def expect(
         self, uid: str, missing: int | None, *, attempt: Hashable = None, doubted: bool = False
     ) -> bool:
-        """Record how many pods of a job are to be created; return whether planning may resume.
+        """Record the number of missing pods of a job; return whether planning may resume.
 
-        None: the job waits for no pod. 0: it runs and has lost pods. `attempt`: the plan of the
-        pods. `doubted`: whether the last attempt was late.
+        `missing`: None means that the job waits for no pod, 0 that it runs and has lost pods.
+        `attempt`: the plan of the pods. `doubted`: whether the last attempt was late.
 
-        Once the backlog is full, nothing more is planned until half of it exists. So waiting jobs
-        are decided on once per half, not once per pod, and no later job overtakes.
+        Once the backlog is full, planning stops until half of it exists. So waiting jobs are
+        decided on once per half, not once per pod, and no later job overtakes.
         """
         gang = self._gangs.get(uid)
         before = self._awaited(uid)
         if missing is None:
             if gang is not None:
-                gang.left = True
+                gang.done = True
         else:
-            if gang is None or gang.left:
+            if gang is None or gang.done:
                 self._gangs.pop(uid, None)
                 gang = self._gangs[uid] = _Gang(attempt)
                 self._entered.add(uid)
             elif gang.attempt != attempt:
                 gang.attempt, gang.overdue = attempt, False
-                gang.came.clear()
+                gang.created.clear()
                 self._entered.add(uid)
             gang.missing, gang.doubted = missing, doubted
         return self._count(self._awaited(uid) - before)
@@ -117,26 +117,26 @@ class PodCreationBacklog:
     def record_created(self, uid: str, replica: ReplicaKey | None) -> None:
         """Record that a pod of a job was created."""
         gang, before = self._gangs.get(uid), self._awaited(uid)
-        if gang is not None and replica is not None and replica not in gang.came:
-            gang.came.add(replica)
+        if gang is not None and replica is not None and replica not in gang.created:
+            gang.created.add(replica)
             self._created.add(uid)
             self._count(self._awaited(uid) - before)
 
     def settle(self, now: float) -> None:
-        """Date everything since the last call with the time `now`."""
-        if not (self._entered or self._created or any(gang.left for gang in self._gangs.values())):
+        """Set the time of everything recorded since the last call to `now`."""
+        if not (self._entered or self._created or any(gang.done for gang in self._gangs.values())):
             return
         served = False
         for uid, gang in self._gangs.items():
             served |= uid in self._created
             if served or uid in self._entered:
                 gang.since = now
-        self._gangs = {uid: gang for uid, gang in self._gangs.items() if not gang.left}
+        self._gangs = {uid: gang for uid, gang in self._gangs.items() if not gang.done}
         self._entered.clear()
         self._created.clear()
 
     def quiet(self, uid: str, now: float) -> float:
-        """Return the seconds since a gang last got a pod it waits for, 0 if it waits for none."""
+        """Return the seconds since a pod that a gang waits for was last created, or 0."""
         gang = self._gangs.get(uid)
         return max(now - gang.since, 0.0) if gang else 0.0
 
@@ -153,7 +153,7 @@ class PodCreationBacklog:
             yield CreationRecord(
                 job_uid=uid,
                 quiet=self.quiet(uid, now),
-                came=tuple(sorted(gang.came, key=lambda replica: (replica.type, replica.index))),
+                came=tuple(sorted(gang.created, key=lambda replica: (replica.type, replica.index))),
                 overdue=gang.overdue,
             )
 
@@ -163,7 +163,7 @@ class PodCreationBacklog:
         for record in records:
             if (gang := gangs.pop(record.job_uid, None)) is not None:
                 gang.since, gang.overdue = now - record.quiet, record.overdue
-                gang.came = set(record.came)
+                gang.created = set(record.came)
                 self._gangs[record.job_uid] = gang
         self._gangs |= gangs
         self.pods = sum(gang.awaited for gang in self._gangs.values())
@@ -184,7 +184,7 @@ class PodCreationBacklog:
 
 
 def to_be_bound(job: TrainingJob, pods: Collection[Pod], *, planned: bool = False) -> int:
-    """Return how many pods of a job kube-scheduler is about to place on any node.
+    """Return the number of pods of a job that kube-scheduler is about to place on any node.
 
     The operator has not created them, or kube-scheduler has not tried them. A job that kfext places
     has none: it is `planned`, or its pods wait at the gate.
@@ -199,7 +199,7 @@ def to_be_bound(job: TrainingJob, pods: Collection[Pod], *, planned: bool = Fals
 
 
 def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = True) -> int | None:
-    """Return how many pods the operator is creating; None: the job waits for no pod.
+    """Return the number of pods that the operator is creating, or None: the job waits for none.
 
     Later jobs do not wait for pods that a running gang has lost, nor for pods of a job that is not
     `planned` because another system has started it.

@@ -18,21 +18,20 @@ from kfext.state.mirror.tracked_job import TrackedJob
 
 _Resolved = tuple[Settings, HostNetworkRequest | None]
 _CacheKey = tuple[int, Namespace | None, Mapping[str, NetworkPolicy] | None]
-"""What a job's settings depend on beside the job: the number of changes of TrainingPolicies, the
+"""The inputs of a job's settings besides the job: the number of changes of TrainingPolicies, the
 namespace, and its network policies by name."""
 
 
 class SettingsSource:
     """Resolves settings from namespaces and policies as last seen.
 
-    Informers report namespaces and network policies, with the old and the new object. kopf reports
-    TrainingPolicies, with the new object or the name of the deleted object.
+    Informers report namespaces and network policies; kopf reports TrainingPolicies.
     `namespaces`, `policies`: by name.
-    `queueing`: of the policy that applies to all namespaces: it orders them in the queue.
+    `queueing`: from the policy that applies to all namespaces, because it orders them in the queue.
     """
 
     def __init__(self) -> None:
-        self._followers: list[Callable[[str], None]] = []
+        self._callbacks: list[Callable[[str], None]] = []
         self.namespaces: dict[str, Namespace] = {}
         self.policies: dict[str, TrainingPolicy] = {}
         self.queueing = Queueing()
@@ -40,9 +39,9 @@ class SettingsSource:
         self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
         self._cache: dict[str, tuple[_CacheKey, TrainingJob, _Resolved]] = {}
 
-    def follow(self, tell: Callable[[str], None]) -> None:
-        """Have `tell` called with the name of each namespace that becomes managed or unmanaged."""
-        self._followers.append(tell)
+    def follow(self, callback: Callable[[str], None]) -> None:
+        """Call `callback` with the name of each namespace that becomes managed or unmanaged."""
+        self._callbacks.append(callback)
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Record the present version of a namespace; `new` is None when it is gone."""
@@ -51,8 +50,8 @@ class SettingsSource:
         if new is not None:
             self.namespaces[name] = new
         if bool(before and before.managed) != self.is_managed(name):
-            for tell in self._followers:
-                tell(name)
+            for callback in self._callbacks:
+                callback(name)
 
     def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
         """Record the present version of a network policy; `new` is None when it is gone."""
@@ -79,8 +78,9 @@ class SettingsSource:
 
     def _count_policy_change(self) -> None:
         self._policy_changes += 1
-        of_all = (each for each in self.policies.values() if each.selector == LabelSelector())
-        self.queueing = policy_for(of_all, {}).queue
+        policies = self.policies.values()
+        general = (policy for policy in policies if policy.selector == LabelSelector())
+        self.queueing = policy_for(general, {}).queue
 
     def queue_weight(self, namespace: str) -> float:
         """Return the weight of a namespace in the queue; a malformed weight counts as 1."""

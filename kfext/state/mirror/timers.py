@@ -1,4 +1,4 @@
-"""Which job is next: in queue order, by time, by namespace, or a few of many."""
+"""The choice of the next job: in queue order, by time, by namespace, or a few of many."""
 
 import heapq
 import math
@@ -20,7 +20,7 @@ class RoundQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[QueueKey, str]] = []
         self._jobs: dict[str, TrackedJob] = {}
-        self._had: set[str] = set()
+        self._served: set[str] = set()
         self._next: dict[str, tuple[TrackedJob, QueueKey]] = {}
 
     def __len__(self) -> int:
@@ -31,39 +31,39 @@ class RoundQueue:
         """Whether no job is left in this round."""
         return not self._jobs
 
-    def add(self, tracked: TrackedJob, turn: QueueKey) -> None:
-        """Put a job on the agenda."""
+    def add(self, tracked: TrackedJob, key: QueueKey) -> None:
+        """Add a job to this round, or to the next round if it has had its turn."""
         uid = tracked.job.uid
-        if uid in self._had:
-            self._next[uid] = (tracked, turn)
+        if uid in self._served:
+            self._next[uid] = (tracked, key)
         elif uid not in self._jobs:
             self._jobs[uid] = tracked
-            heapq.heappush(self._heap, (turn, uid))
+            heapq.heappush(self._heap, (key, uid))
 
     def pop(self) -> TrackedJob | None:
         """Remove and return the first job of this round, or None at the end of the round."""
         if not self._heap:
             return None
         _, uid = heapq.heappop(self._heap)
-        self._had.add(uid)
+        self._served.add(uid)
         return self._jobs.pop(uid)
 
     def begin_round(self) -> None:
-        """Begin the next round, with the jobs that are left in this round."""
-        self._had.clear()
+        """Begin the next round, which includes the remaining jobs of this round."""
+        self._served.clear()
         waiting, self._next = self._next, {}
-        for tracked, turn in waiting.values():
-            self.add(tracked, turn)
+        for tracked, key in waiting.values():
+            self.add(tracked, key)
 
 
 _SPARE = 64
-"""How many outdated entries are tolerated before the heap is built again."""
+"""The number of outdated entries that are tolerated before the heap is rebuilt."""
 
 
 class Timers:
-    """When time alone may change the next step of a job: at most one alarm for each job, by uid.
+    """The times at which the next step of a job may change by itself: at most one alarm for a job.
 
-    A later alarm replaces an earlier one. Times are in seconds.
+    A new alarm replaces the earlier alarm of its job. Times are in seconds.
     """
 
     def __init__(self) -> None:
@@ -92,22 +92,22 @@ class Timers:
 
     def due(self, now: float) -> list[str]:
         """Remove the alarms that ring by now and return their jobs."""
-        rung = []
+        due = []
         while self.next() <= now:
             _, uid = heapq.heappop(self._heap)
             del self._at[uid]
-            rung.append(uid)
-        return rung
+            due.append(uid)
+        return due
 
     def _drop_outdated(self) -> None:
         while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
 
 
-class Turns:
+class FairQueue:
     """The uids of jobs that wait for a scarce resource; their namespaces take turns.
 
-    Within a namespace jobs are served in the order in which they came.
+    Within a namespace jobs are served in the order in which they were added.
     """
 
     def __init__(self) -> None:
@@ -138,17 +138,14 @@ _Item = TypeVar("_Item")
 
 
 class RoundRobin:
-    """Goes through sequences, `most` items at a time; the next sequence may differ from the last.
-
-    So each look has a bounded cost, and every item has its turn.
-    """
+    """Visits a sequence in turn, `most` items at a time; the sequence may change in between."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._next = 0
 
-    def some(self, among: Sequence[_Item]) -> Sequence[_Item]:
-        """Return the next items, from the first again after the last."""
-        start = self._next if self._next < len(among) else 0
+    def some(self, items: Sequence[_Item]) -> Sequence[_Item]:
+        """Return the next items; the first item follows the last."""
+        start = self._next if self._next < len(items) else 0
         self._next = start + self._most
-        return among[start : self._next]
+        return items[start : self._next]

@@ -26,10 +26,10 @@ from kfext.names import MOVED, QUEUED, REASON_WRITE_REFUSED, RESIZED, SCALED, ST
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
 MOST_REFUSALS = 5
-"""A step is given up for a while after this many refusals in a row that look final. They take half
-a minute; a step that only met a changed object is not refused for so long."""
+"""After this many refusals in a row that look final, a step is paused. They take half a minute; a
+conflict with a changed object does not last as long."""
 REFUSED_SECONDS = 300.0
-"""A step that was given up is tried again after this time."""
+"""A paused step is tried again after this time."""
 _LONGEST_ANSWER = 512
 
 
@@ -37,9 +37,9 @@ _LONGEST_ANSWER = 512
 class Refusal:
     """A step that the API server refused.
 
-    `count`: how often in a row.
+    `count`: the number of refusals in a row.
     `message`: the last answer of the API server.
-    `until`: when the step may be tried again, in monotonic seconds; 0.0: at any time.
+    `until`: when the step may be tried again, in monotonic seconds; 0.0 means at any time.
     """
 
     count: int
@@ -49,32 +49,32 @@ class Refusal:
 
 @dataclass(slots=True)
 class TrackedJob:
-    """A job and what kfext knows of it. Times are in monotonic seconds.
+    """A job and the state that kfext tracks for it. Times are in monotonic seconds.
 
     `raw`: the JSON object that patches apply to.
     `assumed`: a plan that is being written to the job; it claims its nodes until the answer comes.
-    `assumed_workers`: the number of workers of that plan; None: unchanged.
+    `assumed_workers`: the number of workers of that plan; None means unchanged.
     `busy`: whether a step is being written.
-    `executor`: the condition of the executor of the companion that decided on it, or empty.
+    `executor`: the condition of the companion's executor that decided on the step, or empty.
     `not_before`: when a failed step may be tried again.
     `step`: the name of the step that was last written.
-    `refusals`: the steps that were refused for good, by name.
+    `refusals`: the refusals that look final, by the name of the step.
     `unclaimed`: whether the plan claims nothing, because it cannot be carried out for now.
     `phase`, `verdict`: the last decision; the phase of a job that kfext ignores is None.
-    `lacks`: the reason that keeps it from starting: of the verdict, or behind a wait for new nodes.
+    `lacks`: the reason why the job does not start: the verdict's, or the cause of a wait for nodes.
     `since`: when the job last made progress.
-    `unbound`: since when each pod has no node, by uid and whether the pod is gated.
-    `unreserved`: since when each slot has no reserved GPU.
+    `unbound`: since when each pod has had no node, by its uid and whether it is gated.
+    `unreserved`: since when each slot has had no reserved GPU.
     `settled_at`: when the set of pods last changed.
-    `never_fits_since`: since when even the empty cluster cannot hold the job, if it cannot.
+    `never_fits_since`: since when the job would not fit even the empty cluster, or None.
     `gated`: whether a pod is gated.
     `succeeded`: the replicas with a succeeded pod that was deleted while the job ran.
-    `lapsed`: whether the plan no longer claims for pods that kfext does not hold back.
-    `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0: never.
-    `turns`: the round of a queued job that takes turns at the reservation: each time that it used
-        up its time at the reservation, it comes one round later.
-    `draining`: whether it has pods on a node that is drained.
-    `served`: the strikes of the job when others last gave workers for it, and the epoch second.
+    `lapsed`: whether the plan no longer claims for pods that kfext cannot stop.
+    `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0 means never.
+    `turns`: the round of a queued job among the jobs that take turns at the reservation; each turn
+        that a job has used up moves it to the next round.
+    `draining`: whether it has pods on a node that is being drained.
+    `served`: the strikes of the job when donors were last scaled down for it, and the epoch second.
     """
 
     raw: Mapping[str, Any]
@@ -116,7 +116,7 @@ class TrackedJob:
 
     @property
     def forming(self) -> bool:
-        """Whether kfext has started the job, and its gang was never whole since."""
+        """Whether kfext has started the job and its gang has not been complete since."""
         return forming(self.job, self.plan, self.state)
 
     @property
@@ -170,7 +170,7 @@ class TrackedJob:
 
     @property
     def stopped(self) -> bool:
-        """Whether kfext stopped the job for another job or off a drained node until now."""
+        """Whether kfext has stopped the job, for another job or because of a drained node."""
         suspended = self.job.suspend and self.state.stopped_for_others
         return bool(self.state.stop.waiting) or suspended
 
@@ -189,7 +189,7 @@ class TrackedJob:
     ) -> None:
         """Record a newer version of the job: a refused step may be tried again at once.
 
-        A step that was given up may be tried again if its basis has changed.
+        A paused step may be tried again if its basis has changed.
         """
         if _basis(self.job, self.plan) != _basis(job, plan):
             self.refusals.clear()
@@ -266,7 +266,7 @@ class TrackedJob:
 
 
 def _on(settings: Settings, *policies: str) -> bool:
-    """Return whether the administrator lets any of these policies visit a job that opted in."""
+    """Return whether the administrator lets any of these policies handle a job that opted in."""
     return any(settings.choice(name, Mode.ACT).mode is not Mode.OFF for name in policies)
 
 
@@ -278,7 +278,7 @@ class Failures:
 
     @contextmanager
     def about(self, tracked: TrackedJob) -> Iterator[None]:
-        """Collect an error of the context, so that other jobs go on."""
+        """Collect an error of the block, so that other jobs are not affected."""
         try:
             yield
         except Exception as error:

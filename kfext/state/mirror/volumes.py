@@ -1,7 +1,7 @@
 """The nodes that the volume claims of pods allow, from the claims and volumes last seen.
 
 kube-scheduler keeps a pod off the nodes that the volume of a bound claim excludes. A pod waits for
-a claim that is bound on its own. If the storage class of a claim waits for the first consumer,
+a claim with immediate binding. If the storage class of a claim waits for the first consumer,
 kube-scheduler chooses node and volume together; kfext does not model that.
 """
 
@@ -18,9 +18,9 @@ ClaimKey = tuple[str, str]
 
 
 class Volumes:
-    """`claims`, `volumes` and storage `classes` as last seen; volumes and classes by name.
+    """The `claims`, and the `volumes` and storage `classes` by name, as last seen.
 
-    `changed` is called with each claim that has a changed meaning.
+    `changed` is called with each claim that has changed constraints.
     """
 
     def __init__(self, changed: Callable[[ClaimKey], None]) -> None:
@@ -28,23 +28,23 @@ class Volumes:
         self.claims: dict[ClaimKey, VolumeClaim] = {}
         self.volumes: dict[str, Volume] = {}
         self.classes: dict[str, StorageClass] = {}
-        self._naming: dict[str, set[ClaimKey]] = {}
+        self._claims_by_volume: dict[str, set[ClaimKey]] = {}
 
     def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
         """Record the present version of a claim; `new` is None when the claim is gone."""
         if (seen := new or old) is None:
             return
         key = (seen.namespace, seen.name)
-        before, earlier = self._meaning(*key), self.claims.pop(key, None)
+        before, earlier = self._resolve(*key), self.claims.pop(key, None)
         if earlier is not None and earlier.volume:
-            self._naming[earlier.volume].discard(key)
-            if not self._naming[earlier.volume]:
-                del self._naming[earlier.volume]
+            self._claims_by_volume[earlier.volume].discard(key)
+            if not self._claims_by_volume[earlier.volume]:
+                del self._claims_by_volume[earlier.volume]
         if new is not None:
             self.claims[key] = new
         if new is not None and new.volume:
-            self._naming.setdefault(new.volume, set()).add(key)
-        if self._meaning(*key) != before:
+            self._claims_by_volume.setdefault(new.volume, set()).add(key)
+        if self._resolve(*key) != before:
             self._changed(key)
 
     def observe_volume(self, old: Volume | None, new: Volume | None) -> None:
@@ -55,7 +55,7 @@ class Volumes:
             self.volumes[new.name] = new
         else:
             self.volumes.pop(seen.name, None)
-        for key in self._naming.get(seen.name, ()):
+        for key in self._claims_by_volume.get(seen.name, ()):
             if seen.namespace in {"", key[0]}:
                 self._changed(key)
 
@@ -72,7 +72,7 @@ class Volumes:
                 self._changed(key)
 
     def of_job(self, job: TrainingJob) -> TrainingJob:
-        """Return a job with the present meaning of its claims; the same object without claims."""
+        """Return a job with the present constraints of its claims; without claims, the same."""
         if not any(group.constraints.claims for group in job.groups):
             return job
         groups = (
@@ -82,7 +82,7 @@ class Volumes:
         return replace(job, groups=tuple(groups))
 
     def of_pods(self, pods: Iterable[Pod]) -> Iterator[Pod]:
-        """Yield pods with the present meaning of their claims; only a gated pod has claims."""
+        """Yield pods with the present constraints of their claims; only a gated pod has claims."""
         for pod in pods:
             if pod.constraints is None or not pod.constraints.claims:
                 yield pod
@@ -90,16 +90,15 @@ class Volumes:
                 yield replace(pod, constraints=self._of(pod.constraints, pod.namespace))
 
     def _of(self, constraints: Constraints, namespace: str) -> Constraints:
-        meanings = [self._meaning(namespace, name) for name in constraints.claims]
+        by_claim = [self._resolve(namespace, name) for name in constraints.claims]
         volumes = VolumeConstraints(
-            tuple(dict.fromkeys(terms for meaning in meanings for terms in meaning.terms)),
-            tuple(name for meaning in meanings for name in meaning.pending),
-            tuple(why for meaning in meanings for why in meaning.unmodelled),
+            tuple(dict.fromkeys(terms for volumes in by_claim for terms in volumes.terms)),
+            tuple(name for volumes in by_claim for name in volumes.pending),
+            tuple(why for volumes in by_claim for why in volumes.unmodelled),
         )
         return replace(constraints, volumes=volumes)
 
-    def _meaning(self, namespace: str, name: str) -> VolumeConstraints:
-        """Return the meaning of a claim for the pods that use it."""
+    def _resolve(self, namespace: str, name: str) -> VolumeConstraints:
         claim = self.claims.get((namespace, name), VolumeClaim(namespace, name))
         storage_class = self.classes.get(claim.storage_class)
         volume = self.volumes.get(claim.volume)
@@ -119,7 +118,7 @@ class Volumes:
 
 
 def claims_of(job: TrainingJob) -> frozenset[ClaimKey]:
-    """Return the claims that decide where pods of a job may run; none after its end."""
+    """Return the claims that restrict the nodes of a job's pods; none after its end."""
     groups = () if job.finished else job.groups
     names = (name for group in groups for name in group.constraints.claims)
     return frozenset((job.namespace, name) for name in names)

@@ -1,1 +1,1 @@
-"""The planner: the next step of each job, and a recording that it can decide on again."""
+"""The planner: it decides on the next step of each job, and can be recorded and restored."""

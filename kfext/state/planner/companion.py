@@ -1,9 +1,9 @@
 """The companion: it changes running jobs.
 
-An executor carries out each kind of change. It is made when the first job asks for the kind: by its
-settings, or by the marks of a change that an earlier controller made. Each turn: operations go on,
-policies propose, one choice is made for all, and the chosen proposals begin, at most one for each
-job. Only jobs with running pods change, so no placement waits.
+Each kind of change has an executor. It is created when the first job asks for the kind: by its
+settings, or by the marks of a change of an earlier controller. Each turn: operations advance,
+policies make proposals, arbitration chooses among all of them, and the chosen changes begin, at
+most one for each job. Only jobs with running pods change, so no placement waits.
 """
 
 import math
@@ -36,15 +36,15 @@ from kfext.state.running.stop.stopping import Preempted
 from kfext.state.waiting.queue import Queue
 
 OUTCOMES = ("done", "restored", "refused", "failed")
-"""The outcomes of a change: it was written, it gave back what was taken, the API server refuses it
-for good, or the write failed in another way."""
+"""The outcomes of a change: written, written to revert an earlier change, refused by the API server
+for good, or failed in another way."""
 
 
 class Companion:
     """Changes the jobs that opted in.
 
     `executors`: by the type of their condition, in the order of their turns.
-    `changes`: how many changes had an outcome, by policy and outcome.
+    `changes`: the number of changes, by policy and outcome.
     `failures`: errors of kfext in the last `steps`, each with a job.
     `settings_of` returns the settings of a job.
     """
@@ -64,7 +64,7 @@ class Companion:
         self._queue = queue
         self._progress = progress
         self._settings_of = settings_of
-        self._makers: dict[str, Callable[[], Executor]] = {
+        self._factories: dict[str, Callable[[], Executor]] = {
             SCALED: self._size_executor,
             STOPPED: self._stop_executor,
             MOVED: lambda: MoveExecutor(self._running, self._room),
@@ -78,7 +78,7 @@ class Companion:
         return StopExecutor(self._running, self._room, rescues=self._rescues)
 
     def _rescues(self, uid: str) -> bool:
-        """Return whether jobs are about to give workers for a waiting job."""
+        """Return whether donors are about to be scaled down for a waiting job."""
         executor = self.executors.get(SCALED)
         return isinstance(executor, SizeExecutor) and executor.rescues(uid)
 
@@ -103,74 +103,74 @@ class Companion:
         return executor.preempted if isinstance(executor, StopExecutor) else Preempted()
 
     def adopt(self, now: Moment) -> None:
-        """Go on with the changes of an earlier controller, and hold capacity for stopped jobs."""
+        """Continue the changes of an earlier controller, and hold capacity for stopped jobs."""
         for tracked in self._cluster.jobs.values():
             self.observe(tracked, self._settings_of(tracked))
         for executor in self.executors.values():
             executor.enrol(now)
 
     def observe(self, tracked: TrackedJob, settings: Settings) -> None:
-        """Make the executors of the changes that a job has asked for, if no job did before."""
-        if len(self.executors) < len(self._makers):
-            self._make(tracked.changes_shown(settings))
+        """Create the executors of the changes that a job has asked for, unless they exist."""
+        if len(self.executors) < len(self._factories):
+            self._create(tracked.changes_shown(settings))
 
-    def _make(self, types: Collection[str]) -> None:
-        """Make the executors of conditions, in the order of their turns."""
+    def _create(self, types: Collection[str]) -> None:
+        """Create the executors of conditions, in the order of their turns."""
         if asked := {*types} - self.executors.keys():
             self.executors = {
-                type_: self.executors.get(type_) or make()
-                for type_, make in self._makers.items()
+                type_: self.executors.get(type_) or create()
+                for type_, create in self._factories.items()
                 if type_ in asked or type_ in self.executors
             }
 
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
         if self._cluster.draining:
-            self._make({STOPPED})
+            self._create({STOPPED})
         executors = self.executors.values()
         if not executors:
             return []
         steps: Steps = []
         for executor in executors:
-            with self._keeping(steps):
+            with self._guarding(steps):
                 executor.look(now)
                 steps += _decided(executor, executor.advance(now), now)
         proposals: list[Proposal] = []
         for executor in executors:
-            with self._keeping(steps):
+            with self._guarding(steps):
                 proposals += executor.propose(now)
         chosen = arbitrate(proposals, self._running.signals(proposals))
         for executor in executors:
-            with self._keeping(steps):
+            with self._guarding(steps):
                 steps += _decided(executor, executor.begin(chosen.part(executor.change), now), now)
         self.failures = self._running.failures.take()
         return steps
 
-    def _keeping(self, steps: Steps) -> AbstractContextManager[None]:
-        """Collect an error of an executor if steps of others would be lost with it.
+    def _guarding(self, steps: Steps) -> AbstractContextManager[None]:
+        """Collect an error of an executor if it would discard the steps of others.
 
-        Without an answer the jobs of these steps would be busy without end.
+        The jobs of discarded steps would be busy forever.
         """
         return self._running.failures.about(steps[0][0]) if steps else nullcontext()
 
     def next_look(self) -> float:
-        """Return when the next turn is due, in monotonic seconds; infinity: never."""
+        """Return when the next turn is due, in monotonic seconds, or infinity."""
         return min((each.next_look() for each in self.executors.values()), default=math.inf)
 
     def keeps_room(self, uid: str) -> bool:
-        """Return whether a job was stopped for a change, so that it keeps its hold."""
+        """Return whether a job was stopped for a change, and so retains its hold."""
         return any(executor.keeps_room(uid) for executor in self.executors.values())
 
     def may_return(self, uid: str) -> bool:
-        """Return whether a job that was stopped may start where it was."""
+        """Return whether a job that was stopped may start on its former nodes."""
         return any(executor.may_return(uid) for executor in self.executors.values())
 
-    def finish(self, uid: str, by: str, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a step of a job.
+    def finish(self, uid: str, condition: str, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a step of a job by the executor of a condition.
 
-        `by`: the condition of the executor. `final`: why the API server would refuse it again.
+        `final`: the answer of the API server, if it would refuse the step again.
         """
-        if (executor := self.executors.get(by)) and (job := executor.jobs.get(uid)):
+        if (executor := self.executors.get(condition)) and (job := executor.jobs.get(uid)):
             self._count(executor, job, "done" if complete else "refused" if final else "failed")
             executor.finish(job, complete=complete, final=final, now=now)
 
@@ -180,8 +180,8 @@ class Companion:
             proposal, done = operation.proposal, outcome == "done"
             writes = operation.phase is Phase.WRITING and (operation.last or not done)
             if writes and isinstance(proposal.change, executor.change):
-                known = "restored" if done and operation.restores else outcome
-                self.changes[proposal.policy or "none", known] += 1
+                counted = "restored" if done and operation.restores else outcome
+                self.changes[proposal.policy or "none", counted] += 1
 
     def news(self) -> list[News]:
         """Return the conditions to show that changed since the last call."""

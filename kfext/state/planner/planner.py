@@ -1,13 +1,13 @@
 """The planner: changes and the time go in, steps come out. No I/O, no clock.
 
 Jobs are decided on in rounds, each job once. Queued jobs are decided on in queue order, with the
-capacity that was free when the round began. Capacity that comes free during a round is offered in
+capacity that was free when the round began. Capacity that becomes free during a round is offered in
 the next round, from the head of the queue, to the jobs that it may help. A round may take many
 ticks.
 
-Each tick: 1. bring the mirror up to date; 2. take the next changed job, in turn a running job and a
-queued job; 3. get its next step from core.lifecycle; 4. record on the ledger the claims of the
-step and of the reservation for the head of the queue; 5. repeat from 2 until no job is left or the
+Each tick: 1. update the mirror; 2. choose the next changed job, alternately a running and a queued
+job; 3. compute its next step with core.lifecycle; 4. record the claims of the step, and of the
+reservation for the head of the queue, on the ledger; 5. repeat from 2 until no job remains or the
 limit of decisions is reached.
 
 The driver carries out the steps, shows the reports, and returns the outcome of each step. The
@@ -45,9 +45,8 @@ from kfext.state.waiting.queue import Queue
 MOST_DECISIONS = 64
 MOST_PODS = 20_000
 """A tick ends after this many jobs, or after jobs with this many pods, because larger jobs take
-longer; a tick of fewer jobs after as many fewer pods. The limits are counts and not times, so that
-every driver makes the same steps on any machine. The controller lets other work run between two
-ticks."""
+longer; a lower limit of jobs lowers the limit of pods in proportion. With counts instead of times,
+every driver makes the same steps on any machine. Between ticks the controller does other work."""
 _LOOK_AGAIN_SECONDS = 30.0
 """The pause before a job is decided on again after an error of kfext."""
 _REPEAT_SECONDS = 1.0
@@ -55,7 +54,7 @@ _REPEAT_SECONDS = 1.0
 _REFRESHED = 10
 """The first jobs of the queue; their messages are refreshed."""
 _START_SECONDS = 10.0
-"""A refused start keeps its capacity for this long: it is tried again within seconds."""
+"""The capacity of a refused start is held for this long: it is tried again within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,12 @@ class Tick:
     """The decisions of one tick.
 
     `steps`: the steps to carry out; call `Planner.finish` after each step.
-    `reports`: what to show of jobs.
-    `failures`: the jobs with a failed decision or reservation, and the error.
-    `phases`: the phases that ended, with their length in seconds.
+    `reports`: the phases and verdicts to show.
+    `failures`: the jobs with a failed decision or reservation, each with its error.
+    `phases`: the phases that ended, each with its duration in seconds.
     `decided`: the number of jobs that were decided on.
-    `remainder`: the number of jobs left for the next tick, which may follow at once; 1 if only the
-        end of a round is left, such as a search for a reservation.
+    `remainder`: the number of jobs for the next tick, which may follow at once; 1 if only the end
+        of a round remains, such as a search for a reservation.
     """
 
     steps: tuple[tuple[TrackedJob, Step], ...] = ()
@@ -91,7 +90,7 @@ class Tick:
 class Planner:
     """Decides the next step of each job. `wake` is called when there is something to decide.
 
-    `durations`: how long jobs take; by default as their progress and ended jobs show.
+    `durations`: the estimates of durations; by default from progress and ended jobs.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class Planner:
         self.alarms = Timers()
         self._most = most
         self._queued, self._running = RoundQueue(), RoundQueue()
-        self._takes_running, self._in_round = True, False
+        self._running_first, self._in_round = True, False
         self._adopted = False
         self._last = Moment(0.0, 0.0)
         self._undecided: set[str] = set()
@@ -175,7 +174,7 @@ class Planner:
         return Tick(
             steps=tuple(draft.steps),
             reports=tuple(
-                Report(tracked, tracked.phase, self.queue.sentence(tracked))
+                Report(tracked, tracked.phase, self.queue.shown_verdict(tracked))
                 for tracked in draft.shown.values()
                 if not tracked.busy
             ),
@@ -192,11 +191,11 @@ class Planner:
         held = self.cluster.holds.next_end() - self._last.wall + self._last.monotonic
         asks = self.cluster.claim_tracker.autoscaled
         placeholders = self.placeholders.next_step() if asks else math.inf
-        parts = self.alarms.next(), self.queue.next_moves(), self.companion.next_look()
-        return min(*parts, held, placeholders, *cards)
+        times = self.alarms.next(), self.queue.next_moves(), self.companion.next_look()
+        return min(*times, held, placeholders, *cards)
 
     def card_steps(self, now: float) -> Iterable[Reserve | Unreserve]:
-        """Return the steps that reserve GPUs for slots or give them back.
+        """Return the steps that reserve GPUs for slots or release them.
 
         `now`: in monotonic seconds. Call `cards.finish` after each step.
         """
@@ -221,11 +220,10 @@ class Planner:
         refused: bool = False,
         final: str = "",
     ) -> Report | None:
-        """Record the outcome of a step: `complete`, in part, or `refused`.
+        """Record the outcome of a step: `complete`, done in part, or `refused`.
 
         After a failure, the job is decided on again from its state at that time. `final`: the
-        answer of an API server that would refuse the step again. Then the report to show meanwhile
-        is returned.
+        answer of an API server that would refuse the step again; the report returned shows it.
         """
         uid, executor = tracked.job.uid, tracked.executor
         start = tracked.assumed if tracked.step == Unsuspend.__name__ else None
@@ -240,10 +238,10 @@ class Planner:
             tracked.refuse(final, at=now.monotonic)
         stopped = self.companion.keeps_room(uid)
         if refused and start is not None and not tracked.failing and not stopped:
-            # Until the next try no other job takes it; not again, or it would have no end.
-            room = Places(start.assignment, start.slots)
+            # Hold the capacity until the next try, but only once: else the hold may never end.
+            placement = Places(start.assignment, start.slots)
             members, until = members_of(tracked.job), now.wall + _START_SECONDS
-            self.cluster.holds.hold(HoldKind.START, uid, members, room, until=until)
+            self.cluster.holds.hold(HoldKind.START, uid, members, placement, until=until)
         self.cluster.sync_claims(tracked)
         if refused:
             self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
@@ -252,7 +250,7 @@ class Planner:
             shown = while_refused(tracked.job, self.cluster.pods(uid), tracked.step, final)
             return Report(tracked, shown.phase, shown.verdict) if shown else None
         tracked.succeed()
-        if start is not None and not self.companion.may_return(uid):  # a move may still come back
+        if start is not None and not self.companion.may_return(uid):  # a move may still be reverted
             self.cluster.holds.release(uid)
         if complete:
             self.cluster.mark(uid)
@@ -265,12 +263,12 @@ class Planner:
         self._undecided.discard(tracked.job.uid)
         draft.pods += min(tracked.job.pods, MOST_PODS)
         try:
-            self.cluster.bring_up_to_date(tracked)
+            self.cluster.refresh_volumes(tracked)
             situation = self.situation(tracked, now)
             ledger = self.cluster.ledger
-            # A running job goes first: replacing its lost pods must not wait for the queue.
-            open_to = ledger.offered() if tracked.job.suspend else ledger
-            step = next_step(situation, open_to, self.queue.no_fits)
+            # A running job comes first: replacing its lost pods must not wait for the queue.
+            available = ledger.offered() if tracked.job.suspend else ledger
+            step = next_step(situation, available, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
             self.queue.record(tracked)
             shown = self.queue.renew_reservation_after(tracked, now=now.wall)
@@ -292,9 +290,9 @@ class Planner:
         self, tracked: TrackedJob, situation: Situation, step: Step, now: Moment, draft: "_Draft"
     ) -> None:
         """Record the claims of a step on the ledger, and the alarm of the job."""
-        uid, rest = tracked.job.uid, claims_last(situation)
-        if tracked.lapsed != (rest <= 0):
-            tracked.lapsed = rest <= 0
+        uid, seconds = tracked.job.uid, claims_last(situation)
+        if tracked.lapsed != (seconds <= 0):
+            tracked.lapsed = seconds <= 0
             self.cluster.sync_claims(tracked)
         if situation.clocks.quiet >= situation.placement.create_timeout:
             self.cluster.claim_tracker.give_up(tracked)
@@ -309,10 +307,11 @@ class Planner:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
                 if not self.companion.keeps_room(uid):  # else the start may be refused
-                    self.cluster.holds.release(uid)  # the plan claims the places now
+                    self.cluster.holds.release(uid)  # the plan claims its nodes now
                 self.queue.started_at = now.monotonic
             return
-        again = min(math.inf if step.again is None else step.again, rest if rest > 0 else math.inf)
+        until_lapse = seconds if seconds > 0 else math.inf
+        again = until_lapse if step.again is None else min(step.again, until_lapse)
         if math.isinf(again):
             self.alarms.forget(uid)
         else:
@@ -366,12 +365,12 @@ class Planner:
             self.cluster.changed.add(uid)
 
     def _next(self) -> TrackedJob | None:
-        """Return the next job, in turn a running job and a queued job; None ends the queue's round.
+        """Return the next job, or None at the end of the round of the queue.
 
-        So running jobs and queued jobs do not wait for each other, however many change.
+        Running and queued jobs alternate, so neither group delays the other, however many change.
         """
-        running = self._running.pop() if self._takes_running else None
-        self._takes_running = running is None
+        running = self._running.pop() if self._running_first else None
+        self._running_first = running is None
         return running or self._queued.pop()
 
     def _begin_round(self, now: float) -> bool:
@@ -384,7 +383,7 @@ class Planner:
         return self._in_round
 
     def _collect_changes(self, now: float) -> None:
-        """Put the changed jobs that can be decided on on the agenda."""
+        """Add the changed jobs, if they can be decided on, to the round."""
         changed, self.cluster.changed = self.cluster.changed, set()
         self._undecided |= changed
         self._observe(changed)
@@ -400,7 +399,7 @@ class Planner:
             self._running.begin_round()
 
     def _observe(self, changed: Iterable[str]) -> None:
-        """Show changed jobs to the queue before any of them takes a turn: ends change turns."""
+        """Show changed jobs to the queue before any decision: the end of a job may reorder it."""
         for uid in changed:
             tracked = self.cluster.jobs.get(uid)
             if tracked is not None:
@@ -408,11 +407,11 @@ class Planner:
 
     def _add(self, tracked: TrackedJob, now: float) -> None:
         if self._is_decidable(tracked, now):
-            agenda = self._queued if tracked.job.suspend else self._running
-            agenda.add(tracked, self.queue.key(tracked))
+            jobs = self._queued if tracked.job.suspend else self._running
+            jobs.add(tracked, self.queue.key(tracked))
 
     def _stands(self, tracked: TrackedJob) -> bool:
-        """Return whether the last decision on a job holds, or 1,000 jobs take 20,000 decisions."""
+        """Return whether the last decision holds: else 1,000 jobs would take 20,000 decisions."""
         if tracked.job.uid in self._undecided or not tracked.job.suspend:
             return False
         return self.queue.still_waits_for_operator(tracked)
@@ -443,7 +442,7 @@ class Outlook:
     """The forecast for a job.
 
     `step`: its next step, or a Wait while a step of the job is being written.
-    `ahead`: how many jobs are before it in the queue. `behind`: why, or empty.
+    `ahead`: the number of jobs before it in the queue. `behind`: the reason, or empty.
     """
 
     step: Step
@@ -464,10 +463,11 @@ def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
         if not tick.remainder:
             break
     queued = (tracked.job.uid for tracked in planner.queue.queued() if not tracked.busy)
-    found = {}
+    forecasts = {}
     ahead = {uid: number for number, uid in enumerate(queued)}
     for uid, tracked in planner.cluster.jobs.items():
         step = steps.get(uid) or Wait(tracked.phase, tracked.verdict)
         before = ahead.get(uid, 0)
-        found[uid] = Outlook(step, before, planner.queue.why_behind(tracked) if before else "")
-    return found
+        behind = planner.queue.why_behind(tracked) if before else ""
+        forecasts[uid] = Outlook(step, before, behind)
+    return forecasts

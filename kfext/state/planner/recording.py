@@ -1,8 +1,8 @@
-"""Turns a planner into a snapshot and back, for `kfext plan`, bug reports and tests.
+"""Conversion of a planner to a snapshot and back, for `kfext plan`, bug reports and tests.
 
-The progress of a round is not recorded. A planner from a snapshot begins a round with every job,
-and offers the capacity that came free during the old round. So a job may get another node than in
-the old round.
+The progress of a round is not recorded. A planner from a snapshot begins a round with every job and
+offers the capacity that became free during the old round. So a job may be placed on another node
+than in the old round.
 """
 
 import math
@@ -63,7 +63,7 @@ def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[Non
         cluster.observe_pod(None, pod)
         yield
     for job in snapshot.jobs:
-        cluster.take_job(job, {})
+        cluster.record_job(job, {})
         _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
         cluster.sync_claims(cluster.jobs[job.uid])
         yield
@@ -79,7 +79,6 @@ def restoring(planner: Planner, snapshot: Snapshot, now: Moment) -> Iterator[Non
 
 
 def _restore_queue(planner: Planner, snapshot: Snapshot, now: Moment) -> None:
-    """Restore the reservation and the other holds of a snapshot."""
     queue = planner.queue
     queue.usage.restore(decode_usage(snapshot.usage))
     planner.cluster.holds.restore(snapshot.promises, now=now.wall)
@@ -111,9 +110,9 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     cluster.set_time(now.wall)
     cluster.settle(now.monotonic)
     for tracked in cluster.jobs.values():
-        cluster.bring_up_to_date(tracked)
+        cluster.refresh_volumes(tracked)
     reservations, cards = queue.reservations, cluster.claim_tracker.cards
-    kept, outdated = reservations.kept, reservations.is_outdated(now=now.wall)
+    kept, outdated = reservations.current, reservations.is_outdated(now=now.wall)
     return Snapshot(
         nodes=tuple(
             without_cards(node) if node.name in cards.slots else node
@@ -178,7 +177,7 @@ def _foreign_pods(cluster: Cluster) -> Iterator[Pod]:
 
 def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobClocks:
     now = moment.monotonic
-    # While a step is being written, the clock of a pod that was bound meanwhile is still there.
+    # While a step is being written, a pod that was bound meanwhile still has its clock.
     waiting = {pod.uid for pod in pods if not pod.node_name}
     return JobClocks(
         waited=now - tracked.since,

@@ -1,1 +1,1 @@
-"""What running jobs report: progress from their logs and posts, and the CPU that they use."""
+"""The reports of running jobs: their progress, from logs and posts, and their use of CPU."""

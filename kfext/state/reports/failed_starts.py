@@ -1,12 +1,11 @@
 """Starts that failed: the nodes that a job avoids at its next start, and the suspect nodes.
 
 A node is suspect if jobs failed there at their start, and then ran on other nodes. Only such cured
-failures count, so a job that fails everywhere accuses no node. A job that runs there for long takes
-one back, so jobs that fail now and then wherever they start accuse no node either. A user could
-feign both, so a namespace decides for its own jobs alone: for the jobs of others it counts once for
-each node.
+failures count, so a job that fails everywhere accuses no node. A job that runs there for long
+cancels a failure, so jobs that fail at random accuse no node either. A user could fake both, so a
+namespace decides for its own jobs alone: for other namespaces it counts once for each node.
 
-All of this is in memory. A new controller learns of a bad node by the next failures there.
+All of this is in memory. A new controller learns of a bad node from the next failures there.
 """
 
 import math
@@ -39,38 +38,38 @@ _RUNS = {"Running", "Succeeded"}
 
 
 def suspicions(starts: Iterable[FailedStart], *, namespace: str, now: float) -> dict[str, str]:
-    """Return by node why it is suspect for the jobs of a namespace; "": one without failures.
+    """Return the suspect nodes for the jobs of a namespace, each with the reason.
 
-    `starts`: at most one for each node and job. `now`: in epoch seconds; starts of a later time are
-    from a clock that was ahead.
+    `starts`: at most one for each node and job. `namespace`: empty stands for one without failures.
+    `now`: in epoch seconds; later starts, from a clock that was ahead, do not count.
     """
-    found: dict[str, str] = {}
+    suspects: dict[str, str] = {}
     who = "the jobs of one namespace" if namespace else "all jobs"
     on_nodes: dict[str, list[FailedStart]] = {}
     for start in sorted(starts, key=lambda start: (start.at, start.job)):
         if start.at <= now:
             on_nodes.setdefault(start.node, []).append(start)
-    for node, here in on_nodes.items():
-        for last in reversed(here):
-            recent = [each for each in here if 0 <= last.at - each.at < WINDOW_SECONDS]
+    for node, history in on_nodes.items():
+        for last in reversed(history):
+            recent = [each for each in history if 0 <= last.at - each.at < WINDOW_SECONDS]
             counted, until = _counted(recent, namespace), last.at + LASTS_SECONDS
             series = len({each.series for each in counted})
             enough = len(counted) >= _FAILURES and series >= _SERIES
             if enough and not last.ran and now < until:
-                found[node] = (
+                suspects[node] = (
                     f"{len(counted)} jobs of {series} series failed here at their start and then "
-                    f"ran on other nodes; {who} get it last until {written_time(until)}"
+                    f"ran on other nodes; {who} use it last until {written_time(until)}"
                 )
             if enough != last.ran:
                 break  # the last start that decides
-    return found
+    return suspects
 
 
 def _counted(starts: Sequence[FailedStart], namespace: str) -> list[FailedStart]:
     """Return the failures that count, of starts in the order of time.
 
     All starts of a namespace count, and the last start of each other namespace. A job that ran
-    takes the oldest failure back.
+    cancels the oldest failure.
     """
     last = {each.namespace: each for each in starts}
     failures: list[FailedStart] = []
@@ -109,7 +108,7 @@ class FailedStarts:
         return (*chain.from_iterable(of_jobs), *self.cured)
 
     def restore(self, recorded: Iterable[FailedStart]) -> None:
-        """Restore what a snapshot recorded."""
+        """Restore the failed starts of a snapshot."""
         for start in recorded:
             if start.cured:
                 self._count(start)
@@ -117,7 +116,7 @@ class FailedStarts:
                 self.of_jobs.setdefault(start.job, {})[start.node] = start
 
     def doubted(self, tracked: TrackedJob) -> frozenset[str]:
-        """Return the nodes that a job gets only if it fits nowhere else."""
+        """Return the nodes that a job uses only if it fits nowhere else."""
         if not (self.of_jobs or self._suspects):
             return frozenset()
         own = self.of_jobs.get(tracked.job.uid, ()), self._suspects.get(tracked.job.namespace, ())
@@ -127,16 +126,16 @@ class FailedStarts:
         """Return the nodes on which a job failed under its present plan, or failed `twice`."""
         generation = tracked.plan.generation if tracked.plan else 0
         starts = self.of_jobs.get(tracked.job.uid, {}).values()
-        found = (start for start in starts if start.generation == generation)
-        return frozenset(start.node for start in found if start.twice or not twice)
+        present = (start for start in starts if start.generation == generation)
+        return frozenset(start.node for start in present if start.twice or not twice)
 
     @property
     def suspects_of_all(self) -> Mapping[str, str]:
-        """By node, why it is suspect for the jobs of all namespaces."""
+        """The nodes that are suspect for the jobs of all namespaces, each with the reason."""
         return self._suspects.get("", {})
 
     def suspects(self) -> dict[str, str]:
-        """Return by node why it is suspect; first the nodes that are suspect for all namespaces."""
+        """Return all suspect nodes, each with the reason; first the suspects of all namespaces."""
         views = sorted(self._suspects.items())
         return {node: why for _, nodes in views for node, why in nodes.items()}
 
@@ -164,13 +163,13 @@ class FailedStarts:
                 starts[other] = replace(start, alone=start.alone and other == node, twice=twice)
                 return
         starts.pop(node, None)
-        of = node, job.uid, job.namespace, job.series, now
-        starts[node] = FailedStart(*of, generation=plan.generation, replica=pod.replica)
+        where = node, job.uid, job.namespace, job.series, now
+        starts[node] = FailedStart(*where, generation=plan.generation, replica=pod.replica)
         if len(starts) > _MOST_NODES:
             del starts[next(iter(starts))]
 
     def _look(self, now: Moment) -> None:
-        """Record what was cured, forget what is old, and find the suspect nodes."""
+        """Count cured failures, forget old starts, and find the suspect nodes."""
         old = now.wall - WINDOW_SECONDS
         for uid, starts in tuple(self.of_jobs.items()):
             tracked = self._cluster.jobs.get(uid)
@@ -181,7 +180,7 @@ class FailedStarts:
                 del self.of_jobs[uid]
             elif not tracked or max(each.at for each in starts.values()) < old:
                 del self.of_jobs[uid]
-        self._take_back(now.wall)
+        self._cancel_failures(now.wall)
         since, row = old - LASTS_SECONDS, self._cluster.ledger.row
         self._cured = {
             node: kept
@@ -191,8 +190,8 @@ class FailedStarts:
         views = {"": suspicions(self.cured, namespace="", now=now.wall)}
         for node in self._cured.keys() - views[""].keys():
             for view in {start.namespace for start in self._cured[node]}:
-                found = suspicions(self._cured[node], namespace=view, now=now.wall)
-                views.setdefault(view, {}).update(found)
+                suspects = suspicions(self._cured[node], namespace=view, now=now.wall)
+                views.setdefault(view, {}).update(suspects)
         self._suspects = {view: nodes for view, nodes in views.items() if nodes}
 
     def _is_cured(self, tracked: TrackedJob, now: float) -> bool:
@@ -201,20 +200,20 @@ class FailedStarts:
         runs = tracked.phase == PLACED and bool(phases) and phases <= _RUNS
         return tracked.job.has("Succeeded") or (runs and now - tracked.since >= CURED_SECONDS)
 
-    def _take_back(self, now: float) -> None:
-        """Record the jobs that have run for long on nodes with failures that count."""
+    def _cancel_failures(self, now: float) -> None:
+        """Count the jobs that have run for long on nodes with failures that count."""
         for node in {each.node for each in self.cured if not each.ran}:
             for uid in self._cluster.claim_tracker.claiming_on(node):
                 job, pods = self._cluster.jobs[uid].job, self._cluster.pods(uid)
-                here = [pod for pod in pods if pod.node_name == node and pod.phase == "Running"]
-                at = max((pod.created for pod in here), default=math.inf) + CURED_SECONDS
+                running = [pod for pod in pods if pod.node_name == node and pod.phase == "Running"]
+                at = max((pod.created for pod in running), default=math.inf) + CURED_SECONDS
                 if at <= now:
-                    of = node, uid, job.namespace, job.series, at
-                    self._count(FailedStart(*of, cured=True, ran=True))
+                    where = node, uid, job.namespace, job.series, at
+                    self._count(FailedStart(*where, cured=True, ran=True))
 
     def _count(self, start: FailedStart) -> None:
         """Count a start against its node or for it, once for its job."""
         others = (each for each in self._cured.get(start.node, ()) if each.job != start.job)
-        here = sorted((*others, start), key=lambda each: each.at)
-        old = [each for each in here if each.namespace == start.namespace][:-_MOST_JOBS]
-        self._cured[start.node] = [each for each in here if each not in old]
+        starts = sorted((*others, start), key=lambda each: each.at)
+        old = [each for each in starts if each.namespace == start.namespace][:-_MOST_JOBS]
+        self._cured[start.node] = [each for each in starts if each not in old]

@@ -9,7 +9,7 @@ from kfext.state.mirror.cluster import Cluster
 
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
 _SILENT = 2
-"""Other logs are read after this many reads in a row without progress in a log that had some."""
+"""Other logs are read too after this many reads in a row without progress in the known log."""
 
 
 def printing_pods(job: TrainingJob, pods: Iterable[Pod]) -> list[Pod]:
@@ -53,16 +53,16 @@ class Printers:
         self._ended.pop(uid, None)
 
     def next(self, job: TrainingJob, *, fruitless: int) -> Pod | None:
-        """Return the pod with the log to read next, or None when all logs were read to the end.
+        """Return the pod with the log to read next, or None once all logs were read to the end.
 
         `fruitless`: the number of reads in a row without progress. Then every second read is of
-        another pod, because another pod may have become rank 0. This starts at once, or after some
-        reads of a pod that has printed progress. A log that has ended is read once.
+        another pod, which may have become rank 0. This begins at once, or after some reads of a pod
+        that has printed progress. A log that has ended is read once.
         """
         ended = self._ended.get(job.uid, set())
         pods = [pod for pod in self._likeliest(job) if pod.phase in _HAVE_LOGS]
         printed = bool(pods) and pods[0].replica == self._printed.get(job.uid)
-        # After the end of the pod that has printed, the steps of another pod would go back.
+        # After the end of the pod that has printed, the steps of another pod would be lower.
         unread = pods[:1] if printed else []
         unread += [pod for pod in pods[len(unread) :] if pod.uid not in ended]
         if not unread:

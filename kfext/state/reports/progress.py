@@ -1,7 +1,7 @@
-"""Which logs are read when, and the progress of jobs that their logs and posts show.
+"""The schedule of log reads, and the progress that the logs and posts of jobs show.
 
 `due` returns the logs to read now; `read_lines` and `fail` record the outcome of each read, `post`
-what a program posts.
+records the posts of a program.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,15 +23,15 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
-from kfext.state.mirror.timers import Timers, Turns
+from kfext.state.mirror.timers import FairQueue, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.printers import Printers, printing_container, printing_pods
 from kfext.state.reports.silences import Silences
 from kfext.state.reports.uses import Uses, record_use
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
-"""Seconds between two reads of a log: of a job with an opted-in policy, of another job, and of a
-job with a log that shows nothing or may not be read."""
+"""Seconds between two reads of a log: of a job that opted in to a policy, of another job, and of a
+log that shows nothing or is forbidden to kfext."""
 SOON = 3.0
 """Seconds between two reads until two of them have shown progress; more if over 60 jobs run."""
 _SHOWN = 2
@@ -39,10 +39,10 @@ _SHOWN = 2
 MOST_A_SECOND = 20
 """The reads that begin in a second at most."""
 _PATIENCE, _LESS_PATIENCE = 1800.0, 300.0
-"""A log that shows nothing for so many seconds is read seldom; the second if over 200 jobs run."""
+"""A log without progress for this time is read seldom; the second time if over 200 jobs run."""
 RESIZED_SECONDS, MEASURED_SECONDS = 15.0, 30.0
-"""Seconds between two measurements of CPU: while `resize` may move it, as often as metrics-server
-measures; else."""
+"""Seconds between two measurements of CPU: while `resize` may move it (as often as metrics-server
+measures), and otherwise."""
 AWAITED = 2.0
 """Seconds between two reads while a checkpoint is awaited."""
 _LOOK_AGAIN = 10.0
@@ -50,13 +50,13 @@ _FRUITLESS = 10
 """The reads in a row that recognise nothing before a log is read seldom, however long they take."""
 MOST_PER_NODE = 2
 """Reads at once from one node, so that a kubelet that does not answer blocks few reads."""
-_MOST_LOOKED = 1000
+_MOST_CHECKED = 1000
 """The most jobs that one call of `due` checks: most queued jobs have no log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """A log to read: of a container of a pod of a job."""
+    """The log of a container, to be read for a job."""
 
     tracked: TrackedJob
     pod: Pod
@@ -71,7 +71,7 @@ class LogRead:
 class JobsProgress:
     """The progress of the jobs of a cluster. `settings_of` returns the settings of a job.
 
-    `uses`: the CPU that each pod uses. `silences`: judges which jobs are stalled.
+    `uses`: the CPU that each pod uses. `silences`: the detection of stalled jobs.
     """
 
     def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
@@ -81,7 +81,7 @@ class JobsProgress:
         self._settings_of = settings_of
         self._alarms = Timers()
         self._known: frozenset[str] = frozenset()
-        self._waiting = Turns()
+        self._waiting = FairQueue()
         self._followed: dict[str, Followed] = {}
         self._adopted: Mapping[str, Reported] = {}
         self._statuses: dict[str, PodPosts] = {}
@@ -109,7 +109,7 @@ class JobsProgress:
             self._waiting.add(self._cluster.jobs[uid].job.namespace, uid)
         chosen: list[LogRead] = []
         nodes = [*self._reading.values()]
-        for _ in range(_MOST_LOOKED):
+        for _ in range(_MOST_CHECKED):
             if len(chosen) >= most or not self._waiting:
                 break
             uid = self._waiting.next()
@@ -149,14 +149,14 @@ class JobsProgress:
         self._alarms.set(read.uid, now.monotonic + period)
 
     def post(self, uid: str, posted: Posted, now: Moment) -> TrackedJob | None:
-        """Record what a program has posted; return its job if it counts.
+        """Record the posts of a program; return its job if they count.
 
-        It counts for a job with `push`, and of a pod that may be rank 0: others may write it too.
+        They count for a job with `push`, from a pod that may be rank 0: any pod may post.
         """
         return self._post(uid, posted.posts, now, sources={PUSH}, pod=posted.pod)
 
     def post_status(self, uid: str, status: Mapping[str, Any], now: Moment) -> TrackedJob | None:
-        """Record what Trainer shows of what a program has posted; return its job if it counts."""
+        """Record the posts of a program that Trainer shows; return its job if they count."""
         if uid not in self._cluster.jobs:
             return None
         posts = self._statuses.setdefault(uid, PodPosts())
@@ -168,7 +168,7 @@ class JobsProgress:
     def _post(
         self, uid: str, posts: Sequence[Post], now: Moment, *, sources: set[str], pod: str = ""
     ) -> TrackedJob | None:
-        """Record posts of `pod`, by default of the first pod that may be rank 0, if they count."""
+        """Record posts of `pod`, by default the likeliest rank 0, if they count."""
         tracked = self._cluster.jobs.get(uid)
         if tracked is None or tracked.phase is None:  # not listed yet, or not decided on
             before, _, _ = self._early.get(uid, ((), sources, pod))
@@ -177,20 +177,20 @@ class JobsProgress:
         if tracked.job.suspend:
             return None
         if tracked.job.finished and uid not in self._followed:
-            return None  # what it last showed stays
+            return None  # its last progress stays
         source, pods = self._settings_of(tracked).metrics, self._cluster.pods(uid)
-        ranked = [found.uid for found in printing_pods(tracked.job, pods)]
+        ranked = [printer.uid for printer in printing_pods(tracked.job, pods)]
         pod = pod or next(iter(ranked), "")
         if source.source not in sources or pod not in ranked:
             return None
-        beside = {found.uid for found in pods if found.uid != pod and not found.finished}
+        beside = {other.uid for other in pods if other.uid != pod and not other.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
         followed.add_posts(posts, now=now, source=pod, beside=beside)
         self.silences.observe(tracked, followed, now)
         return tracked
 
-    def take_early(self, now: Moment) -> list[TrackedJob]:
-        """Record the posts that came before this process decided on their jobs; return the jobs."""
+    def record_early_posts(self, now: Moment) -> list[TrackedJob]:
+        """Record the posts that preceded the first decision on their jobs; return the jobs."""
         early, self._early = self._early, {}
         counted = [
             self._post(uid, posts, now, sources=sources, pod=pod)
@@ -228,11 +228,11 @@ class JobsProgress:
                 self._alarms.set(uid, 0.0)
 
     def followed(self, uid: str) -> Followed:
-        """Return what is known of the log of a job; nothing of a log that is not read."""
+        """Return the state of the log of a job; it is empty for a log that is not read."""
         return self._followed.get(uid, self._unread)
 
     def last_read(self, uid: str) -> float | None:
-        """Return when the log of a job was last read, in monotonic seconds; None: never."""
+        """Return when the log of a job was last read, in monotonic seconds, if ever."""
         return self._read.get(uid)
 
     def printer(self, uid: str) -> Pod | None:
@@ -246,7 +246,7 @@ class JobsProgress:
         return followed.reported() if followed else self._adopted.get(uid)
 
     def adopt(self, shown: Mapping[str, Reported]) -> None:
-        """Take the progress of jobs, by uid, as their TrainingPlans show it: no log is read."""
+        """Adopt the progress that TrainingPlans show, by uid, in a process that reads no log."""
         self._adopted = shown
 
     def reports(self) -> Iterator[tuple[TrainingJob, Reported]]:
@@ -258,8 +258,8 @@ class JobsProgress:
     @property
     def stalled(self) -> int:
         """The number of stalled jobs that still run."""
-        found = [uid for uid, followed in self._followed.items() if stalled(followed.moves)]
-        jobs = [self._cluster.jobs[uid].job for uid in found if uid in self._cluster.jobs]
+        uids = [uid for uid, followed in self._followed.items() if stalled(followed.moves)]
+        jobs = [self._cluster.jobs[uid].job for uid in uids if uid in self._cluster.jobs]
         return sum(not (job.suspend or job.finished) for job in jobs)
 
     def running(self) -> list[Pod]:
@@ -282,12 +282,12 @@ class JobsProgress:
         return RESIZED_SECONDS if self.shared_nodes() else MEASURED_SECONDS
 
     def measured(
-        self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
+        self, pods: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
     ) -> None:
         """Record the use of pods by uid, or why it is unknown, and of nodes by name."""
-        self.uses.record(found, nodes)
+        self.uses.record(pods, nodes)
         for uid, followed in self._followed.items():
-            record_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
+            record_use(followed, self._cluster.pods(uid), pods, ledger=self._cluster.ledger)
 
     def _enrol(self, now: float) -> None:
         """Schedule reads for new jobs and jobs that just finished; forget jobs that are gone.
@@ -347,7 +347,7 @@ class JobsProgress:
         return self._followed.get(read.uid) if read.uid in self._cluster.jobs else None
 
     def _period(self, tracked: TrackedJob, followed: Followed, *, posts: bool) -> float:
-        """Return the seconds to the next read; `posts`: only checkpoints are read, if needed."""
+        """Return the seconds to the next read; after `posts` only checkpoints are sought."""
         if tracked.job.uid in self._awaited:
             return AWAITED
         settings = self._settings_of(tracked)

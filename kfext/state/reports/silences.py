@@ -1,4 +1,4 @@
-"""Which running jobs are stalled, by the reads of their logs and by what they post.
+"""The running jobs that are stalled, by the reads of their logs and by their posts.
 
 A job is judged after a read of its log, so a log that cannot be read makes no job stalled. The
 history of a series is in memory: a new controller is as patient as with a new series.
@@ -23,9 +23,9 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.uses import Measured, Uses
 
 _MOST_SERIES = 256
-"""The series of a namespace with a history: the last that ended a start."""
+"""The most series of a namespace with a history; the series that last ended a start remain."""
 _LATE_SECONDS = 300.0
-"""The log of a new pod is first read sooner, unless its image takes longer to come."""
+"""The log of a new pod is first read sooner, unless the pull of its image takes longer."""
 
 
 class Silences:
@@ -43,7 +43,7 @@ class Silences:
         followed.moved = followed.steps = False
         created, start = _created(job, pods), followed.start
         if start is not None and created != start.created:
-            self._keep(job, start)
+            self._record_habits(job, start)
             followed.start, followed.judged, start = None, stall.MOVES, None
         if created is None:
             return
@@ -68,7 +68,7 @@ class Silences:
     def _judge(
         self, job: TrainingJob, start: Start, pods: Collection[Pod], followed: Followed
     ) -> None:
-        """Judge a job after a read that showed no life."""
+        """Judge a job after a read without a sign of life."""
         known = self._habits.get(job.namespace, OrderedDict()).get(job.series, Habits())
         limit, most = (
             start.limit(rule, known, saving=followed.life.saving)
@@ -88,7 +88,7 @@ class Silences:
             followed.judged = Verdict(REASON_STALLED, "; ".join(filter(None, parts)))
 
     def inherit(self, followed: Followed, shown: Verdict | None, *, since: float) -> None:
-        """Go on with a stall that an earlier controller has shown, until a counter moves.
+        """Continue a stall that an earlier controller has shown, until a counter moves.
 
         `since`: in epoch seconds. If a pod was created later, the stall is over.
         """
@@ -126,8 +126,8 @@ class Silences:
             return Suspect(odd, pod.node_name, words, number)
         return None
 
-    def _keep(self, job: TrainingJob, start: Start) -> None:
-        """Keep the habits of a start that was long, or of a job that has succeeded."""
+    def _record_habits(self, job: TrainingJob, start: Start) -> None:
+        """Record the habits of a start that was long, or of a job that has succeeded."""
         lasted = 0.0 if start.stepped is None else start.moved - start.stepped
         if start.stepped is None or not (job.has("Succeeded") or lasted >= stall.EARLY_SECONDS):
             return
@@ -139,7 +139,7 @@ class Silences:
 
 
 def _created(job: TrainingJob, pods: Collection[Pod]) -> float | None:
-    """Return when the newest pod of a job was created; None: not all pods run or have ended."""
+    """Return when the newest pod of a job was created, if all its pods run or have ended."""
     present = [pod for pod in pods if not pod.deleting]
     enough = len(present) >= job.pods and not (job.suspend or job.finished)
     runs = enough and all(pod.finished or pod.phase == "Running" for pod in present)

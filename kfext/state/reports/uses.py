@@ -32,15 +32,15 @@ class Uses:
         self._nodes: dict[str, CpuUse] = {}
 
     def record(
-        self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
+        self, pods: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
     ) -> None:
         """Record a round of measurements: pods by uid, nodes by name.
 
-        The use of any other pod or node is then unknown.
+        The use of all other pods and nodes is then unknown.
         """
         self._nodes = dict(nodes or {})
         before, self._measured = self._measured, {}
-        for uid, use in found.items():
+        for uid, use in pods.items():
             if isinstance(use, CpuUse):
                 last = before.get(uid)
                 if last is None or last.use.at != use.at:
@@ -48,11 +48,11 @@ class Uses:
                 self._measured[uid] = last
 
     def of(self, uid: str) -> Measured | None:
-        """Return the use of a pod, or None for an unknown use."""
+        """Return the use of a pod, or None for a pod without a measurement."""
         return self._measured.get(uid)
 
     def of_node(self, name: str) -> int | None:
-        """Return the millicores in use on a node, or None for an unknown use."""
+        """Return the millicores in use on a node, or None for a node without a measurement."""
         use = self._nodes.get(name)
         return None if use is None else round(1000 * use.cores)
 
@@ -60,15 +60,15 @@ class Uses:
 def record_use(
     followed: Followed,
     pods: Iterable[Pod],
-    found: Mapping[str, CpuUse | Verdict],
+    uses: Mapping[str, CpuUse | Verdict],
     *,
     ledger: Ledger,
 ) -> None:
-    """Record the CPU use of a job, from the use of its pods by uid, or why it is unknown."""
-    measured = [pod for pod in pods if pod.uid in found]
-    used = [found[pod.uid] for pod in measured]
-    cores = [use.cores for use in used if isinstance(use, CpuUse)]
-    why = next((use for use in used if isinstance(use, Verdict)), None)
+    """Record the CPU use of a job from its pods; a verdict says why a use is unknown."""
+    measured = [pod for pod in pods if pod.uid in uses]
+    results = [uses[pod.uid] for pod in measured]
+    cores = [use.cores for use in results if isinstance(use, CpuUse)]
+    why = next((use for use in results if isinstance(use, Verdict)), None)
     if why is not None or not cores:
         followed.use(None, share=None, why=why)
     else:
@@ -76,7 +76,7 @@ def record_use(
 
 
 def _share(cores: float, pods: Iterable[Pod], ledger: Ledger) -> float | None:
-    """Return the cores as a share of the CPU of the pods' nodes, or None for unknown nodes."""
+    """Return the cores as a fraction of the CPU of the pods' nodes, or None for unknown nodes."""
     nodes = map(ledger.node, {pod.node_name for pod in pods})
     total = sum(node.allocatable.get(CPU, 0) for node in nodes if node is not None)
     return 1000 * cores / total if total else None

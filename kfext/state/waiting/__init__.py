@@ -1,1 +1,1 @@
-"""The jobs that wait: order, expected duration, quotas, and the capacity kept for them."""
+"""The jobs that wait: order, expected duration, quotas, and the capacity reserved for them."""

@@ -1,7 +1,7 @@
-"""Which jobs may ask an autoscaler for nodes, and who may use the nodes that came.
+"""The jobs that may ask an autoscaler for nodes, and the jobs that may use the new nodes.
 
-Jobs ask in the order of the queue, while the placeholders of all together are few enough. Running
-gangs that lost members come before the queue.
+Jobs ask in the order of the queue, as long as the placeholders of all are few enough. Running gangs
+that lost members come before the queue.
 """
 
 from collections import Counter
@@ -19,12 +19,11 @@ from kfext.names import REASON_WAITING_FOR_NODES
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 
-_Turn = tuple[int, QueueKey]
+_Position = tuple[int, QueueKey]
 _QUEUED_PLACEHOLDERS = 400
-"""The most placeholders of queued jobs together; the rest is for running gangs that lose members. A
-larger gang asks alone."""
+"""The most placeholders of queued jobs; a larger gang asks alone. Running gangs may have more."""
 _MEMBERS, _QUEUED, _OTHERS = range(3)
-"""Who uses new nodes first: gangs that lost members, queued jobs, then running jobs that grow."""
+"""New nodes are for gangs that lost members, then for queued jobs, then for growing jobs."""
 
 
 class Asks:
@@ -40,7 +39,7 @@ class Asks:
         self._cluster = cluster
         self._key_of = key
         self._keys: dict[str, QueueKey] = {}
-        self._first: tuple[int, dict[str, _Turn]] = (-1, {})
+        self._first: tuple[int, dict[str, _Position]] = (-1, {})
         self._placeholders = cluster.claim_tracker.placeholders
         self._placeholders.limits_of = lambda job: limits_of(settings(job), excluded=())
         self._wanting: dict[str, TrackedJob] = {}
@@ -53,42 +52,42 @@ class Asks:
         self._first = (-1, {})
 
     def view(self, tracked: TrackedJob) -> NodeView:
-        """Return what new nodes mean for a job now."""
-        uid, found = tracked.job.uid, self._placeholders.asked.get(tracked.job.uid)
-        if found is None:
+        """Return the state of new nodes for a job."""
+        uid, asked = tracked.job.uid, self._placeholders.asked.get(tracked.job.uid)
+        if asked is None:
             return NodeView(
                 possible=self.possible,
                 turn=lambda: self._why_later(tracked),
-                claims=self.open_to(tracked),
+                claims=self.usable_claims(tracked),
                 awaited=self.awaited(tracked),
             )
         return NodeView(
             possible=self.possible,
-            wanted=sum(found.pods.values()),
-            bound=sum(found.pods[pod.name] for pod in found.holding),
-            came=self._placeholders.came(found),
-            progressed_at=found.progressed_at,
-            refused=found.refused,
-            claims=self.open_to(tracked),
+            wanted=sum(asked.pods.values()),
+            bound=sum(asked.pods[pod.name] for pod in asked.holding),
+            came=self._placeholders.came(asked),
+            progressed_at=asked.progressed_at,
+            refused=asked.refused,
+            claims=self.usable_claims(tracked),
             awaited=self.awaited(tracked),
             held=None if self._placeholders.is_complete(uid) else self._held(tracked),
         )
 
-    def open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
-        """Return the claims of placeholders that a job may use: its own, and of jobs after it."""
+    def usable_claims(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
+        """Return the claims of placeholders that a job may use: its own, and any later job's."""
         if self._placeholders.idle:
             return ()
         return tuple(map(pod_key, (pod.uid for pod in self._usable(tracked))))
 
     def _usable(self, tracked: TrackedJob) -> Iterator[Pod]:
-        turn, own = self._turn(tracked), tracked.job.uid
+        position, own = self._position(tracked), tracked.job.uid
         for uid in self._placeholders.pods:
             other = self._cluster.jobs.get(uid)
-            if uid == own or (other is not None and self._turn(other) > turn):
+            if uid == own or (other is not None and self._position(other) > position):
                 yield from self._placeholders.claiming(uid)
 
     def _held(self, tracked: TrackedJob) -> Mapping[str, Resources]:
-        """Return what the placeholders that a job may use hold of each new node."""
+        """Return the resources of each new node that usable placeholders hold for a job."""
         held: dict[str, Counter[str]] = {}
         for pod in self._usable(tracked):
             held.setdefault(pod.node_name, Counter()).update(pod.requests)
@@ -97,33 +96,33 @@ class Asks:
     def awaited(self, tracked: TrackedJob) -> frozenset[str]:
         """Return the new nodes that a job must not use yet.
 
-        They came for asks that are incomplete, of this job or before it, and no placeholder that
-        the job may use holds them. A rival can take such a node at any time.
+        An incomplete ask of this job, or of a job before it, requested them, and no placeholder
+        that the job may use holds them. A rival can take such a node at any time.
         """
         if tracked.forming or not self._placeholders.asked:
             return frozenset()
-        turn = self._turn(tracked)
-        came = {name for name, first in self._first_turns().items() if first <= turn}
-        return frozenset(came - {pod.node_name for pod in self._usable(tracked)} if came else ())
+        position = self._position(tracked)
+        new = {name for name, first in self._first_asks().items() if first <= position}
+        return frozenset(new - {pod.node_name for pod in self._usable(tracked)} if new else ())
 
-    def _first_turns(self) -> Mapping[str, _Turn]:
-        """Return, by new node, the turn of the first incomplete ask that it came for."""
-        version, found = self._first
+    def _first_asks(self) -> Mapping[str, _Position]:
+        """Return the new nodes, each with the position of the first incomplete ask for it."""
+        version, first = self._first
         if version != self._placeholders.version:
-            found = {}
-            turns = {uid: self._turn(self._cluster.jobs[uid]) for uid in self._placeholders.asked}
-            for uid in sorted(turns, key=turns.__getitem__):
+            first, jobs = {}, self._cluster.jobs
+            asks = sorted((self._position(jobs[uid]), uid) for uid in self._placeholders.asked)
+            for position, uid in asks:
                 if not self._placeholders.is_complete(uid):
-                    found |= dict.fromkeys(self._placeholders.awaited(uid, but=found), turns[uid])
-            self._first = self._placeholders.version, found
-        return found
+                    first |= dict.fromkeys(self._placeholders.awaited(uid, skip=first), position)
+            self._first = self._placeholders.version, first
+        return first
 
-    def _turn(self, tracked: TrackedJob) -> _Turn:
+    def _position(self, tracked: TrackedJob) -> _Position:
         rank = _QUEUED if tracked.job.suspend else _MEMBERS if tracked.gated else _OTHERS
         return rank, self._key(tracked)
 
     def _key(self, tracked: TrackedJob) -> QueueKey:
-        """Return the key of a job, as it was first asked for in a tick: each job asks for all."""
+        """Return the key of a job, cached for a tick: each job is compared with all others."""
         if (key := self._keys.get(tracked.job.uid)) is None:
             key = self._keys[tracked.job.uid] = self._key_of(tracked)
         return key
@@ -149,19 +148,19 @@ class Asks:
             self.forget(uid)
 
     def forget(self, uid: str) -> None:
-        """Forget a job that does not ask any more: its turn and its nodes go to other jobs."""
+        """Forget a job that no longer asks: other jobs may ask, and use its nodes."""
         self._granted.pop(uid, None)
         if self._wanting.pop(uid, None) is not None or self._open.pop(uid, None) is not None:
             self._cluster.mark_queue()
 
     def _why_later(self, tracked: TrackedJob) -> str:
-        """Return why a job must not ask yet; empty if it may.
+        """Return the reason why a job must not ask yet, or an empty string.
 
-        Jobs that asked in vain come after the others, so that no job keeps others from their turn.
+        Jobs that asked in vain come last, so that no job blocks the others.
         """
         used: Counter[str] = Counter()
-        for uid, found in self._placeholders.asked.items():
-            used[self._cluster.jobs[uid].job.namespace] += len(found.missing)
+        for uid, asked in self._placeholders.asked.items():
+            used[self._cluster.jobs[uid].job.namespace] += len(asked.missing)
         for uid in self._granted.keys() - self._placeholders.asked.keys() - {tracked.job.uid}:
             if (other := self._cluster.jobs.get(uid)) is not None:
                 used[other.job.namespace] += self._granted[uid]

@@ -11,71 +11,70 @@ from kfext.model.job import TrainingJob
 from kfext.state.reports.progress import JobsProgress
 
 _MOST_ENDED = 16
-"""The last ended jobs of a series that count."""
+"""The number of last ended jobs of a series that count."""
 
 
 class DurationEstimates:
-    """The durations of the jobs that exist. Times are epoch seconds."""
+    """Estimates of the durations of jobs, in seconds. Times are epoch seconds."""
 
     def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
         self._ended: dict[str, dict[str, tuple[float, float]]] = {}
-        self._usual: dict[str, float] = {}
+        self._typical: dict[str, float] = {}
         self._series_of: dict[str, tuple[str, str]] = {}
-        self._lengths: dict[str, list[float]] = {}
-        self._elsewhere: float | None = None
+        self._durations: dict[str, list[float]] = {}
+        self._overall: float | None = None
 
     def observe(self, job: TrainingJob) -> bool:
-        """Record a job as last seen; return whether the lengths of other jobs may change."""
-        length = job.run_seconds
-        if length is None or job.uid in self._series_of:
+        """Record a job as last seen; return whether the estimates of other jobs may change."""
+        duration = job.took
+        if duration is None or job.uid in self._series_of:
             return False
         self._series_of[job.uid] = job.namespace, job.series
-        self._ended.setdefault(job.series, {})[job.uid] = (job.started + length, length)
-        insort(self._lengths.setdefault(job.namespace, []), length)
-        self._elsewhere = None
-        self._usual.pop(job.series, None)
+        self._ended.setdefault(job.series, {})[job.uid] = (job.started + duration, duration)
+        insort(self._durations.setdefault(job.namespace, []), duration)
+        self._overall = None
+        self._typical.pop(job.series, None)
         return True
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
         namespace, series = self._series_of.pop(uid, ("", ""))
         if series:
-            ended, lengths = self._ended[series], self._lengths[namespace]
-            _, length = ended.pop(uid)
-            lengths.remove(length)
-            self._elsewhere = None
-            if not lengths:
-                del self._lengths[namespace]
-            self._usual.pop(series, None)
+            ended, durations = self._ended[series], self._durations[namespace]
+            _, duration = ended.pop(uid)
+            durations.remove(duration)
+            self._overall = None
+            if not durations:
+                del self._durations[namespace]
+            self._typical.pop(series, None)
             if not ended:
                 del self._ended[series]
 
     def typical(self, job: TrainingJob) -> float | None:
-        """Return the median length of the last ended jobs of its series; None without such jobs."""
+        """Return the median duration of the last ended jobs of its series, if any."""
         series = job.series
         if series not in self._ended:
             return None
-        if series not in self._usual:
+        if series not in self._typical:
             last = nlargest(_MOST_ENDED, self._ended[series].values())
-            self._usual[series] = median(length for _, length in last)
-        return self._usual[series]
+            self._typical[series] = median(duration for _, duration in last)
+        return self._typical[series]
 
     def usual(self, namespace: str = "") -> float:
-        """Return the usual length of a job of a namespace: the median of the ended jobs.
+        """Return the median duration of a namespace's ended jobs, at least USUAL_SECONDS.
 
-        The jobs of the namespace count; without any, each other namespace counts once. Without a
-        namespace it is the usual length in the cluster.
+        Without such jobs, or without a namespace, it is the median over the namespaces' medians.
         """
-        if ended := self._lengths.get(namespace):
+        if ended := self._durations.get(namespace):
             return max(USUAL_SECONDS, _middle(ended))
-        if self._elsewhere is None:  # each waiting job of a new namespace asks for it
-            lengths = self._lengths.values()
-            self._elsewhere = median(map(_middle, lengths)) if lengths else 0.0
-        return max(USUAL_SECONDS, self._elsewhere)
+        if self._overall is None:  # each waiting job of a new namespace needs it
+            durations = self._durations.values()
+            self._overall = median(map(_middle, durations)) if durations else 0.0
+        return max(USUAL_SECONDS, self._overall)
 
     def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
-        """Return the seconds that a job has left by its progress at `now`; None: unknown.
+        """Return the remaining seconds of a job by its progress at `now`, or None.
 
         A suspended job keeps its last known remaining time.
         """
@@ -85,7 +84,7 @@ class DurationEstimates:
         return reported.progress.left_at(now, since=job.started)
 
     def expected_end(self, job: TrainingJob, *, now: float) -> float | None:
-        """Return when a running job ends by its progress or its deadline; None: unknown."""
+        """Return when a running job should end by its progress or its deadline, or None."""
         left = self.shown_remaining(job, now=now) if self.runs(job) else None
         ends = [job.ends, None if left is None else now + LATE * left]
         return min((end for end in ends if end is not None), default=None)
@@ -95,22 +94,22 @@ class DurationEstimates:
         return not job.suspend
 
     def known(self, job: TrainingJob) -> float | None:
-        """Return the seconds that a waiting job takes, by its progress or its series."""
+        """Return the expected duration of a waiting job by its progress or its series, or None."""
         left = self.shown_remaining(job, now=0.0)
         return self.typical(job) if left is None else left
 
     def is_late(self, job: TrainingJob, *, now: float) -> bool:
-        """Return whether a running job takes longer than its series lets expect."""
+        """Return whether a running job takes longer than its series suggests."""
         typical = self.typical(job)
         return typical is not None and now > job.started + at_most(typical)
 
     def likely_end(self, job: TrainingJob, *, now: float) -> float:
-        """Return when a running job is expected to end, by an estimate if that is unknown."""
+        """Return when a running job should end, at worst by an estimate."""
         end = self.expected_end(job, now=now)
         return now + LATE * self.remaining(job, now=now) if end is None else end
 
     def remaining(self, job: TrainingJob, *, now: float) -> float:
-        """Return the seconds that a job has left at its present size."""
+        """Return the remaining seconds of a job at its present size, at worst an estimate."""
         if (left := self.shown_remaining(job, now=now)) is not None:
             return left
         runs = job.started and not job.suspend

@@ -22,32 +22,31 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.waiting.reservations import KEEPS, RESERVED_SECONDS
 
 LONGEST_WAIT = 86_400.0
-"""No namespace comes before a job that has waited for so many seconds, however little it used, nor
-before a job with the reservation that first had it RESERVED_SECONDS ago: small jobs, which take its
-room, may come without end."""
+"""In seconds. A job that has waited longer comes before every namespace, as does a job that first
+had the reservation RESERVED_SECONDS ago: small new jobs could use its capacity without end."""
 _IN_LINE = KEEPS | {""}
-"""For these reasons a job counts before the next jobs of its namespace; new jobs have no reason."""
+"""A job that waits for these reasons counts for the next jobs of its namespace, as new jobs do."""
 _FIRST = -math.inf
-"""The projected usage of such a job."""
+"""The projected usage of a job that comes before every namespace."""
 _ORDER_SECONDS = 1.0
-"""Jobs are ordered anew after this time, and at once after a job came, started or changed."""
+"""Jobs are reordered after this time, and at once if a job is new, has started or has changed."""
 _LEAST_USED = 1e-3
-"""Seconds of the cluster; less usage of a namespace that holds nothing is forgotten."""
+"""In seconds of the cluster; less usage of a namespace that holds nothing is forgotten."""
 
 
 class UsageOrder:
     """Charges namespaces and orders their waiting jobs; `on`: whether a policy asks for it.
 
-    `record`: the usage at the last tick. `moved`: whether the order has changed since that was last
-    reset. `turn` returns the sort key of a job. Amounts are parts of the cluster.
+    `record`: the usage at the last tick. `moved`: whether the order has changed since the flag was
+    last reset. `key` returns the sort key of a job. Amounts are fractions of the cluster.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: SettingsSource, turn: Callable[[TrackedJob], QueueKey]
+        self, cluster: Cluster, settings: SettingsSource, key: Callable[[TrackedJob], QueueKey]
     ) -> None:
         self.on = self.moved = False
         self.record = UsageRecord()
-        self._cluster, self._settings, self._turn = cluster, settings, turn
+        self._cluster, self._settings, self._key = cluster, settings, key
         self._charged_at = 0.0
         self._capacity: dict[str, float] = {}
         self._holding: dict[str, tuple[str, float, float]] = {}
@@ -58,11 +57,11 @@ class UsageOrder:
         self._line: list[str] = []
 
     def restore(self, record: UsageRecord) -> None:
-        """Begin again from a record at the next tick."""
+        """Continue from a record at the next tick."""
         self.record, self.on = record, False
 
     def begin_tick(self, now: Moment) -> None:
-        """Charge the time since the last tick, and order the waiting jobs by what is held now."""
+        """Charge the time since the last tick, and order the waiting jobs by the present usage."""
         queueing, tracker = self._settings.queueing, self._cluster.claim_tracker
         if queueing.fairness is not Fairness.USAGE:
             self.on, tracker.synced = False, None
@@ -82,11 +81,11 @@ class UsageOrder:
     # --- usage ----------------------------------------------------------------------------------
 
     def _begin(self, now: float) -> None:
-        """Begin with the record; what runs is charged from then on, or from its start."""
+        """Continue from the record; running jobs are charged since then, or since their start."""
         stored = self.record.namespaces
         known_until = past(self.record.at, now=now) or (now if stored else 0.0)
-        for found in stored.values():
-            found.used = self._after(now - known_until, found.used, held=0.0)
+        for usage in stored.values():
+            usage.used = self._after(now - known_until, usage.used, held=0.0)
         self._cluster.claim_tracker.synced = set(self._cluster.jobs)
         self._holding, self._asking = {}, {}
         self._measure()
@@ -99,7 +98,7 @@ class UsageOrder:
         return usage_after(seconds, used, held=held, half_life=self.record.half_life)
 
     def _charge(self, seconds: float) -> None:
-        """Charge what was held since the last tick.
+        """Charge the capacity that was held since the last tick.
 
         Workers beyond the requested size are free unless a job of another namespace waits.
         """
@@ -114,10 +113,10 @@ class UsageOrder:
 
     def _waiting(self) -> int:
         """Return the number of namespaces with waiting jobs."""
-        return sum(found.waiting > 0 for found in self.record.namespaces.values())
+        return sum(usage.waiting > 0 for usage in self.record.namespaces.values())
 
     def _measure(self) -> None:
-        """Bring what jobs hold and ask for up to date."""
+        """Update the capacity that jobs hold and ask for."""
         tracker, ledger = self._cluster.claim_tracker, self._cluster.ledger
         changed, tracker.synced = tracker.synced or set(), set()
         counted = ledger.main_resources
@@ -136,7 +135,7 @@ class UsageOrder:
             held[namespace] = held.get(namespace, 0.0) + part
         waiting = Counter(self._cluster.jobs[uid].job.namespace for uid in self._asking)
         known = self.record.namespaces
-        kept = {name for name, found in known.items() if found.used >= _LEAST_USED}
+        kept = {name for name, usage in known.items() if usage.used >= _LEAST_USED}
         self.record.namespaces = {
             name: NamespaceUsage(
                 known[name].used if name in known else 0.0,
@@ -153,8 +152,8 @@ class UsageOrder:
         claims = [claim for key in keys if (claim := cluster.ledger.claim_of(key))]
         claims += cluster.holds.plan(job.uid).values()
         if part := part_of((claim.requests for claim in claims), self._capacity):
-            more = max(workers_of(job) - requested_workers(job, tracked.state), 0)
-            self._holding[job.uid] = job.namespace, part, part * more / max(job.pods, 1)
+            extra = max(workers_of(job) - requested_workers(job, tracked.state), 0)
+            self._holding[job.uid] = job.namespace, part, part * extra / max(job.pods, 1)
         if job.in_queue:  # a job that is being started is held already
             asked = part_of(requests_of(job), self._capacity)
             self._asking[job.uid] = 0.0 if tracked.assumed else asked
@@ -164,14 +163,14 @@ class UsageOrder:
     def projected(self, tracked: TrackedJob) -> float:
         """Return the projected usage of a job.
 
-        It is 0.0 of a job that does not wait in the queue, and where one namespace waits alone.
+        It is 0.0 for a job that is not in the queue, and while a single namespace waits.
         """
         return self._projected.get(tracked.job.uid, 0.0)
 
     def _order(self, now: float) -> None:
-        """Add up what the waiting jobs ask for, in their order within each namespace.
+        """Order the waiting jobs by usage plus the requests before them in their namespace.
 
-        The size of a job itself does not count: else small jobs would always go before large jobs.
+        The requests of a job itself do not count: else small jobs would always precede large jobs.
         """
         self._projected, self._first = {}, {}
         jobs, namespaces = self._cluster.jobs, self.record.namespaces
@@ -181,7 +180,7 @@ class UsageOrder:
         holder = kept.job if kept else ""
         self._reserved = {uid: at for uid, at in self._reserved.items() if uid in self._asking}
         reserved = now - self._reserved.setdefault(holder, now) >= RESERVED_SECONDS
-        for turn, uid in sorted((self._turn(jobs[uid]), uid) for uid in waiting):
+        for key, uid in sorted((self._key(jobs[uid]), uid) for uid in waiting):
             name = jobs[uid].job.namespace
             usage = namespaces[name].projected(asked[name], half_life=self.record.half_life)
             keeps = reserved and uid == holder and usage < math.inf
@@ -189,33 +188,34 @@ class UsageOrder:
             if jobs[uid].lacks in _IN_LINE:
                 asked[name] += self._asking[uid]
             self._projected[uid] = usage
-            self._first.setdefault((turn[0], name), usage)
-            order.append((turn[0], usage, turn, uid))
+            self._first.setdefault((key[0], name), usage)
+            order.append((key[0], usage, key, uid))
         line = [uid for *_, uid in sorted(order)]
         self.moved, self._line = self.moved or line != self._line, line
 
     def why_behind(self, tracked: TrackedJob) -> str:
-        """Return why another namespace comes before a waiting job, in a clause; empty if none does.
+        """Return the reason why another namespace comes first, as a clause, or an empty string.
 
-        The other namespace is not named: the users of the job need not be allowed to see it.
+        The other namespace is not named, because the users of the job may not be allowed to see it.
         """
-        own, priority = self.projected(tracked), self._turn(tracked)[0]
+        own, priority = self.projected(tracked), self._key(tracked)[0]
         if own == math.inf:
             return "its namespace has weight 0 and comes last"
         if own <= 0:
             return ""
-        first = ((name, usage) for (of, name), usage in self._first.items() if of == priority)
+        first = ((name, usage) for (level, name), usage in self._first.items() if level == priority)
         ahead = (self._mean(name) for name, usage in first if _FIRST < usage < own)
         least, mine = min(ahead, default=math.inf), self._mean(tracked.job.namespace)
         if least >= mine:
             return ""
+        hours = self.record.half_life / 3600
+        period = "day" if hours == 24 else f"{hours:g} h"
         less, more = (f"{100 * mean:.0f} %" for mean in (least, mine))
-        window = age(self.record.half_life)
-        parts = "" if less == more else f" ({less} against {more} of the last {window})"
+        parts = "" if less == more else f" ({less} against {more} of the last {period})"
         return f"it is behind a namespace that used less{parts}"
 
     def _mean(self, namespace: str) -> float:
-        """Return the part that a waiting namespace held in the mean, divided by its weight."""
+        """Return the mean fraction that a waiting namespace held, divided by its weight."""
         return self.record.mean(namespace) / self.record.namespaces[namespace].weight
 
 

@@ -1,4 +1,4 @@
-"""The queue: the order and the position of jobs, and when the reservation is renewed.
+"""The queue: the order and the positions of jobs, and the times to renew the reservation.
 
 A new process computes the same order and the same reservation from the cluster.
 """
@@ -38,17 +38,17 @@ from kfext.state.waiting.quotas import Quotas
 from kfext.state.waiting.reservations import ReservationManager
 
 _MOVE_SECONDS = 1.0
-"""Positions are shown anew at most this often: each start of a job moves all others."""
+"""The time between two updates of the shown positions: each start of a job moves all others."""
 _EXACT = 19
-"""Up to here positions are exact. Others are rounded, to within a tenth: otherwise each start of a
-job would rewrite the position of all other jobs."""
+"""Up to here positions are exact. Higher positions are rounded, to within a tenth: otherwise each
+start of a job would rewrite the position of all other jobs."""
 
 
 class Queue:
     """The queue over a cluster's jobs. `now` is in epoch seconds.
 
     `asks`: which jobs ask an autoscaler for nodes.
-    `reservations`: the capacity that is kept for the first job.
+    `reservations`: the reservation of the first job.
     `no_fits`: the refusals that still hold.
     `started_at`: when a job last started, in monotonic seconds.
     `usage`: the order between namespaces.
@@ -67,7 +67,7 @@ class Queue:
         self.quotas = Quotas(cluster)
         self.asks = Asks(cluster, settings.of, self.key)
         self.reservations = ReservationManager(
-            cluster, settings.of, durations, limits=self.limits, placeholders=self.asks.open_to
+            cluster, settings.of, durations, limits=self.limits, usable=self.asks.usable_claims
         )
         self.durations = durations
         self._settings = settings.of
@@ -77,7 +77,7 @@ class Queue:
         self._shown: dict[str, int] = {}
         self._moved = False
         self._moves_at = -math.inf
-        self._looked_at: tuple[int, int] | None = None
+        self._renewal_basis: tuple[int, int] | None = None
         self._break_is_offered = False
         self._only_reopened = False
         self._expected: Mapping[str, float] | None = None
@@ -105,10 +105,10 @@ class Queue:
             self._cluster.mark_queue()
 
     def headroom(self, namespace: str) -> int | None:
-        """Return how much more CPU the pods of a namespace may request for now; None: any amount.
+        """Return the additional CPU that pods of a namespace may request; None means any amount.
 
-        It is NO_RAISE while a job waits for a quota there, or if an autoscaler sizes the cluster by
-        what pods request.
+        It is NO_RAISE while a job there waits for a quota, or if an autoscaler sizes the cluster by
+        the requests of pods.
         """
         waits = any(
             tracked.job.namespace == namespace
@@ -123,15 +123,15 @@ class Queue:
 
         `remaining`: the seconds to its end; by default as if it has not started.
         """
-        length = None
-        if self._counts_length(tracked):
-            length = self.durations.known(tracked.job) if remaining is None else remaining
-        length = self.durations.usual() if length is None else length
+        seconds = None
+        if self._counts_duration(tracked):
+            seconds = self.durations.known(tracked.job) if remaining is None else remaining
+        seconds = self.durations.usual() if seconds is None else seconds
         projected = self.usage.projected(tracked) if self.usage.on else 0.0
-        return queue_key(tracked.job, self.priority(tracked), length, projected=projected)
+        return queue_key(tracked.job, self.priority(tracked), seconds, projected=projected)
 
-    def _counts_length(self, tracked: TrackedJob) -> bool:
-        """Return whether the length of a job counts for its turn."""
+    def _counts_duration(self, tracked: TrackedJob) -> bool:
+        """Return whether the order of a job depends on its expected duration."""
         settings = self._settings(tracked)
         if settings.elastic is None:
             return settings.queue_order is QueueOrder.SHORTEST
@@ -157,12 +157,12 @@ class Queue:
         if now != was:
             self._moved = True
         if now or was:
-            self._looked_at = None
+            self._renewal_basis = None
         if now:
             if tracked.turns is None:
                 tracked.turns = self._round(tracked)
             if not was:
-                self._shown[uid] = _rounded(len(self._queued))  # until the next look
+                self._shown[uid] = _rounded(len(self._queued))  # until the next update
             self._queued[uid] = tracked
         else:
             self._queued.pop(uid, None)
@@ -173,8 +173,8 @@ class Queue:
     def _round(self, tracked: TrackedJob) -> int:
         """Return the round in which a job that enters the queue takes its turns.
 
-        It is the latest round of the jobs ahead. Otherwise a series of new jobs would keep a job
-        that has had its turn from its next turn without end.
+        It is the latest round of the jobs ahead. Otherwise new jobs could keep a job that has had
+        its turn from its next turn forever.
         """
         position = self.key(tracked)
         jobs = self._queued.values()
@@ -182,9 +182,9 @@ class Queue:
         return max(ahead, default=0)
 
     def observe(self, tracked: TrackedJob) -> None:
-        """Record a changed job: the end of a job may change the turns of its series.
+        """Record a changed job: its end may change the order of the jobs of its series.
 
-        The length of a job that kfext stopped is not known, because it shows only its last start.
+        The duration of a job that kfext stopped is unknown, because it shows only its last start.
         """
         if tracked.job.run_seconds is None:
             return
@@ -204,7 +204,7 @@ class Queue:
             self.asks.forget(uid)
         if self._queued.pop(uid, None) is not None:
             self._moved = True
-            self._looked_at = None
+            self._renewal_basis = None
 
     def queued(self) -> list[TrackedJob]:
         """Return the jobs in the queue, in order."""
@@ -214,12 +214,12 @@ class Queue:
     def begin_round(self) -> Iterator[TrackedJob]:
         """Offer free capacity; yield the waiting jobs that it may help.
 
-        By the end of this round every waiting job was offered the capacity that a break of the
-        reservations left free.
+        By the end of this round, every waiting job has been offered the capacity that is free
+        during a break of the reservations.
         """
         self._break_is_offered = self.reservations.on_break
         self.quotas.offer()
-        offer, kept = self._cluster.offer(), self.reservations.kept
+        offer, kept = self._cluster.offer(), self.reservations.current
         self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
         self._moved |= ANY in offer.resumed  # a policy may order the jobs in another way
         self._moved, self.usage.moved = self._moved or self.usage.moved, False
@@ -245,9 +245,9 @@ class Queue:
         return gained.may_help(tracked.job.groups, preempting=preempting)
 
     def still_waits_for_operator(self, tracked: TrackedJob) -> bool:
-        """Return whether an unchanged job waits for the operator to create pods, as it did before.
+        """Return whether an unchanged job again waits for the operator to create pods.
 
-        The first jobs of a round start, and then the operator has too many pods to create again.
+        After the first jobs of a round start, the operator again has too many pods to create.
         """
         verdict = tracked.verdict
         waited = verdict is not None and verdict.reason == REASON_WAITING_FOR_OPERATOR
@@ -258,33 +258,33 @@ class Queue:
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
         """Renew the reservation at the end of a round; a break ends with its round.
 
-        Return the job that got or lost the reservation, if it changed.
+        If the reservation changed, return its new holder, else its former holder.
         """
-        kept, holder = self.reservations.kept, self.reservations.holder
+        kept, holder = self.reservations.current, self.reservations.holder
         if self._break_is_offered:
             self.reservations.on_break = self._break_is_offered = False
-            self._looked_at = None
+            self._renewal_basis = None
         if self.reservations.is_over(now=now):
             self.reservations.end_turn(now=now)
         elif not self.reservations.on_break:
             self._renew_reservation(now=now)
-        return None if self.reservations.kept == kept else self.reservations.holder or holder
+        return None if self.reservations.current == kept else self.reservations.holder or holder
 
     def _renew_reservation(self, *, now: float) -> TrackedJob | None:
-        """Give the reservation to the job that is due for it; return the holder if it changed.
+        """Grant the reservation to the job that is due for it; return the holder if it changed.
 
         The due job changes only after a decision on a queued job (there is one when `reserveAfter`
         ends) or with the capacity of the cluster.
         """
         basis = (self._cluster.ledger.gains, self._cluster.ends_version)
-        if basis == self._looked_at:
+        if basis == self._renewal_basis:
             return None
-        self._looked_at = basis
+        self._renewal_basis = basis
         due = [job for job in self._queued.values() if self.reservations.is_due(job, now=now)]
         due.sort(key=self._reservation_turn)
         renewed = self.reservations.renew(due, now=now)
         if self.reservations.unfinished:
-            self._looked_at = None
+            self._renewal_basis = None
         return self.reservations.holder if renewed else None
 
     def renew_reservation_after(self, tracked: TrackedJob, *, now: float) -> TrackedJob | None:
@@ -296,7 +296,7 @@ class Queue:
             return None
         if holder and self._reservation_turn(holder) < self._reservation_turn(tracked):
             return None
-        renewed = self.reservations.give(tracked, now=now)
+        renewed = self.reservations.grant(tracked, now=now)
         return tracked if renewed else None
 
     def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, QueueKey]:
@@ -309,7 +309,7 @@ class Queue:
         """Return the state of the queue around a job."""
         job = tracked.job
         priority = preempting_class(job, self._cluster.classes)
-        holder, kept = self.reservations.holder, self.reservations.kept
+        holder, kept = self.reservations.holder, self.reservations.current
         tracker = self._cluster.claim_tracker
         return QueueContext(
             priority=priority.value,
@@ -336,13 +336,13 @@ class Queue:
         )
 
     def _is_estimated(self, kept: Reservation) -> bool:
-        """Return whether progress, and no deadline, says when a reservation ends."""
+        """Return whether the end of a reservation follows from progress, not from a deadline."""
         awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
         deadlines = (tracked.job.ends for tracked in awaited if tracked)
         return any(deadline is None or deadline > kept.until for deadline in deadlines)
 
     def _ends(self, now: float) -> Mapping[str, float]:
-        """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
+        """Return the expected ends of running jobs by uid, computed once in a tick."""
         if self._expected is None:
             jobs, durations = (job.job for job in self._cluster.jobs.values()), self.durations
             self._expected = {
@@ -353,13 +353,13 @@ class Queue:
         return self._expected
 
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
-        """Return the limits within which a job is placed now."""
+        """Return the present limits on the placement of a job."""
         tracker = self._cluster.claim_tracker
         awaited = self.asks.awaited(tracked) if tracker.autoscaled else frozenset()
         return tracker.limits(tracked, settings, now=now, awaited=awaited)
 
     def next_moves(self) -> float:
-        """Return when positions are to be shown anew, in monotonic seconds; infinity: never."""
+        """Return when the positions must be shown again, in monotonic seconds, or infinity."""
         return self._moves_at if self._moved and self._queued else math.inf
 
     def moved(self, *, at: float) -> Iterator[TrackedJob]:
@@ -377,15 +377,15 @@ class Queue:
                 yield tracked
 
     def ahead(self, tracked: TrackedJob) -> int | None:
-        """Return how many jobs are shown as ahead of a job; None of a job that is not queued."""
+        """Return the shown number of jobs ahead of a job, or None for a job that is not queued."""
         return self._shown.get(tracked.job.uid) if tracked.phase == QUEUED else None
 
-    def sentence(self, tracked: TrackedJob) -> Verdict | None:
-        """Return why a job is in its phase, with its position in the queue."""
+    def shown_verdict(self, tracked: TrackedJob) -> Verdict | None:
+        """Return the verdict on a job, with its position in the queue."""
         ahead = self.ahead(tracked)
         if tracked.verdict is None or ahead is None:
             return tracked.verdict
-        kept, nodes, awaited = self.reservations.kept, "", ""
+        kept, nodes, awaited = self.reservations.current, "", ""
         verdict, hold = tracked.verdict, self._cluster.holds.of(tracked.job.uid)
         if hold is not None and (stopping := self._awaited(hold, to=tracked.job)):
             message = f"{stopping} {has(stopping)} to save and stop for it; {verdict.message}"
@@ -398,12 +398,12 @@ class Queue:
         )
 
     def why_behind(self, tracked: TrackedJob) -> str:
-        """Return why jobs are ahead of a waiting job, in a clause."""
+        """Return the reason why jobs are ahead of a waiting job, as a clause."""
         if self.usage.on and (behind := self.usage.why_behind(tracked)):
             return behind
-        counts = self._counts_length(tracked)
-        length = self.durations.known(tracked.job) if counts else None
-        return why_there(self.priority(tracked), length)
+        counts = self._counts_duration(tracked)
+        duration = self.durations.known(tracked.job) if counts else None
+        return why_there(self.priority(tracked), duration)
 
     def _awaited(self, kept: Hold, *, to: TrainingJob) -> str:
         """Return the jobs that a hold waits for, as the users of `to` may see them."""
@@ -412,7 +412,6 @@ class Queue:
 
 
 def _rounded(ahead: int) -> int:
-    """Return a position as it is shown."""
     unit = 1 if ahead <= _EXACT else 5 if ahead < 100 else 10 ** (len(str(ahead)) - 2)
     return round(ahead / unit) * unit
 
@@ -420,7 +419,7 @@ def _rounded(ahead: int) -> int:
 def named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
     """Return the names of jobs in the namespace of the job `to`, and the number of the others.
 
-    A user who may see a job need not be allowed to see other namespaces.
+    The users of a job may not be allowed to see other namespaces.
     """
     visible = sorted(job.title for job in jobs if job.namespace == to.namespace)
     return listed_with_others(visible, others=len(jobs) - len(visible))

@@ -16,8 +16,8 @@ from kfext.state.mirror.tracked_job import TrackedJob
 class Quotas:
     """ResourceQuotas and LimitRanges as last seen.
 
-    A quota that grows counts as grown from the next call of `offer`, like free capacity on the
-    ledger. Nothing is kept for a namespace without quotas and LimitRanges.
+    A larger quota counts from the next call of `offer`, like free capacity on the ledger. Nothing
+    is stored for a namespace without quotas and LimitRanges.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -64,27 +64,24 @@ class Quotas:
         self._cluster.mark_queue(changed.namespace, stopped_by=REASON_QUOTA)
 
     def cpu_headroom(self, namespace: str) -> int | None:
-        """Return the CPU requests that the quotas of a namespace have room for; None: any amount.
+        """Return the CPU requests that the quotas of a namespace still admit; None means no limit.
 
-        A tenth of each quota stays free, for pods that come.
+        A tenth of each quota stays free for new pods.
         """
-        rooms = [
+        free = [
             quota.hard[key] - quota.hard[key] // 10 - quota.used.get(key, 0)
             for quota in self._quotas.get(namespace, {}).values()
             for key in (CPU, f"requests.{CPU}")
             if key in quota.hard
         ]
-        return min(rooms, default=None)
+        return min(free, default=None)
 
     def offer(self) -> None:
         """Apply the quotas as they are now."""
         self._withheld.clear()
 
     def changes(self, namespace: str) -> int:
-        """Return the number of the last change that may end a refusal in a namespace.
-
-        It is 0 in a namespace without quotas and LimitRanges.
-        """
+        """Return the number of the last change that may end a refusal in a namespace, or 0."""
         return self._changes.get(namespace, 0)
 
     def all(self) -> tuple[Quota, ...]:
@@ -104,33 +101,32 @@ class Quotas:
             return QuotaView()
         return QuotaView(
             quotas=tuple(quota.tightened(withheld.get(name)) for name, quota in quotas.items()),
-            pending=self._pending(namespace, but=tracked),
+            pending=self._pending(namespace, excluding=tracked),
             sharing=self._sharing(namespace),
             default_class=default_class(classes).name,
             defaulted=namespace in self._ranges,
         )
 
-    def _pending(self, namespace: str, *, but: TrackedJob) -> Counter[PodCharge]:
+    def _pending(self, namespace: str, *, excluding: TrackedJob) -> Counter[PodCharge]:
         """Return the pods that the operator still has to create for the jobs of a namespace.
 
-        A job that was stopped for a move starts again, and keeps its part of the quotas.
+        A job that is stopped for a move will start again, so its pods count too.
         """
         total: Counter[PodCharge] = Counter()
         for uid in {*self._cluster.backlog.jobs(), *self._moving()}:
             tracked = self._cluster.jobs[uid]
-            if tracked.job.namespace == namespace and tracked is not but:
+            if tracked.job.namespace == namespace and tracked is not excluding:
                 total += demand(tracked.job, self._cluster.pods(uid))
         return total
 
     def _moving(self) -> Iterator[str]:
-        """Yield the jobs that are stopped for a move."""
         for uid in self._cluster.holds.holders():
             tracked = self._cluster.jobs.get(uid)
             if tracked is not None and tracked.job.suspend and tracked.state.move.source:
                 yield uid
 
     def _sharing(self, namespace: str) -> Counter[PodCharge]:
-        """Return the pods of a namespace that have parts of GPUs."""
+        """Return the pods of a namespace that have shares of GPUs."""
         total: Counter[PodCharge] = Counter()
         for uid in self._cluster.claim_tracker.cards.demand.by_job:
             tracked = self._cluster.jobs.get(uid)
@@ -143,7 +139,7 @@ class Quotas:
 
 
 def _looser(old: Quota, new: Quota) -> bool:
-    """Return whether a quota may leave more capacity than before."""
+    """Return whether a quota may admit more than before."""
     if old.rules != new.rules or old.hard != new.hard:
         return True
     return any(new.used.get(key, 0) < number for key, number in old.used.items())

@@ -1,4 +1,4 @@
-"""The reservation: capacity that is kept for the first job that has waited long enough."""
+"""The reservation: capacity on hold for the first job that has waited long enough."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -20,11 +20,11 @@ from kfext.state.mirror.tracked_job import Failures, TrackedJob
 from kfext.state.waiting.durations import DurationEstimates
 
 KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
-"""A job keeps its reservation for these reasons, because they pass; a quota may not pass."""
+"""A job that waits for these reasons keeps its reservation: they pass, but a quota may not."""
 RESERVED_SECONDS = 3600.0
 """Capacity is reserved for at most this long without a break, for all holders together."""
 _OFFER_SECONDS = 30.0
-"""Waiting jobs are decided on again if they may backfill for longer by more than this."""
+"""Waiting jobs are decided on again once the time for backfill has grown by more than this."""
 MOST_SEARCHES = 4
 """The most searches of one tick; each may take half a second if many jobs run."""
 
@@ -38,9 +38,10 @@ class ReservationManager:
     `on_break`: whether nothing is reserved until every waiting job was decided on once.
     `failures`: errors of searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.
+    `usable` returns the claims of placeholders that a job may use.
 
-    A break begins when the holder loses its reservation, and when capacity was reserved for too
-    long. In the second case the holder comes after the other jobs that are due.
+    A break begins when the holder loses its reservation, or after capacity was reserved for too
+    long. In the second case the holder comes after the other due jobs.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class ReservationManager:
         durations: DurationEstimates,
         *,
         limits: Callable[..., Limits],
-        placeholders: Callable[[TrackedJob], tuple[Hashable, ...]],
+        usable: Callable[[TrackedJob], tuple[Hashable, ...]],
     ) -> None:
         self.since: float | None = None
         self.on_break = self.unfinished = False
@@ -60,31 +61,31 @@ class ReservationManager:
         self._settings = settings
         self._holds = cluster.holds
         self._durations = durations
-        self._limits_of, self._placeholders = limits, placeholders
+        self._limits_of, self._usable = limits, usable
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
-        self._nowhere: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
+        self._no_place: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
         self._gained: set[int] = set()
         self._offered_until = -math.inf
 
     @property
-    def kept(self) -> Reservation | None:
+    def current(self) -> Reservation | None:
         """The reservation."""
         return self._holds.reservation
 
     @property
     def holder(self) -> TrackedJob | None:
         """The job that has the reservation."""
-        return self._cluster.jobs.get(self.kept.job) if self.kept else None
+        return self._cluster.jobs.get(self.current.job) if self.current else None
 
     def begin_tick(self, *, now: float) -> None:
-        """Allow the searches of one tick, and expect the end of the wait by what is known now."""
+        """Allow the searches of one tick, and update the expected end of the wait."""
         self._searches = 0
         self._expect_end(now=now)
 
     def _expect_end(self, *, now: float) -> None:
-        """Expect the end of the wait, and offer capacity to jobs that may backfill for longer."""
-        kept = self.kept
+        """Update the expected end of the wait, and offer capacity if backfill gains time."""
+        kept = self.current
         if kept is None:
             return
         awaited = [self._cluster.jobs[uid] for uid in kept.waits_for if uid in self._cluster.jobs]
@@ -114,7 +115,7 @@ class ReservationManager:
 
     def holds(self, tracked: TrackedJob) -> bool:
         """Return whether a job has the reservation."""
-        return self.kept is not None and self.kept.job == tracked.job.uid
+        return self.current is not None and self.current.job == tracked.job.uid
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
         """Return whether a job is due for a reservation, if no earlier job needs it too."""
@@ -127,28 +128,25 @@ class ReservationManager:
         return self.due_in(tracked, now=now) <= 0
 
     def due_in(self, tracked: TrackedJob, *, now: float) -> float:
-        """Return in how many seconds a job has waited long enough at its present size."""
+        """Return the seconds until a job has waited long enough at its present size."""
         placement = self._settings(tracked).placement
         return placement.reserve_after - tracked.waits(now)
 
     def reserved_for(self, *, now: float) -> float:
-        """Return for how many seconds capacity has been reserved without a break."""
+        """Return the seconds that capacity has been reserved without a break."""
         return 0.0 if self.since is None else now - self.since
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
-        """Give the reservation to the first due job that can have one, else to no job.
-
-        Return whether the reservation changed.
-        """
+        """Reserve for the first due job, if possible; return whether the reservation changed."""
         candidates = tuple(due)
-        if self.kept is not None and not any(map(self.holds, candidates)):
+        if self.current is not None and not any(map(self.holds, candidates)):
             self.unfinished = False
             return self._begin_break(now=now)
         for tracked in () if self.on_break else candidates:
             if not self.may_search:
-                self.unfinished = len(self._nowhere) < MOST_SHAPES  # else the search never ends
+                self.unfinished = len(self._no_place) < MOST_SHAPES  # else the search never ends
                 return False
-            reservation = self._for(tracked, now=now)
+            reservation = self._reservation_for(tracked, now=now)
             if reservation is not None:
                 self.unfinished = False
                 return self._set(reservation, now=now)
@@ -159,29 +157,29 @@ class ReservationManager:
         return self._set(None, now=now)
 
     def record_offer(self, offer: Offer) -> None:
-        """Record an offer; shapes that it cannot help are not searched again."""
+        """Record an offer; only the shapes that it may help are searched again."""
         if ANY in offer.resumed:
-            self._nowhere.clear()
+            self._no_place.clear()
         self._gained.update(offer.rows)
 
     def _search_again(self) -> None:
         """Forget the refusals of shapes that may get a reservation now.
 
-        A search that has begun ends first. Otherwise it would never get past the first shapes.
+        A search in progress ends first. Otherwise it would never reach the later shapes.
         """
         rows, self._gained = sorted(self._gained), set()
-        if rows and self._nowhere:
+        if rows and self._no_place:
             emptied = self._cluster.ledger.without(lambda tier: tier.of_job)
             gained = Gained(emptied, rows)
-            self._nowhere = {
+            self._no_place = {
                 shape: groups
-                for shape, groups in self._nowhere.items()
+                for shape, groups in self._no_place.items()
                 if not gained.may_help(groups)
             }
 
-    def give(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Give a job the reservation if it can have one; return whether the reservation changed."""
-        reservation = None if self.on_break else self._for(tracked, now=now)
+    def grant(self, tracked: TrackedJob, *, now: float) -> bool:
+        """Grant a job the reservation if possible; return whether the reservation changed."""
+        reservation = None if self.on_break else self._reservation_for(tracked, now=now)
         return reservation is not None and self._set(reservation, now=now)
 
     def is_over(self, *, now: float) -> bool:
@@ -200,8 +198,8 @@ class ReservationManager:
         return (
             self._known != self._versions()
             or holder is None
-            or self.kept is None
-            or self._basis != self._basis_of(holder, self.kept, self._limits(holder, now=now))
+            or self.current is None
+            or self._basis != self._basis_of(holder, self.current, self._limits(holder, now=now))
         )
 
     def adopt(
@@ -222,7 +220,7 @@ class ReservationManager:
         return self._set(None, now=now)
 
     def _set(self, reservation: Reservation | None, *, now: float) -> bool:
-        if reservation == self.kept:
+        if reservation == self.current:
             return False
         if reservation is None:
             self.since = None
@@ -233,26 +231,26 @@ class ReservationManager:
         self._expect_end(now=now)
         return True
 
-    def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
-        """Return a reservation for a job, or None without any that makes the job fit."""
+    def _reservation_for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
+        """Return a reservation that makes a job fit, if there is any."""
         versions = self._versions()
         if versions != self._known:
             self._known, self._basis = versions, ()
         if not self.unfinished:
             self._search_again()
-        kept = self.kept if self.holds(tracked) else None
+        kept = self.current if self.holds(tracked) else None
         limits = self._limits(tracked, now=now)
         if kept is not None and self._basis == self._basis_of(tracked, kept, limits):
             return kept
         shape = (shape_of(tracked.job), limits)
-        if shape in self._nowhere:
+        if shape in self._no_place:
             return None
         self._searches += 1
         reservation = self._search(tracked, limits, now=now)
         if reservation is None:
-            if len(self._nowhere) >= MOST_SHAPES:
-                self._nowhere.clear()
-            self._nowhere[shape] = tracked.job.groups
+            if len(self._no_place) >= MOST_SHAPES:
+                self._no_place.clear()
+            self._no_place[shape] = tracked.job.groups
         else:
             self._basis = self._basis_of(tracked, reservation, limits)
         return reservation
@@ -260,9 +258,9 @@ class ReservationManager:
     def _search(self, tracked: TrackedJob, limits: Limits, *, now: float) -> Reservation | None:
         ledger, uid = self._cluster.ledger, tracked.job.uid
         jobs = (other.job for other in self._cluster.jobs.values())
-        found = ((job.uid, self._durations.expected_end(job, now=now)) for job in jobs)
-        ends = {awaited: end for awaited, end in found if end is not None}
-        ignoring = self._open_to(tracked)
+        expected = ((job.uid, self._durations.expected_end(job, now=now)) for job in jobs)
+        ends = {awaited: end for awaited, end in expected if end is not None}
+        ignoring = self._usable_claims(tracked)
 
         def reserved(members: Sequence[Member]) -> Reservation | None:
             return reserve(uid, members, ledger, limits, ends=ends, ignoring=ignoring)
@@ -281,19 +279,19 @@ class ReservationManager:
             return reserved(members_of(in_pool))
         return None
 
-    def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
-        """Return the claims that do not count for a job: the reservation and its own hold."""
-        kept = self.kept.claims if self.kept else ()
+    def _usable_claims(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
+        """Return the claims that a job may use: the reservation, its hold and placeholders."""
+        kept = self.current.claims if self.current else ()
         own = self._holds.claims_of(tracked.job.uid)
         if self._cluster.claim_tracker.autoscaled:
-            own += self._placeholders(tracked)
+            own += self._usable(tracked)
         return (*kept, *own)
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Return whether the holder fits with free capacity that is not offered yet."""
+        """Return whether the holder fits with the free capacity that is not offered yet."""
         if not self._cluster.ledger.withholds:
             return False
-        ignoring = self._open_to(tracked)
+        ignoring = self._usable_claims(tracked)
         limits, ledger = self._limits(tracked, now=now), self._cluster.ledger
         return not isinstance(
             place(members_of(tracked.job), ledger, limits, ignoring=ignoring), Verdict
@@ -306,9 +304,9 @@ class ReservationManager:
     def _basis_of(
         self, tracked: TrackedJob, reservation: Reservation, limits: Limits
     ) -> tuple[object, ...]:
-        """Return what the reservation of a job depends on, besides free capacity.
+        """Return the inputs of the reservation of a job, besides free capacity.
 
-        The slots in use count, because a job that starts on a partly kept card uses its kept GPU.
+        The slots in use count: a job that starts on a partly reserved card uses its reserved GPU.
         """
         demand = self._cluster.claim_tracker.cards.demand
         shared = demand.on(reservation.nodes) if demand.by_job or demand.by_pod else frozenset()

@@ -120,7 +120,7 @@ def test_it_claims_what_it_requests_and_not_what_the_user_of_the_job_wrote(
 ) -> None:
     made = planned("b", "b").build()
     cpu = CpuState({"worker": PodCpu(3000, None)}, {"worker-0": (PodCpu(1000, None),)})
-    cluster.take_job(made, planned("b", "b").raw)
+    cluster.record_job(made, planned("b", "b").raw)
     cluster.jobs["uid-1"].state = JobState(cpu=cpu)
     before = free(cluster, "a")
     cluster.observe_pod(None, replace(stranger(bound="a"), trainer=TrainerCpu(1000, None)))

@@ -24,7 +24,7 @@ from tests.builders import pod as pod_of
 BOUNDED = {
     "_deleted_jobs",  # 10,000 uids, for answers that come late
     "_known",  # what did not fit, until capacity comes free
-    "_nowhere",
+    "_no_place",
     "_masks",
     "_basis",  # of one reservation
 }

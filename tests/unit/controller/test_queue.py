@@ -38,13 +38,13 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     bench.now = 10.0
     await bench.tick()
     assert told(bench, "head")[0] == REASON_NO_ROOM
-    assert line(bench).reservations.kept is None
+    assert line(bench).reservations.current is None
     bench.now = 10.0 + RESERVE_AFTER
     bench.cluster.mark("head")
     bench.submit(gang("young", cpu="1", workers=1, created=20))
     bench.submit(gang("second", cpu="1", workers=1, created=30))
     await bench.tick()
-    kept = line(bench).reservations.kept
+    kept = line(bench).reservations.current
     assert kept is not None
     assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
     assert bench.started() == ["young"]  # on node b, around what is kept
@@ -86,7 +86,7 @@ async def test_room_of_a_pool_is_kept_for_a_job_that_only_the_pool_would_hold(be
     bench.now = 10.0 + RESERVE_AFTER
     bench.cluster.mark("head")
     await bench.tick()
-    kept = line(bench).reservations.kept
+    kept = line(bench).reservations.current
     assert kept is not None
     assert (kept.job, kept.nodes, kept.waits_for) == ("head", ("b",), ("runs",))
 
@@ -138,11 +138,11 @@ async def test_the_head_starts_in_its_own_room_which_then_is_no_longer_kept(benc
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
     await bench.tick()
-    assert line(bench).reservations.kept is not None
+    assert line(bench).reservations.current is not None
     bench.cluster.forget_job("runs")
     await bench.tick()
     assert bench.started() == ["head"]
-    assert line(bench).reservations.kept is None
+    assert line(bench).reservations.current is None
     assert len(bench.cluster.ledger) == 0  # the writer of this test only says that it wrote
 
 
@@ -176,8 +176,8 @@ async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
         other.submit(made)
     await bench.tick()
     await other.tick()
-    assert line(bench).reservations.kept == line(other).reservations.kept
-    assert line(bench).reservations.kept is not None
+    assert line(bench).reservations.current == line(other).reservations.current
+    assert line(bench).reservations.current is not None
     assert bench.started() == other.started() == ["young"]
 
 
@@ -186,7 +186,7 @@ async def test_a_job_that_its_quota_stops_keeps_no_room(bench: Bench) -> None:
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
     await bench.tick()
-    assert line(bench).reservations.kept is not None
+    assert line(bench).reservations.current is not None
     status = {"hard": {"pods": "2"}, "used": {"pods": "0"}}
     of_team = {"metadata": {"namespace": "team", "name": "q"}, "status": status}
     line(bench).quotas.observe_quota(None, parse_quota(of_team))
@@ -194,7 +194,7 @@ async def test_a_job_that_its_quota_stops_keeps_no_room(bench: Bench) -> None:
     bench.cluster.mark_queue()
     await bench.tick()
     assert told(bench, "head")[0] == REASON_QUOTA
-    assert line(bench).reservations.kept is None
+    assert line(bench).reservations.current is None
     assert bench.started() == ["young"]
 
 
@@ -210,17 +210,17 @@ async def test_a_job_that_is_edited_to_need_more_waits_again_before_room_is_kept
     bench.submit(gang("head", cpu="8", workers=1).version(2))
     bench.now += 10
     await bench.tick()
-    assert line(bench).reservations.kept is None
+    assert line(bench).reservations.current is None
     bench.submit(gang("young", cpu="6", workers=1, created=5))
     await bench.tick()
     assert bench.started() == ["young"]
     bench.now += RESERVE_AFTER - 1
     await bench.tick()
-    assert line(bench).reservations.kept is None
+    assert line(bench).reservations.current is None
     assert bench.planner.next_alarm() == bench.now + 1
     bench.now += 1
     await bench.tick()
-    assert line(bench).reservations.kept.nodes == ("b",)  # type: ignore[union-attr]
+    assert line(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
 
 
 async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Bench) -> None:
@@ -229,7 +229,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     bench.submit(gang("second", cpu="4", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    holders = [line(bench).reservations.kept.job]  # type: ignore[union-attr]
+    holders = [line(bench).reservations.current.job]  # type: ignore[union-attr]
     began = bench.now
     bench.now = began + RESERVED_SECONDS - 1
     bench.submit(gang("young", cpu="1", workers=1, created=5))
@@ -238,7 +238,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     for _ in range(3):
         bench.now = began = began + RESERVED_SECONDS
         await bench.tick()
-        holders.append(line(bench).reservations.kept.job)  # type: ignore[union-attr]
+        holders.append(line(bench).reservations.current.job)  # type: ignore[union-attr]
     assert set(bench.started()) == {"young"}
     assert holders == ["first", "second", "first", "second"]
 
@@ -255,7 +255,7 @@ async def test_jobs_that_keep_coming_take_no_turn_from_a_job_that_has_had_a_rese
         bench.submit(gang(name, cpu="1", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    assert line(bench).reservations.kept.job == "large"  # type: ignore[union-attr]
+    assert line(bench).reservations.current.job == "large"  # type: ignore[union-attr]
     bench.now += RESERVED_SECONDS
     await bench.tick()
     begun: set[str] = set()
@@ -286,7 +286,7 @@ async def test_between_two_reservations_every_job_is_decided_on(bench: Bench) ->
     bench.submit(gang("small", cpu="3", workers=1, created=9))
     bench.now = RESERVE_AFTER + 5
     await bench.tick()
-    assert line(bench).reservations.kept.job == "large-0"  # type: ignore[union-attr]
+    assert line(bench).reservations.current.job == "large-0"  # type: ignore[union-attr]
     assert bench.started() == []
     bench.cluster.forget_job("large-0")
     await bench.tick()

@@ -139,7 +139,7 @@ def test_places_in_the_queue_are_shown_while_pods_end() -> None:
     young = bed.cluster.jobs["young"]
 
     def told() -> bool:
-        verdict = bed.planner.queue.sentence(young)
+        verdict = bed.planner.queue.shown_verdict(young)
         return verdict is not None and "jobs are ahead" in verdict.message
 
     assert bed.until(told, each=lambda: next(ending), most=2 * ROUND) <= ROUND
@@ -299,7 +299,7 @@ def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job
         gang("due", cpu="64", created=1, workers=1), gang("young", cpu="32", created=2, workers=1)
     )
     bed.rest()
-    kept = bed.planner.queue.reservations.kept
+    kept = bed.planner.queue.reservations.current
     assert kept is not None
     assert (kept.job, kept.waits_for) == ("due", ("one", "two"))
     bed.cluster.forget_job("one")
@@ -321,7 +321,7 @@ def test_the_first_job_that_room_can_be_kept_for_keeps_it_while_pods_end() -> No
     held: list[bool] = []
 
     def holds() -> bool:
-        kept = bed.planner.queue.reservations.kept
+        kept = bed.planner.queue.reservations.current
         held.append(kept is not None and kept.job == "due")
         return held[-1]
 

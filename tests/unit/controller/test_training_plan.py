@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.controller.training_plan import (
-    Mark,
     TrainingPlanStatus,
+    Transition,
     as_written,
     decode_training_plan,
     encode_status,
@@ -82,10 +82,11 @@ def test_a_stalled_job_does_not_progress_and_of_a_log_that_is_not_read_this_is_u
 
 
 def test_a_condition_that_comes_back_has_the_time_at_which_it_came() -> None:
-    marks: dict[str, Mark] = {}
+    transitions: dict[str, Transition] = {}
     times = []
     for now, moves in ((0.0, STALLED), (60.0, None), (120.0, STALLED), (180.0, STALLED)):
-        stored = encode_status(TrainingPlanStatus(progress=Reported(moves=moves)), marks, now=now)
+        status = TrainingPlanStatus(progress=Reported(moves=moves))
+        stored = encode_status(status, transitions, now=now)
         found = {each["type"]: each["lastTransitionTime"] for each in stored["conditions"]}
         times.append(found.get(PROGRESSING, ""))
     assert times == [written_time(0.0), "", *[written_time(120.0)] * 2]

@@ -9,8 +9,8 @@ import pytest
 from kfext.controller import training_plan_writer as module
 from kfext.controller.training_plan import (
     Facts,
-    Mark,
     TrainingPlanStatus,
+    Transition,
     WrittenTrainingPlan,
     decode_training_plan,
     encode_status,
@@ -235,11 +235,11 @@ async def test_a_plan_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
 
 def test_nothing_is_kept_of_a_plan_that_named_another_job_before_it_was_gone(api: FakeApi) -> None:
     made = plan_writer(api)
-    marks = {"Resized": Mark(holds=True, since="1970-01-01T00:00:00Z")}
-    named = [WrittenTrainingPlan(f"uid-{count}", WAITS, marks) for count in range(3)]
+    transitions = {"Resized": Transition(holds=True, since="1970-01-01T00:00:00Z")}
+    named = [WrittenTrainingPlan(f"uid-{count}", WAITS, transitions) for count in range(3)]
     for old, new in pairwise([None, *named, None]):
         made.observe(old, new)
-    assert (made._written, made._marks) == ({}, {})
+    assert (made._written, made._transitions) == ({}, {})
 
 
 async def test_the_plan_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:

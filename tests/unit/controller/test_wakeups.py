@@ -126,8 +126,8 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
         bench.submit(gang(f"next-{number:02}", cpu="3", workers=1, created=1 + number))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservations.kept is not None
-    assert line(bench).reservations.kept.job == "next-00"  # type: ignore[union-attr]
+    assert line(bench).reservations.current is not None
+    assert line(bench).reservations.current.job == "next-00"  # type: ignore[union-attr]
     assert len(asked) <= 3
 
 
@@ -139,10 +139,10 @@ async def test_a_reservation_leaves_a_node_that_goes(bench: Bench) -> None:
     bench.submit(gang("head", cpu="4", workers=1))
     bench.now = LATE
     await bench.tick()
-    (kept,) = line(bench).reservations.kept.nodes  # type: ignore[union-attr]
+    (kept,) = line(bench).reservations.current.nodes  # type: ignore[union-attr]
     bench.cluster.observe_node(bench.cluster.ledger.node(kept), None)
     await bench.tick()
-    assert kept not in line(bench).reservations.kept.nodes  # type: ignore[union-attr]
+    assert kept not in line(bench).reservations.current.nodes  # type: ignore[union-attr]
 
 
 async def test_the_reason_follows_a_node_that_goes(bench: Bench) -> None:
@@ -192,13 +192,13 @@ async def test_a_reservation_follows_an_edit_of_its_holder(bench: Bench) -> None
     bench.submit(gang("head", cpu="3", workers=1))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservations.kept.nodes == ("a",)  # type: ignore[union-attr]
+    assert line(bench).reservations.current.nodes == ("a",)  # type: ignore[union-attr]
     there = gang("head", cpu="3", workers=1)
     specs = there.raw["spec"]["pytorchReplicaSpecs"]
     specs["Worker"]["template"]["spec"]["nodeSelector"] = {"name": "b"}
     bench.submit(there.version(2))
     await bench.tick()
-    assert line(bench).reservations.kept.nodes == ("b",)  # type: ignore[union-attr]
+    assert line(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
 
 
 async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
@@ -211,7 +211,7 @@ async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
     runs.raw["status"] = status
     bench.submit(runs.version(2))
     await bench.tick()
-    assert line(bench).reservations.kept.until == 2001  # type: ignore[union-attr]
+    assert line(bench).reservations.current.until == 2001  # type: ignore[union-attr]
 
 
 def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:

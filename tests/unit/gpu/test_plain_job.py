@@ -26,7 +26,7 @@ SEAMS = (
     *("model/gpu", "model/shared_gpu", "state/mirror/card_demand", "state/mirror/cards"),
 )
 """The modules that make GPU sharing part of the house."""
-OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}
+OF_ALL_PLANNERS = {"SeparatedJobs.__init__", "CardDemand.__init__", "Cards.__init__"}
 """What a planner makes at its start, whatever comes."""
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
@@ -122,7 +122,7 @@ def wait() -> None:
     for _ in range(2):
         world.planner.tick(Moment(world.now, world.now))
         world.now += 1000
-    assert world.planner.queue.reservations.kept is not None
+    assert world.planner.queue.reservations.current is not None
 
 
 def test_a_plain_job_waits_without_gpu_sharing() -> None:

@@ -44,7 +44,7 @@ def head_waits(world: World, uid: str) -> None:
     assert starts(world) == set()
     world.now += LONG
     assert starts(world) == set()
-    kept = world.planner.queue.reservations.kept
+    kept = world.planner.queue.reservations.current
     assert kept is not None
     assert (kept.job, kept.waits_for) == (uid, ("uid-1",))
 
@@ -74,7 +74,7 @@ def test_D5_no_job_joins_a_card_that_a_job_with_whole_gpus_waits_for() -> None:
     assert isinstance(step.pod, Pod)
     world.planner.cluster.observe_pod(step.pod, None)
     assert starts(world) == {"head"}
-    assert world.planner.queue.reservations.kept is None
+    assert world.planner.queue.reservations.current is None
 
 
 def test_D5_no_job_takes_a_gpu_that_a_job_with_parts_waits_for() -> None:
@@ -87,7 +87,7 @@ def test_D5_no_job_takes_a_gpu_that_a_job_with_parts_waits_for() -> None:
     assert {waits(world, uid) for uid in ("young", "low")} == {names.REASON_RESERVED}
     ends(world)
     assert starts(world) == {"head"}
-    assert world.planner.queue.reservations.kept is None
+    assert world.planner.queue.reservations.current is None
 
 
 def test_before_room_is_kept_others_start() -> None:

@@ -37,10 +37,10 @@ def test_jobs_may_backfill_in_the_tick_that_makes_the_reservation() -> None:
     awaited = replace(GANG, name="awaited", arrives=1.0, workers=3, steps=3000)
     holder = replace(GANG, name="holder", workers=4, arrives=10.0)
     of = Bed(awaited, holder, a=4000).at(300)
-    assert of.planner.queue.reservations.kept is None
+    assert of.planner.queue.reservations.current is None
     of.clock.now = 320.0
     of.planner.cluster.mark("uid-holder")
     of.planner.tick(of.driver.moment)
-    kept = of.planner.queue.reservations.kept
+    kept = of.planner.queue.reservations.current
     assert kept is not None
     assert kept.backfill_until > of.clock.wall

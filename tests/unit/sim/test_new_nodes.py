@@ -280,9 +280,9 @@ def test_new_nodes_are_matched_with_the_asks_once_for_all_jobs(
     matched: list[str] = []
     match = Placeholders.awaited
 
-    def counted(of: Placeholders, uid: str, *, but: Collection[str]) -> Iterator[str]:
+    def counted(of: Placeholders, uid: str, *, skip: Collection[str]) -> Iterator[str]:
         matched.append(uid)
-        return match(of, uid, but=but)
+        return match(of, uid, skip=skip)
 
     monkeypatch.setattr(Placeholders, "awaited", counted)
     made.planner.queue.asks.begin_tick()

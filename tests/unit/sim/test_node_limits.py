@@ -32,7 +32,7 @@ def test_a_start_keeps_it_and_the_gang_is_not_born_pinned() -> None:
 def test_a_reservation_keeps_it() -> None:
     first = replace(GANG, name="first", arrives=5.0, steps=5000)
     of = Bed(first, GANG, policy=None, a=8000, b=2000).at(500)
-    kept = of.planner.queue.reservations.kept
+    kept = of.planner.queue.reservations.current
     assert kept is not None
     assert (kept.job, kept.nodes) == ("uid-gang", ("b",))
 

@@ -493,7 +493,7 @@ def test_the_waiting_job_tells_which_jobs_of_its_namespace_stop_for_it() -> None
     of = PreemptBed(VICTIM, URGENT)
     until(of, asked)
     of.after(1)
-    sentence = of.planner.queue.sentence(of.planner.cluster.jobs["uid-urgent"])
+    sentence = of.planner.queue.shown_verdict(of.planner.cluster.jobs["uid-urgent"])
     assert sentence is not None
     assert sentence.reason == names.REASON_PREEMPTING
     assert sentence.message.startswith("PyTorchJob team/train has to save and stop for it; ")

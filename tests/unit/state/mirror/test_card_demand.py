@@ -3,10 +3,10 @@ from collections.abc import Callable
 import pytest
 
 from kfext.model.constraints import Toleration
-from kfext.state.mirror.card_demand import Apart, CardDemand
+from kfext.state.mirror.card_demand import CardDemand, SeparatedJobs
 
 HERE = ("n", 0)
-NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
+NOTES: dict[str, tuple[list[Callable[[SeparatedJobs], None]], dict[str, set[str]]]] = {
     "no job had to leave": ([], {"low": set(), "high": set()}),
     "both jobs are kept apart": (
         [lambda apart: apart.record("low", ("high",))],
@@ -40,21 +40,21 @@ NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
 
 @pytest.mark.parametrize(("given", "want"), NOTES.values(), ids=NOTES)
 def test_who_is_kept_from_whom(
-    given: list[Callable[[Apart], None]], want: dict[str, set[str]]
+    given: list[Callable[[SeparatedJobs], None]], want: dict[str, set[str]]
 ) -> None:
-    apart = Apart()
+    apart = SeparatedJobs()
     for happens in given:
         happens(apart)
     assert {uid: apart.of(uid) for uid in want} == want
 
 
 def test_nothing_stays_of_jobs_that_are_gone() -> None:
-    apart = Apart()
+    apart = SeparatedJobs()
     for number in range(100):
         apart.record(f"low-{number}", ("high", f"high-{number}"))
     for number in range(100):
         apart.forget(f"low-{number}")
-    assert (len(apart._left), len(apart._leavers)) == (0, 0)
+    assert (len(apart._others), len(apart._named_by)) == (0, 0)
 
 
 THERE = ("m", 1)

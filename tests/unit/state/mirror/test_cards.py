@@ -220,7 +220,7 @@ def test_a_pod_with_a_part_that_no_plan_counts_needs_its_gpu_until_it_has_ended(
     pod: Pod, *, planned: bool, kept: bool
 ) -> None:
     bed = Bed()
-    bed.cards.keep(pod, planned=planned)
+    bed.cards.claim_share(pod, planned=planned)
     assert (HERE in bed.cards.demand.all(), bed.free()) == (kept, 2 - kept)
     bed.cards.observe_pod(pod.uid, None)
     assert (HERE in bed.cards.demand.all(), bed.free()) == (False, 2)
@@ -287,7 +287,7 @@ def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
     bed = Bed()
     found, pod = bed.cards, reservation("n")
     bed.cards.observe_pod("uid", pod)
-    bed.cards.keep(SHARER, planned=False, tolerations=TOLERATES)
+    bed.cards.claim_share(SHARER, planned=False, tolerations=TOLERATES)
     assert list(found.due(0.0)) == []
     bed.cards.observe_pod("uid", None)
     assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]

@@ -226,8 +226,8 @@ def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.Mo
         planner.cluster.observe_job(waits(uid, 4))
     later = Moment(wall=1000.0, monotonic=1000.0)
     planner.tick(later)
-    assert planner.queue.reservations.kept is not None
-    assert planner.queue.reservations.kept.job == "first"
+    assert planner.queue.reservations.current is not None
+    assert planner.queue.reservations.current.job == "first"
     planner.cluster.observe_job(waits("first", 1, version=2))
     planner.cluster.observe_job(waits("second", 2**31 - 1, version=2))
     counted = TrainingJob.replicas
@@ -239,7 +239,7 @@ def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.Mo
     monkeypatch.setattr(TrainingJob, "replicas", count)
     tick = planner.tick(later)
     assert not tick.failures
-    assert planner.queue.reservations.kept is None
+    assert planner.queue.reservations.current is None
 
 
 def test_a_pod_that_comes_while_its_job_is_written_is_waited_for_no_more() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kfext.core.queue.order import queue_key
 from kfext.model.job_state import JobState
-from kfext.state.mirror.timers import RoundQueue, RoundRobin, Timers, Turns
+from kfext.state.mirror.timers import FairQueue, RoundQueue, RoundRobin, Timers
 from kfext.state.mirror.tracked_job import TrackedJob
 from tests.builders import job
 
@@ -114,7 +114,7 @@ names = st.lists(st.sampled_from("abcd"), max_size=40)
 
 @given(names)
 def test_each_job_comes_once_in_the_order_of_its_namespace(namespaces: list[str]) -> None:
-    turns = Turns()
+    turns = FairQueue()
     for number, namespace in enumerate(namespaces):
         turns.add(namespace, f"{namespace}{number}")
     served = []
@@ -128,7 +128,7 @@ def test_each_job_comes_once_in_the_order_of_its_namespace(namespaces: list[str]
 
 @given(names)
 def test_no_namespace_is_served_twice_while_another_waits(namespaces: list[str]) -> None:
-    turns = Turns()
+    turns = FairQueue()
     for namespace in namespaces:
         turns.add(namespace, namespace)
     waiting, since = Counter(namespaces), Counter[str]()

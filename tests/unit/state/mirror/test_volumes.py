@@ -117,8 +117,8 @@ def test_a_job_without_claims_is_not_copied() -> None:
 def cluster() -> Cluster:
     """Two jobs of one namespace; the first has a claim."""
     made = Cluster()
-    made.take_job(trainer("data"), {})
-    made.take_job(replace(trainer(), uid="uid-2", name="plain"), {})
+    made.record_job(trainer("data"), {})
+    made.record_job(replace(trainer(), uid="uid-2", name="plain"), {})
     made.changed.clear()
     return made
 
@@ -128,7 +128,7 @@ def test_the_jobs_of_a_claim_are_decided_on_again_when_it_is_bound(cluster: Clus
     assert cluster.changed == set()  # it was pending before, and its volume is not there yet
     cluster.volumes.observe_volume(None, ZONAL)
     assert cluster.changed == {"uid-1"}
-    cluster.bring_up_to_date(cluster.jobs["uid-1"])
+    cluster.refresh_volumes(cluster.jobs["uid-1"])
     (group,) = cluster.jobs["uid-1"].job.groups
     assert group.constraints.volumes.terms == (IN_A,)
 
@@ -164,7 +164,7 @@ def test_a_claim_that_no_job_has_concerns_none_of_its_namespace(cluster: Cluster
 
 def test_a_claim_concerns_no_job_that_has_ended(cluster: Cluster) -> None:
     ended = job().worker(2, spec=using("data")).condition("Succeeded").build()
-    cluster.take_job(ended, {})
+    cluster.record_job(ended, {})
     cluster.changed.clear()
     cluster.volumes.observe_claim(None, claim(storage_class="late"))
     cluster.volumes.observe_class(None, LATE)
@@ -172,7 +172,7 @@ def test_a_claim_concerns_no_job_that_has_ended(cluster: Cluster) -> None:
 
 
 def test_an_edit_of_a_job_changes_the_claims_that_concern_it(cluster: Cluster) -> None:
-    cluster.take_job(trainer("more"), {})
+    cluster.record_job(trainer("more"), {})
     cluster.changed.clear()
     cluster.volumes.observe_class(None, LATE)
     cluster.volumes.observe_claim(None, claim(storage_class="late"))
@@ -205,7 +205,7 @@ def test_a_job_is_brought_up_to_date_once_however_often_its_claims_change(
     assert found == []
     for _ in range(2):
         for tracked in cluster.jobs.values():
-            cluster.bring_up_to_date(tracked)
+            cluster.refresh_volumes(tracked)
     assert [job.uid for job in found] == ["uid-1"]
 
 

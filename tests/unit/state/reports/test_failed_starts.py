@@ -130,7 +130,7 @@ def test_a_suspicion_says_for_how_long_and_on_what_evidence() -> None:
     found = suspicions([*OWN, cured("x", "a"), cured("x", "b")], namespace="team", now=NOW)
     until = written_time(NOW - HOUR + LASTS_SECONDS)
     assert found["bad"].startswith("4 jobs of 3 series failed here at their start")
-    assert found["bad"].endswith(f"; the jobs of one namespace get it last until {until}")
+    assert found["bad"].endswith(f"; the jobs of one namespace use it last until {until}")
 
 
 some_failures = st.lists(
@@ -420,7 +420,7 @@ def test_jobs_of_three_namespaces_accuse_a_node_for_all_jobs_until_a_day_is_over
     for namespace in ("x", "y", "z"):
         bed.cure(f"alpha-{namespace}", namespace=namespace)
     assert (bed.suspects(), bed.suspects("x")) == ({"bad"}, {"bad"})
-    assert "; all jobs get it last until 1970-01-1" in bed.starts.suspects()["bad"]
+    assert "; all jobs use it last until 1970-01-1" in bed.starts.suspects()["bad"]
     bed.after(LASTS_SECONDS)
     assert (bed.suspects(), bed.starts.suspects()) == (set(), {})
 

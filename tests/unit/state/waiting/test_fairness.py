@@ -617,13 +617,13 @@ def test_each_waiting_job_has_one_turn_in_an_order(monkeypatch: pytest.MonkeyPat
     for number in range(50):
         teams.waits(f"job-{number}", "ab"[number % 2])
     turned: list[str] = []
-    real: Callable[..., Any] = teams.usage._turn
+    real: Callable[..., Any] = teams.usage._key
 
     def turn(tracked: TrackedJob) -> Any:
         turned.append(tracked.job.uid)
         return real(tracked)
 
-    monkeypatch.setattr(teams.usage, "_turn", turn)
+    monkeypatch.setattr(teams.usage, "_key", turn)
     teams.sample(1)
     teams.sample(0.1)
     assert len(turned) == len(set(turned)) == 50

@@ -39,7 +39,7 @@ CANDIDATES: Mapping[str, tuple[JobSpec, JobSpec, str]] = {
 @pytest.mark.parametrize(("runs", "comes", "why"), CANDIDATES.values(), ids=CANDIDATES)
 def test_reserved_capacity_is_for(runs: JobSpec, comes: JobSpec, why: str) -> None:
     of = bed(ENDED, runs, HEAD, comes).at(comes.arrives + 40)
-    kept = of.planner.queue.reservations.kept
+    kept = of.planner.queue.reservations.current
     assert kept is not None
     assert kept.job == HEAD.uid
     assert waits(of, comes) == why
