@@ -27,7 +27,7 @@ class DurationEstimates:
 
     def observe(self, job: TrainingJob) -> bool:
         """Record a job as last seen; return whether the estimates of other jobs may change."""
-        duration = job.took
+        duration = job.run_seconds
         if duration is None or job.uid in self._series_of:
             return False
         self._series_of[job.uid] = job.namespace, job.series
