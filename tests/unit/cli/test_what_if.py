@@ -80,7 +80,7 @@ def test_a_policy_takes_the_place_of_the_policy_of_its_name() -> None:
 
 WRONG = {
     "no number": (Change(new=["gpu"]), "'gpu' is not NUMBERxNODE, e.g. 4x8gpu"),
-    "no such node": (Change(new=["2x7gpu"]), "'2x7gpu': no node is like that"),
+    "no such node": (Change(new=["2x7gpu"]), "'2x7gpu': no node is of that kind"),
     "too many": (Change(new=["1000xa"]), "'1000xa' is not NUMBERxNODE"),
     "not a node": (Change(without=["c"]), "'c' is no node, e.g. a"),
 }
