@@ -112,5 +112,5 @@ def jobs(kind: JobKind, namespace: str = "", name: str = "") -> str:
 
 
 def rendered(resource: Resource, namespace: str = "", name: str = "") -> str:
-    """Return the path of what an operator renders of jobs, or renders jobs from."""
+    """Return the path of objects that an operator renders from jobs, or renders jobs from."""
     return InNamespaces(resource.plural, resource.group, resource.version)(namespace, name)
