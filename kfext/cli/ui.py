@@ -93,12 +93,12 @@ def ui(
 
     async def run() -> None:
         if snapshot is not None:
-            source = of_snapshot(read_snapshot_file(snapshot.read(), name=snapshot.name))
+            source = snapshot_source(read_snapshot_file(snapshot.read(), name=snapshot.name))
             await serve(source, port=port, greet=greet)
             return
         async with (
             cluster.connect() as client,
-            of_cluster(client, cluster, all_namespaces=all_namespaces) as source,
+            cluster_source(client, cluster, all_namespaces=all_namespaces) as source,
         ):
             await serve(source, port=port, greet=greet)
 
@@ -117,7 +117,7 @@ def _greeting(address: str) -> list[str]:
 
 
 @asynccontextmanager
-async def of_cluster(
+async def cluster_source(
     client: Client, cluster: ClusterOptions, *, all_namespaces: bool = False
 ) -> AsyncIterator[Source]:
     """Yield a cluster as a source, read with the user's rights. Raises ApiError."""
@@ -220,7 +220,7 @@ def _job(raw: bytes) -> JobView:
     return job_view(_object(raw), now=time.time())
 
 
-def of_snapshot(file: SnapshotFile) -> Source:
+def snapshot_source(file: SnapshotFile) -> Source:
     """Return a snapshot as a source; it has neither progress nor history."""
     now, kept = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
     planner, jobs = planner_of(file.snapshot, now), []
