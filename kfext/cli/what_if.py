@@ -37,7 +37,7 @@ class Change:
     without: Sequence[str] = ()
     policies: Sequence[TrainingPolicy] = ()
 
-    def of(self, snapshot: Snapshot) -> Snapshot:
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
         """Return a cluster after the change. Raises UserError."""
         nodes = {node.name: node for node in snapshot.nodes}
         for name in self.without:
@@ -97,7 +97,7 @@ def what_if(
     `now`: in epoch seconds.
     """
     both = []
-    for cluster in (snapshot, change.of(snapshot)):
+    for cluster in (snapshot, change.applied_to(snapshot)):
         planner = planner_of(cluster, moment := Moment(wall=now, monotonic=now))
         planner.progress.adopt(progress)
         starts = expected_starts(planner, moment)
