@@ -140,7 +140,7 @@ async def create_namespace(client: Client, name: str) -> None:
     """Create a managed namespace with the account that pods need."""
     labels = {names.MANAGED: "true"}
     await client.create(paths.namespaces(), {"metadata": {"name": name, "labels": labels}})
-    accounts = paths.InNamespaces("serviceaccounts")(name)
+    accounts = paths.Namespaced("serviceaccounts")(name)
     await client.create(accounts, {"metadata": {"name": "default"}})
 
 

@@ -216,5 +216,5 @@ def test_what_a_policy_would_have_done_with_the_jobs_of_a_namespace(
     space.submit(job("another", {"Master": 1, "Worker": 1}, each={"cpu": "2"}))
     space.submit(job("third", {"Master": 1}, each={"cpu": "2"}, kind="TFJob"))
     few = kfext(space, "simulate", "--from-cluster")
-    assert "the lengths of 2 of 5 jobs are known, and a trace needs half" in few.stderr
+    assert "the durations of 2 of 5 jobs are known, and a trace needs half" in few.stderr
     assert few.returncode == 1

@@ -5,7 +5,7 @@ import asyncio
 from e2e.harness.jobs import workers
 from e2e.harness.space import Space
 from kfext.cli.cluster import ClusterOptions
-from kfext.cli.ui import of_cluster
+from kfext.cli.ui import cluster_source
 from kfext.cli.ui_state import JobView
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -14,7 +14,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 async def _shown(space: Space) -> list[JobView]:
     """Return the jobs of a namespace as the page shows them."""
     options = ClusterOptions(space.name, None, space.kfext.testbed.kubeconfig)
-    async with options.connect() as client, of_cluster(client, options) as source:
+    async with options.connect() as client, cluster_source(client, options) as source:
         await source.ready()
         return list(source.jobs())
 

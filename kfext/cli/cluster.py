@@ -1,4 +1,4 @@
-"""The cluster and the namespace of a command, as for kubectl, and the objects that it reads."""
+"""The cluster and the namespace of a command, as in kubectl, and the objects that it reads."""
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ from kfext.model.volume import parse_storage_class, parse_volume, parse_volume_c
 
 Raw = dict[str, Any]
 _DEFAULT = "default"
-_OF_SNAPSHOT = {
+_SNAPSHOT_PATHS = {
     "limitranges": paths.limit_ranges(),
     "namespaces": paths.namespaces(),
     "networkpolicies": paths.network_policies(),
@@ -48,12 +48,12 @@ _OF_SNAPSHOT = {
     "storageclasses": paths.storage_classes(),
     "trainingpolicies": paths.policies(),
 }
-"""The collections beside jobs that placement depends on, by name."""
+"""The paths of the collections, besides jobs, that placement depends on, by plural name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The options for the cluster and the namespace; an unset option is left to the kubeconfig."""
+    """The options for the cluster and the namespace; unset options default to the kubeconfig."""
 
     namespace: str | None
     context: str | None
@@ -100,14 +100,14 @@ all_namespaces_option = click.option(
 
 
 async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
-    """Return the pods that a job controls; by name if the caller may not see what is rendered."""
+    """Return the pods of a job, matched by name if the caller may not list rendered objects."""
     selector = f"{job.kind.job_label}={job.name}"
     listed = await client.list_all(paths.pods(job.namespace), labelSelector=selector)
-    made = {item.uid: item for item in await _rendered(client, [job.kind], job.namespace)}
-    owner = {uid: job.uid for uid, item in made.items() if item.is_of(job)}
-    of_name = None if owner or not job.kind.rendered else job.uid
-    known = (pod for pod in map(parse_pod, listed) if pod.owner_uid)
-    pods = (of_job(pod, owner.get(pod.owner_uid, of_name)) for pod in known)
+    rendered = {item.uid: item for item in await _rendered(client, [job.kind], job.namespace)}
+    owners = {uid: job.uid for uid, item in rendered.items() if item.is_of(job)}
+    by_name = None if owners or not job.kind.rendered else job.uid
+    owned = (pod for pod in map(parse_pod, listed) if pod.owner_uid)
+    pods = (of_job(pod, owners.get(pod.owner_uid, by_name)) for pod in owned)
     return [pod for pod in pods if pod.owner_uid == job.uid]
 
 
@@ -120,8 +120,8 @@ async def jobs_on(client: Client, node: str) -> list[TrainingJob]:
     owners = {pod.owner_uid for pod in map(parse_pod, listed) if not pod.finished} - {""}
     if not owners:
         return []
-    made = await _rendered(client, await kinds_in(client), "")
-    owners |= {item.job_uid for item in made if item.uid in owners}
+    rendered = await _rendered(client, await kinds_in(client), "")
+    owners |= {item.job_uid for item in rendered if item.uid in owners}
     jobs = [job for job, _ in await all_jobs(client, namespace="", kind=None)]
     return [
         job for job in jobs if job.uid in owners and (plan_of(job) or job.held) and not job.released
@@ -129,27 +129,27 @@ async def jobs_on(client: Client, node: str) -> list[TrainingJob]:
 
 
 async def _rendered(client: Client, kinds: Sequence[JobKind], namespace: str) -> list[Rendered]:
-    """Return what operators have rendered of jobs. Raises ApiError."""
-    found: list[Rendered | None] = []
+    """Return the objects that operators have rendered from jobs. Raises ApiError."""
+    items: list[Rendered | None] = []
     for kind in kinds:
         if kind.rendered:
             path = paths.rendered(kind.rendered, namespace)
-            with suppress(Forbidden):  # then the templates are not shown
-                found += map(parse_rendered, await client.list_all(path))
-    return [item for item in found if item is not None]
+            with suppress(Forbidden):  # the templates then stay unknown
+                items += map(parse_rendered, await client.list_all(path))
+    return [item for item in items if item is not None]
 
 
 def _join(jobs: Iterable[TrainingJob], rendered: Iterable[Rendered]) -> list[TrainingJob]:
-    """Return jobs with the templates that were rendered of them."""
-    of = {item.key: item for item in rendered}
-    found = ((job, of.get(rendered_key(job))) for job in jobs)
-    return [as_rendered(job, rendered) if rendered else job for job, rendered in found]
+    """Return jobs with the templates that were rendered from them."""
+    by_key = {item.key: item for item in rendered}
+    pairs = ((job, by_key.get(rendered_key(job))) for job in jobs)
+    return [as_rendered(job, rendered) if rendered else job for job, rendered in pairs]
 
 
 async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
-    """Return the job with a name. Raises UserError for no such job, or for jobs of two kinds."""
+    """Return the job with a name. Raises UserError if no kind, or more than one, has it."""
     jobs, candidates = [], await kinds_in(client, kind)
     for candidate in candidates:
         try:
@@ -157,25 +157,25 @@ async def find_job(
         except NotFound:
             continue
     if not jobs:
-        words = " or ".join(candidate.name for candidate in candidates)
-        raise UserError(f"there is no {words} {name!r} in namespace {namespace!r}")
+        kinds = " or ".join(candidate.name for candidate in candidates)
+        raise UserError(f"there is no {kinds} {name!r} in namespace {namespace!r}")
     if len(jobs) > 1:
-        words = " and ".join(text(raw.get("kind")) for raw in jobs)
-        raise UserError(f"there are jobs {name!r} of several kinds ({words}): choose with --kind")
-    return await _whole(client, jobs[0]), jobs[0]
+        kinds = " and ".join(text(raw.get("kind")) for raw in jobs)
+        raise UserError(f"there are jobs {name!r} of several kinds ({kinds}): choose with --kind")
+    return await _with_templates(client, jobs[0]), jobs[0]
 
 
-async def _whole(client: Client, raw: Raw) -> TrainingJob:
-    """Return a job with the templates that were rendered of it. Raises ApiError."""
-    job = _parsed(raw)
+async def _with_templates(client: Client, raw: Raw) -> TrainingJob:
+    """Return a job with the templates that were rendered from it. Raises ApiError."""
+    job = _parse(raw)
     (joined,) = _join([job], await _rendered(client, [job.kind], job.namespace))
     return joined
 
 
 async def read_again(client: Client, job: TrainingJob) -> tuple[TrainingJob, Raw]:
-    """Return a job as it is now. Raises NotFound, ApiError."""
+    """Return a job in its current state. Raises NotFound, ApiError."""
     raw = await client.get(paths.jobs(job.kind, job.namespace, job.name))
-    return await _whole(client, raw), raw
+    return await _with_templates(client, raw), raw
 
 
 async def all_jobs(
@@ -187,13 +187,13 @@ async def all_jobs(
     """
     jobs: list[tuple[TrainingJob, Raw]] = []
     for candidate in await kinds_in(client, kind):
-        path, found = paths.jobs(candidate, namespace), []
+        path, parsed = paths.jobs(candidate, namespace), []
         for raw in await _all(client, path, what=candidate.plural, namespace=namespace):
             # Items of a list do not repeat their kind.
             raw["kind"] = candidate.name
-            found.append((_parsed(raw), raw))
-        joined = _join((job for job, _ in found), await _rendered(client, [candidate], namespace))
-        jobs += zip(joined, (raw for _, raw in found), strict=True)
+            parsed.append((_parse(raw), raw))
+        joined = _join((job for job, _ in parsed), await _rendered(client, [candidate], namespace))
+        jobs += zip(joined, (raw for _, raw in parsed), strict=True)
     return jobs
 
 
@@ -212,26 +212,26 @@ async def _all(client: Client, path: str, *, what: str, namespace: str, **query:
     except Forbidden as error:
         where = f"in namespace {namespace!r}" if namespace else "in the whole cluster"
         raise UserError(
-            f"you may not list {what} {where}; use -n and a namespace where you may"
+            f"you may not list {what} {where}; use -n with a namespace where you may"
         ) from error
 
 
 async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
-    """Return the whole cluster, with the jobs of the kinds that it serves.
+    """Return a snapshot of the cluster, with its jobs of these kinds.
 
-    Raises UserError with all missing rights, ApiError.
+    Raises UserError that lists all missing rights, ApiError.
     """
     listed: dict[str, list[Raw]] = {}
     forbidden = []
     jobs_of = {kind.plural: paths.jobs(kind) for kind in kinds}
     made = {kind.rendered.plural: paths.rendered(kind.rendered) for kind in kinds if kind.rendered}
-    for what, path in (jobs_of | made | _OF_SNAPSHOT).items():
+    for resource, path in (jobs_of | made | _SNAPSHOT_PATHS).items():
         try:
-            listed[what] = await client.list_all(path)
+            listed[resource] = await client.list_all(path)
         except Forbidden:
-            forbidden.append(what)
+            forbidden.append(resource)
         except NotFound as error:
-            raise UserError(f"the cluster serves no {what}: is kfext installed?") from error
+            raise UserError(f"the cluster serves no {resource}: is kfext installed?") from error
     if forbidden:
         raise UserError(
             f"to plan, you need the right to list in the whole cluster: {', '.join(forbidden)}; "
@@ -242,14 +242,14 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
         parsed = (parse_job({"kind": kind.name, **raw}) for raw in listed[kind.plural])
         jobs += [job for job in parsed if job is not None]
     usage = ""
-    with suppress(Forbidden):  # then what runs tells what was used
+    with suppress(Forbidden):  # without the record, usage starts from the running jobs
         usage = await read_record(client, USAGE)
-    rendered = [item for what in made for item in map(parse_rendered, listed[what]) if item]
-    owner = {item.uid: item.job_uid for item in rendered}
+    rendered = [item for resource in made for item in map(parse_rendered, listed[resource]) if item]
+    owners = {item.uid: item.job_uid for item in rendered}
     pods = map(parse_pod, listed["pods"])
     return Snapshot(
         nodes=tuple(map(parse_node, listed["nodes"])),
-        pods=tuple(of_job(pod, owner.get(pod.owner_uid)) for pod in pods),
+        pods=tuple(of_job(pod, owners.get(pod.owner_uid)) for pod in pods),
         jobs=tuple(_join(jobs, rendered)),
         policies=tuple(map(parse_policy, listed["trainingpolicies"])),
         namespaces={item.name: item for item in map(parse_namespace, listed["namespaces"])},
@@ -278,19 +278,19 @@ def _by_name(listed: list[Raw]) -> dict[str, PriorityClass]:
     return {item.name: item for item in map(parse_priority_class, listed)}
 
 
-async def kinds_in(client: Client, word: str | None = None) -> Sequence[JobKind]:
-    """Return the kinds that the cluster serves and a --kind option selects; all kinds if unset.
+async def kinds_in(client: Client, name: str | None = None) -> Sequence[JobKind]:
+    """Return the served kinds that a --kind option selects; without the option, all served kinds.
 
-    Raises UserError without such a kind, ApiError.
+    Raises UserError if the cluster serves no selected kind, ApiError.
     """
-    wanted = [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
+    wanted = [kind for kind in KINDS.values() if name is None or kind.name.lower() == name.lower()]
     served = await served_kinds(client)
-    if found := [kind for kind in wanted if kind in served]:
-        return found
+    if kinds := [kind for kind in wanted if kind in served]:
+        return kinds
     raise UserError(why_unserved(wanted))
 
 
-def _parsed(raw: Raw) -> TrainingJob:
+def _parse(raw: Raw) -> TrainingJob:
     job = parse_job(raw)
     if job is None:
         raise UserError(f"the API server returned a {raw.get('kind')!r} instead of a job")

@@ -1,7 +1,7 @@
 """The documents of YAML and JSON files, read as kubectl does.
 
 A file may come from any author: reading it returns its documents, or raises a `UserError` with the
-file, the line, the value and what is allowed.
+file, the line, the value and the allowed values.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_EXPANDED = 4 * 2**20
-"""The most values and characters of a document, aliases expanded; the API server takes 3 MiB."""
+"""The most values and characters of a document, aliases expanded; the API server allows 3 MiB."""
 _MOST_ALIASED = 10
-"""A larger document is read too, if its aliases make it at most this many times larger."""
+"""A larger document is accepted if its aliases expand it by at most this factor."""
 _LONGEST_SHOWN = 40
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _TEXT = "tag:yaml.org,2002:str"
@@ -26,7 +26,7 @@ _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads YAML as kubectl does, so that a time stays a string; `name` is the file's."""
+    """Reads YAML as kubectl does, so that a time stays a string; `name` is for messages."""
 
     name = "-"
 
@@ -44,7 +44,7 @@ class _Loader(yaml.CSafeLoader):
         return value
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        """Return the tag of a value; 12:30:00 is text, and not a number with base 60."""
+        """Return the tag of a value; 12:30:00 is text, not a number in base 60."""
         tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         return _TEXT if tag in _NUMBERS and ":" in value else tag
 
@@ -56,7 +56,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def load(file: IO[Any]) -> list[Any]:
-    """Return the documents of a YAML or JSON file, Lists item by item. Raises UserError."""
+    """Return the documents of a YAML or JSON file, and the items of Lists. Raises UserError."""
     name = getattr(file, "name", "-")
     name = "standard input" if name in {"-", "<stdin>"} else name
     try:
@@ -64,8 +64,8 @@ def load(file: IO[Any]) -> list[Any]:
         # Keys in YAML need not be strings; keys from the API always are.
         documents = orjson.loads(orjson.dumps(documents, option=orjson.OPT_NON_STR_KEYS))
     except yaml.MarkedYAMLError as error:
-        at = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{name} is not YAML: {error.problem}{at}") from error
+        where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{name} is not YAML: {error.problem}{where}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise UserError(f"{name} is not YAML: {error}") from error
     if not documents:
@@ -89,26 +89,26 @@ def is_job(document: Any) -> bool:
     fields = mapping(document)
     kind = fields.get("kind")
     if not isinstance(kind, str | None):
-        raise UserError(f"kind is {shown(kind)}: it must be a string, e.g. kind: {min(KINDS)}")
+        raise UserError(f"kind is {_json(kind)}: it must be a string, e.g. kind: {min(KINDS)}")
     if kind not in KINDS:
         return False
     metadata = fields.get("metadata")
     if not isinstance(metadata, dict | None):
         raise UserError(
-            f"{kind}: metadata is {shown(metadata)}: it must be an object, e.g. metadata: "
+            f"{kind}: metadata is {_json(metadata)}: it must be an object, e.g. metadata: "
             "{name: train}"
         )
     for field in ("name", "generateName", "namespace"):
         value = mapping(metadata).get(field)
         if not isinstance(value, str | None):
             raise UserError(
-                f"{title_of(document)}: metadata.{field} is {shown(value)}: it must be a string, "
+                f"{title_of(document)}: metadata.{field} is {_json(value)}: it must be a string, "
                 f'e.g. {field}: "train"'
             )
     return True
 
 
-def shown(value: Any) -> str:
+def _json(value: Any) -> str:
     """Return a value as JSON for a message, cut to fit a line."""
     written = orjson.dumps(value).decode()
     return written if len(written) <= _LONGEST_SHOWN else f"{written[:_LONGEST_SHOWN]}..."
@@ -119,7 +119,7 @@ def _items(document: Any, name: str) -> list[Any]:
         return [document]
     items = document.get("items")
     if not isinstance(items, list | None):
-        raise UserError(f"{name}: items of a List is {shown(items)}: it must be a list of objects")
+        raise UserError(f"{name}: items of a List is {_json(items)}: it must be a list of objects")
     return list(sequence(items))
 
 
@@ -140,7 +140,7 @@ def _documents(file: IO[Any], name: str) -> Iterator[Any]:
 
 
 def _check_size(root: yaml.Node, name: str) -> None:
-    """Raise UserError for a document that is too large with its aliases written out."""
+    """Raise UserError for a document that is too large with its aliases expanded."""
     expanded: dict[int, int] = {}
     distinct = 0
 

@@ -1,6 +1,6 @@
-"""`kubectl kfext drain` and `uncordon`: empty a node of gangs, which save their work first.
+"""`kubectl kfext drain` and `uncordon`: drain a node of gangs, which save their work first.
 
-The command marks the node and watches; the controller empties it, also if the command ends.
+The command marks the node and watches; the controller drains it, even after the command ends.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ _TRIES = 5
     show_default=True,
     help="Seconds to wait for the jobs.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list the jobs, and what they would do.")
-@click.option("--force", is_flag=True, help="Stop also jobs that did not opt in.")
+@click.option("--dry-run", is_flag=True, help="Only list the jobs, and the outcome for each.")
+@click.option("--force", is_flag=True, help="Also stop jobs that did not opt in.")
 @cluster_options
 def drain(
     *, node: str, timeout: float, dry_run: bool, force: bool, cluster: ClusterOptions
 ) -> None:
-    """Let the gangs on NODE save their work and leave, each as a whole.
+    """Drain NODE: each gang saves its work and leaves as a whole.
 
     Exit codes: 0 no job of kfext remains, 3 jobs remain, 1 refused or failed, 2 wrong usage.
     """
@@ -65,18 +65,18 @@ def drain(
 @click.argument("node")
 @cluster_options
 def uncordon(*, node: str, cluster: ClusterOptions) -> None:
-    """Let NODE take pods again: undo `drain`, also while jobs save their work."""
+    """Make NODE schedulable again: undo `drain`, even while jobs save their work."""
 
     async def undo() -> None:
         async with cluster.connect() as client:
             await mark(client, node, by_force=None)
 
     asyncio.run(undo())
-    click.echo(plain(f"{node} takes pods again"))
+    click.echo(plain(f"{node} is schedulable again"))
 
 
 class Drain:
-    """A drain of a node; `force`: whether jobs that did not opt in leave too."""
+    """A drain of a node; `force`: whether to stop jobs that did not opt in."""
 
     def __init__(self, cluster: ClusterOptions, node: str, *, force: bool) -> None:
         self._cluster = cluster
@@ -90,46 +90,45 @@ class Drain:
         Raises UserError, ApiError, NoAccess.
         """
         async with self._cluster.connect() as client:
-            await jobs_on(client, self._node)  # nothing is written for a user who may not see them
+            await jobs_on(client, self._node)  # fail before any write if the user may not list jobs
             if not dry_run:
                 await mark(client, self._node, by_force=self._force)
-            ends, told = time.monotonic() + timeout, dict[str, str]()
+            deadline, printed = time.monotonic() + timeout, dict[str, str]()
             while True:
                 jobs = await jobs_on(client, self._node)
-                ineligible = await self._why_not(client, jobs)
+                ineligible = await self._why_ineligible(client, jobs)
                 shown = {} if dry_run else await _shown(client, jobs)
                 for job in jobs:
                     line = (
-                        ineligible.get(job.uid) or shown.get(job.uid) or _goes(job, dry_run=dry_run)
+                        ineligible.get(job.uid) or shown.get(job.uid) or _line(job, dry_run=dry_run)
                     )
-                    if told.get(job.uid) != line:
-                        told[job.uid] = line
+                    if printed.get(job.uid) != line:
+                        printed[job.uid] = line
                         yield len(jobs), f"{job.title}: {line}"
-                over = dry_run or len(ineligible) == len(jobs) or time.monotonic() >= ends
-                if over:
+                done = dry_run or len(ineligible) == len(jobs) or time.monotonic() >= deadline
+                if done:
                     break
                 await asyncio.sleep(LOOK_SECONDS)
         yield len(jobs), f"{self._node}: {_remain(len(jobs))}"
 
-    async def _why_not(self, client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
-        """Return by uid why jobs are ineligible."""
+    async def _why_ineligible(self, client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
         if not jobs:
             return {}
         policies = [parse_policy(raw) for raw in await client.list_all(paths.policies())]
         listed = map(parse_namespace, await client.list_all(paths.namespaces()))
         namespaces = {namespace.name: namespace for namespace in listed}
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for job in jobs:
             namespace = namespaces.get(job.namespace, Namespace(job.namespace))
             settings = settings_of(job, namespace, policies)
             if why := why_not_drained(job, settings, by_force=self._force):
-                found[job.uid] = f"ineligible: {why.message}"
-        return found
+                reasons[job.uid] = f"ineligible: {why.message}"
+        return reasons
 
 
-def _goes(job: TrainingJob, *, dry_run: bool) -> str:
+def _line(job: TrainingJob, *, dry_run: bool) -> str:
     if job.suspend:
-        return "its pods are ending"
+        return "its pods are terminating"
     return "it would save its work and leave" if dry_run else "it saves its work and leaves"
 
 
@@ -138,26 +137,26 @@ def _remain(number: int) -> str:
 
 
 async def _shown(client: Client, jobs: Sequence[TrainingJob]) -> dict[str, str]:
-    """Return by uid what the TrainingPlans of jobs show of the drain."""
-    found: dict[str, str] = {}
+    """Return the messages about the drain in the TrainingPlans of jobs, by uid."""
+    messages: dict[str, str] = {}
     uids = {job.uid for job in jobs}
     for namespace in {job.namespace for job in jobs}:
         for raw in await all_plans(client, namespace=namespace):
             if (uid := planned_uid(raw)) in uids and (message := _condition(raw)):
-                found[uid] = message
-    return found
+                messages[uid] = message
+    return messages
 
 
 def _condition(raw: Raw) -> str:
     conditions = map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
-    shown = (each for each in conditions if each.get("type") == STOPPED)
-    return next((text(each.get("message")) for each in shown), "")
+    stopped = (condition for condition in conditions if condition.get("type") == STOPPED)
+    return next((text(condition.get("message")) for condition in stopped), "")
 
 
 async def mark(client: Client, node: str, *, by_force: bool | None) -> None:
-    """Cordon a node and set the taint of a drain; undo both with `by_force` None.
+    """Cordon a node and add the taint of a drain; with `by_force` None, undo both.
 
-    Raises UserError if there is no such node, or if it changes all the time; ApiError.
+    Raises UserError if the node does not exist or keeps changing, ApiError.
     """
     for _ in range(_TRIES):
         try:
@@ -172,7 +171,7 @@ async def mark(client: Client, node: str, *, by_force: bool | None) -> None:
 
 
 def marked(raw: Mapping[str, Any], *, by_force: bool | None) -> Raw:
-    """Return the merge patch of `mark` for a node, for the version that was read."""
+    """Return the merge patch of `mark` for the version of a node that was read."""
     others = [
         taint
         for taint in sequence(mapping(raw.get("spec")).get("taints"))
@@ -180,8 +179,8 @@ def marked(raw: Mapping[str, Any], *, by_force: bool | None) -> Raw:
     ]
     drained = by_force is not None
     value = {"value": DRAIN_BY_FORCE} if by_force else {}
-    ours = [{"key": DRAIN, "effect": "PreferNoSchedule", **value}] if drained else []
+    added = [{"key": DRAIN, "effect": "PreferNoSchedule", **value}] if drained else []
     return {
         "metadata": {"resourceVersion": text(mapping(raw.get("metadata")).get("resourceVersion"))},
-        "spec": {"unschedulable": drained or None, "taints": [*others, *ours] or None},
+        "spec": {"unschedulable": drained or None, "taints": [*others, *added] or None},
     }

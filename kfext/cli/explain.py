@@ -39,7 +39,7 @@ from kfext.state.running.cpu.restoring import Owner, cpu_of, owner_of, requested
 
 _UNPLACED = "not placed by kfext"
 _MOST_ROWS = 12
-"""The most pods that the table names; pods of larger jobs are grouped by node and status."""
+"""The most pods with a row each; pods of larger jobs are grouped by node and status."""
 _ANNOTATIONS = (
     *(*TO_PODS, names.PORT_BASE, names.INTERFACES),
     *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED),
@@ -62,7 +62,7 @@ _HISTORY: Columns = {
 @click.argument("job")
 @kind_option
 @click.option("--changes", "all_changes", is_flag=True, help="List kfext's changes, with times.")
-@click.option("--log", is_flag=True, help="Show what kfext recognises in its log.")
+@click.option("--log", is_flag=True, help="Show the progress that kfext recognises in its log.")
 @click.option("--regex", default="", help="With --log: try this RE2 expression.")
 @output_option
 @cluster_options
@@ -81,12 +81,12 @@ def explain(
         raise click.UsageError("--regex requires --log")
     read = _explanation(job, kind=kind, log=log, regex=regex, cluster=cluster)
     explanation = asyncio.run(read)
-    words = partial(explanation_lines, explanation, all_changes=all_changes)
-    click.echo(format_output(explanation, output=output, text=words), nl=False)
+    lines = partial(explanation_lines, explanation, all_changes=all_changes)
+    click.echo(format_output(explanation, output=output, text=lines), nl=False)
 
 
 async def _explanation(name: str, *, cluster: ClusterOptions, **options: Any) -> dict[str, Any]:
-    """Return what the cluster shows of a job. Raises UserError, ApiError, NoAccess."""
+    """Return the explanation of a job. Raises UserError, ApiError, NoAccess."""
     async with cluster.connect() as client:
         namespace = cluster.in_namespace()
         return await explanation_of(client, name, namespace=namespace, **options)
@@ -95,19 +95,19 @@ async def _explanation(name: str, *, cluster: ClusterOptions, **options: Any) ->
 async def explanation_of(
     client: Client, name: str, *, namespace: str, kind: str | None, log: bool, regex: str = ""
 ) -> dict[str, Any]:
-    """Return what the cluster shows of a job. Raises UserError, ApiError."""
+    """Return the explanation of a job. Raises UserError, ApiError."""
     job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
     status = await _plan_status(client, job)
     pods = await pods_of(client, job)
     ahead = await ahead_of(client, job) if job.in_queue else []
-    shown = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
+    explanation = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
     if log:
-        shown["log"] = await read_log(client, job, pods, regex=regex)
-    return shown
+        explanation["log"] = await read_log(client, job, pods, regex=regex)
+    return explanation
 
 
 async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any] | None:
-    """Return the status of the job's TrainingPlan, empty without any; None: the caller may not."""
+    """Return the status of a job's TrainingPlan: empty without it, None without the right to it."""
     try:
         plan = await client.get(paths.plans(job.namespace, job.training_plan))
     except NotFound:
@@ -127,9 +127,9 @@ def explained(
     now: float,
     ahead: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what a job, the status of its TrainingPlan and its pods show.
+    """Return the explanation of a job from its objects.
 
-    `status`: empty without a TrainingPlan; None: the caller may not read it.
+    `status`: of its TrainingPlan; empty without it, None without the right to read it.
     `now`: in epoch seconds.
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
     """
@@ -138,7 +138,7 @@ def explained(
     by_rank = sorted(pods, key=_order)
     changed = changes(job, raw, plan, by_rank)
     why_unplaced = (
-        "" if status or job.held else _left_alone(job, raw, touched=any(changed.values()))
+        "" if status or job.held else _why_unplaced(job, raw, touched=any(changed.values()))
     )
     phase = text(status.get("phase")) or (_UNPLACED if why_unplaced else phase_of(job, pods))
     since = _since(job, status, phase)
@@ -184,14 +184,14 @@ def conditions_of(status: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def condition_words(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each condition that says more than the message: its type, and its reason in words.
+    """Yield the conditions that add to the message: the type, and the reason in words.
 
     `shown`: an explanation, or the status of a TrainingPlan.
     """
     for item in conditions_of(shown):
         if item["message"] != text(shown.get("message")):
-            holds = "" if item["status"] == "True" else f" {item['status']}"
-            yield f"{item['type']}{holds}", _because(item)
+            value = "" if item["status"] == "True" else f" {item['status']}"
+            yield f"{item['type']}{value}", _because(item)
 
 
 def _state(pod: Pod) -> str:
@@ -205,7 +205,7 @@ def _state(pod: Pod) -> str:
 def explanation_lines(
     explanation: Mapping[str, Any], *, all_changes: bool = False
 ) -> Iterator[str]:
-    """Yield the explanation for a person; `all_changes`: with the list of changes."""
+    """Yield the lines of an explanation; `all_changes`: with the list of changes."""
     yield _headline(explanation)
     if why := _because(explanation):
         yield from entry("why", why)
@@ -223,7 +223,7 @@ def explanation_lines(
     more = "; --changes lists them" * (bool(counts) and not all_changes)
     yield f"  changed  {', '.join(counts) or 'nothing'}{more}"
     if all_changes and counts:
-        rows = [(where, what) for where, phrases in changed.items() for what in phrases]
+        rows = [(where, change) for where, phrases in changed.items() for change in phrases]
         yield from table(("ON", "CHANGE"), rows, indent=2)
     if all_changes and explanation["history"]:
         yield from columns(_HISTORY, explanation["history"], indent=2)
@@ -233,16 +233,14 @@ def explanation_lines(
 
 
 def _because(item: Mapping[str, Any]) -> str:
-    """Return the reason and the message of a job or of a condition."""
     reason = item["reason"] if item["reason"] != item.get("type") else ""
     return ": ".join(filter(None, (reason, item["message"])))
 
 
 def _headline(explanation: Mapping[str, Any]) -> str:
-    """Return the phase of a job, since when, its nodes and its network."""
     title = f"{job_of(explanation)}: {explanation['phase']}"
-    if lasts := age(explanation["phaseSeconds"]):
-        title += f" for {lasts}"
+    if duration := age(explanation["phaseSeconds"]):
+        title += f" for {duration}"
     nodes = sorted({pod["node"] for pod in explanation["pods"] if pod["node"]})
     if nodes or explanation["plannedNodes"]:
         where = "on" if nodes else "to be placed on"
@@ -251,7 +249,7 @@ def _headline(explanation: Mapping[str, Any]) -> str:
 
 
 def _pod_lines(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield a table of pods, and below it why kube-scheduler does not bind pods."""
+    """Yield a table of pods, and below it the reasons why kube-scheduler does not bind pods."""
     alike: dict[tuple[str, str], list[str]] = {}
     unbound: dict[str, list[str]] = {}
     for pod in pods:
@@ -259,16 +257,16 @@ def _pod_lines(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
         if pod["why"]:
             unbound.setdefault(pod["why"], []).append(pod["name"])
     if len(pods) > _MOST_ROWS:
-        rows = [(listed(of, of="pods"), *where) for where, of in alike.items()]
+        rows = [(listed(members, of="pods"), *where) for where, members in alike.items()]
     else:
         rows = [(pod["name"], pod["node"], pod["state"]) for pod in pods]
     yield from table(("POD", "NODE", "STATUS"), rows, indent=2) if rows else ()
-    for why, of in unbound.items():
-        yield from entry("unbound", f"{many_pods(len(of))}: {why}")
+    for why, members in unbound.items():
+        yield from entry("unbound", f"{many_pods(len(members))}: {why}")
 
 
 def phase_of(job: TrainingJob, pods: Sequence[Pod]) -> str:
-    """Return the phase that the job and its pods show, for a job without TrainingPlan."""
+    """Return the phase of a job without TrainingPlan, as its pods show it."""
     if job.finished:
         return names.FINISHED
     if job.released:
@@ -283,7 +281,7 @@ def phase_of(job: TrainingJob, pods: Sequence[Pod]) -> str:
 
 
 def _since(job: TrainingJob, status: Mapping[str, Any], phase: str) -> float:
-    """Return when the phase of a job began, in epoch seconds; 0.0 if unknown."""
+    """Return the start of a job's phase, in epoch seconds; 0.0 if unknown."""
     if phase == names.FINISHED:
         ends = [job.conditions[end].since for end in ("Succeeded", "Failed") if job.has(end)]
         return max(ends, default=0.0)  # a deleted job has finished for kfext, but has not ended
@@ -310,13 +308,13 @@ def _message(job: TrainingJob, status: Mapping[str, Any], *, hidden: bool) -> st
     return ""
 
 
-def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
-    """Return why kfext does not place a job; empty if it does, or if the job shows why."""
+def _why_unplaced(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
+    """Return the reason why kfext does not place a job; empty if it does or the job shows it."""
     if job.released or job.suspend or job.finished:
         return ""
     if not job.run_by_operator:
         field = job.kind.policy_field("managedBy")
-        return f"{field} is {job.managed_by}, so kfext leaves the job alone"
+        return f"{field} is {job.managed_by}, so kfext does not handle the job"
     written = (annotations_of(job, raw, group).get(names.COLOCATION) for group in job.groups)
     if Colocation.OFF in written:
         return "colocation is off: the job runs as on plain Kubernetes"
@@ -340,7 +338,7 @@ def _warnings(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
         pod.node_name
         for pod in pods
         if pod.replica and pod.replica.type in unlimited and pod.node_name
-        # A LimitRange may have given it limits.
+        # A LimitRange may have set its limits.
         if not (pod.finished or pod.deleting or pod.guaranteed)
     )
     if crowded := sorted(node for node, count in together.items() if count > 1):
@@ -348,7 +346,7 @@ def _warnings(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
         if names.COLOCATION in job.annotations:
             yield (
                 f"{shared}, because {names.COLOCATION} is set on the job; without it, kfext puts "
-                "pods where each gets the most CPU"
+                "pods where each has the most CPU"
             )
         else:
             yield (
@@ -367,36 +365,36 @@ def changes(
 ) -> dict[str, list[str]]:
     """Return kfext's changes as phrases, by the object that shows them."""
     on_pods = (
-        [f"{what}, because {why}" for what, why in edits_of(job)] if plan and plan.port else []
+        [f"{edit}, because {why}" for edit, why in edits_of(job)] if plan and plan.port else []
     )
     return {
-        "the job": list(_of_job(job)),
+        "the job": list(_job_changes(job)),
         "the templates": [
-            f"{group.type}: {what}"
+            f"{group.type}: {edit}"
             for group in job.groups
-            for what in _of_template(job, raw, group)
+            for edit in _template_changes(job, raw, group)
         ],
         "each pod": on_pods,
         "some pods": list(_cpu_changes(job, pods)),
     }
 
 
-def _of_job(job: TrainingJob) -> Iterator[str]:
+def _job_changes(job: TrainingJob) -> Iterator[str]:
     if job.held:
         state = "and waits to be placed" if job.suspend else "until it could be placed"
         yield f"suspended when it was submitted, {state} ({names.HELD})"
     workers, requested = workers_of(job), requested_workers(job, state_of(job))
     if workers != requested:
-        yield f"has {workers} workers, and asks for {requested} ({names.STATE})"
+        yield f"has {workers} workers of the {requested} requested ({names.STATE})"
     if job.released:
         yield f"marked as released: {job.annotations[names.RELEASED]}"
 
 
-def _of_template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[str]:
+def _template_changes(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[str]:
     template = template_of(job, raw, group)
     written = annotations_of(job, raw, group)
     for key in _ANNOTATIONS:
-        # Users write this annotation too; kfext does for the host network alone.
+        # Users may write this annotation; kfext writes it for the host network alone.
         by_user = key == names.ISTIO_INJECT and names.PORT_BASE not in written
         if key in written and not by_user:
             yield f"{key}={written[key]}"
@@ -405,7 +403,7 @@ def _of_template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[st
 
 
 def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield the CPU of pods that kfext wrote; pods with equal CPU are one phrase."""
+    """Yield a phrase for each amount of CPU that kfext wrote, with the pods that have it."""
     state = state_of(job).cpu
     changed: dict[tuple[PodCpu, PodCpu], list[str]] = {}
     for pod in pods:
@@ -413,8 +411,8 @@ def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
         if requested is not None and now is not None and owner_of(pod, state) is Owner.KFEXT:
             changed.setdefault((now, requested), []).append(pod.name)
     for (now, requested), pod_names in changed.items():
-        of = listed(pod_names, of="pods")
-        yield f"CPU of {of}: {_amounts(now)}; by the job: {_amounts(requested)} ({names.STATE})"
+        owners = listed(pod_names, of="pods")
+        yield f"CPU of {owners}: {_amounts(now)}; by the job: {_amounts(requested)} ({names.STATE})"
 
 
 def _amounts(cpu: PodCpu) -> str:

@@ -75,7 +75,7 @@ def _lines(shared: Sequence[tuple[SharedGpu, Raw]]) -> Iterator[str]:
 
 
 def card_view(raw: Raw) -> dict[str, Any]:
-    """Return a SharedGPU for a drawing: its node, and its sharers with the words of the table."""
+    """Return a SharedGPU for the page: its node, and its sharers with the cells of the table."""
     gpu, status = parse_shared_gpu(raw), mapping(raw.get("status"))
     return {
         "node": gpu.node if gpu else "",
@@ -102,7 +102,6 @@ def _state(gpu: SharedGpu) -> str:
 
 
 def _pod(raw: Raw) -> str:
-    """Return the name of a sharer, with remarks."""
     pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
     flags = {"guaranteeInfeasible": INFEASIBLE_MESSAGE, "evict": "to be evicted"}
     remarks = [message for field, message in flags.items() if raw.get(field) is True]
@@ -129,7 +128,7 @@ _CARDS: Columns = {
     "STATE": _state,
 }
 # SLOWDOWN is measured for pods of high priority. GPU TIME and AT GATE are measured for pods of low
-# priority: the part of the last seconds in which the pod worked, and all its time at the gate.
+# priority: its part of the last seconds of GPU time, and its total time at the gate.
 _SHARERS: Columns = {
     "PRIORITY": lambda raw: text(raw.get("priority")) or _UNKNOWN,
     "SHARE": lambda raw: f"{raw.get('sharePercent', _UNKNOWN)} %",

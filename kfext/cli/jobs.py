@@ -44,14 +44,14 @@ from kfext.names import PROGRESSING, REASON_STALLED, RESIZED
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
     "AGE": lambda line: age(line["ageSeconds"]),
-    "PODS": lambda line: _of_all(line["minimumPods"], line["pods"]) or "?",
+    "PODS": lambda line: _part(line["minimumPods"], line["pods"]) or "?",
     "ASKS": lambda line: "?" if line["pods"] is None else ", ".join(line["asks"]) or "nothing",
     "JOB": job_of,
     "STARTS": lambda line: text(line["expectedStart"].get("summary")),
     "REASON": lambda line: line["reason"],
 }
 _CLAUSES = 2
-"""The most clauses of a message in the list: what the job needs, and what is missing."""
+"""The most clauses of a message in the list: the job's needs, and the missing capacity."""
 _NO_PLAN = "no TrainingPlan shows why it waits: is the controller running?"
 _RUNNING = ",".join(f"status.phase!={phase}" for phase in STOPPED)
 WATCH_SECONDS = 5.0
@@ -66,18 +66,18 @@ _TOP: Columns = {
     "STATE": lambda line: REASON_STALLED if line["stalled"] else line["progress"]["state"],
     # The star marks CPU that kfext changed.
     "CPU": lambda line: short(line["progress"]["cpuCores"]) + "*" * line["resized"],
-    "WORKERS": lambda line: _of_all(line["workers"], line["requestedWorkers"]),
+    "WORKERS": lambda line: _part(line["workers"], line["requestedWorkers"]),
     "LEFT": lambda line: age(line["progress"]["secondsLeft"]),
     "REPORTED": lambda line: age(line["progress"]["ageSeconds"]),
 }
 _BY: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
-    "growth": lambda line: _of(line, "growth"),
-    "cpu": lambda line: _of(line, "cpuCores"),
+    "growth": lambda line: _in_progress(line, "growth"),
+    "cpu": lambda line: _in_progress(line, "cpuCores"),
     "workers": lambda line: line["workers"],
-    "left": lambda line: _of(line, "secondsLeft"),
+    "left": lambda line: _in_progress(line, "secondsLeft"),
 }
 ORDERS = tuple(_BY)
-"""The orders of jobs: the largest first, but the shortest time left first."""
+"""The orders of jobs: the largest value first, but the shortest remaining time first."""
 
 
 @click.command()
@@ -120,7 +120,7 @@ async def _queue(namespace: str, cluster: ClusterOptions) -> tuple[list[dict[str
 
 
 def _is_unknown(job: TrainingJob) -> bool:
-    """Return whether the templates of a job are not known, and so neither pods nor priority."""
+    """Return whether the templates of a job, and so its pods and priority, are unknown."""
     return bool(job.kind.rendered) and not job.groups
 
 
@@ -135,7 +135,7 @@ def queue_of(
 
     `statuses`: the statuses of the TrainingPlans, by the uid of the job.
     `classes`: the priority classes, or None without the right to list them; then the lines have
-        only the names of priorities.
+        the names of priorities alone.
     """
     lines = []
     for job in in_order(jobs, statuses=statuses, classes=classes or {}):
@@ -166,18 +166,18 @@ def queue_of(
 
 
 def amounts(requests: Resources) -> list[str]:
-    """Return what a job requests in words, by name of the resource."""
-    found = sorted(requests.items())
-    return [amount_text(name, number) for name, number in found if name != PODS]
+    """Return the requests of a job in words, by name of the resource."""
+    items = sorted(requests.items())
+    return [amount_text(name, number) for name, number in items if name != PODS]
 
 
 def in_order(
     jobs: Iterable[TrainingJob], *, statuses: Mapping[str, Mapping[str, Any]], classes: Classes
 ) -> list[TrainingJob]:
-    """Return the jobs that wait, in order; new jobs that have no position yet come last.
+    """Return the waiting jobs in order; new jobs without a position are last.
 
-    A position may be some seconds old, so a job of higher priority comes first whatever it says,
-    unless the priority of a job is not known.
+    A position may be some seconds old, so jobs of higher priority are first whatever it says,
+    unless the priority of a job is unknown.
 
     `statuses`: the statuses of the TrainingPlans, by the uid of the job.
     """
@@ -187,8 +187,8 @@ def in_order(
     def position(job: TrainingJob) -> tuple[int, float, float, str, str, str]:
         priority = priority_class(job, classes).value if all_known else 0
         ahead = statuses.get(job.uid, {}).get("ahead")
-        place = ahead if type(ahead) is int else math.inf
-        return (-priority, place, job.created, job.namespace, job.name, job.kind.name)
+        reported = ahead if type(ahead) is int else math.inf
+        return (-priority, reported, job.created, job.namespace, job.name, job.kind.name)
 
     return sorted(waiting, key=position)
 
@@ -209,22 +209,21 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
 
 
 async def _statuses(client: Client, *, namespace: str) -> dict[str, Mapping[str, Any]]:
-    """Return the statuses of the TrainingPlans by the uid of the job."""
     plans = await all_plans(client, namespace=namespace)
     return {planned_uid(plan): mapping(plan.get("status")) for plan in plans}
 
 
 def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:
-    """Yield the queue for a person.
+    """Yield the lines of the queue.
 
-    Lines are numbered only for the whole cluster, where a number is a place in the queue.
+    They are numbered for the whole cluster alone, where a number is a position in the queue.
     """
     if not lines:
         yield f"no job waits in namespace {namespace}" if namespace else "no job waits"
         return
     numbers = {id(line): str(number) for number, line in enumerate(lines, 1)}
-    place: Columns = {} if namespace else {"#": lambda line: numbers[id(line)]}
-    head, *rows = columns({**place, **_QUEUE}, lines)
+    position: Columns = {} if namespace else {"#": lambda line: numbers[id(line)]}
+    head, *rows = columns({**position, **_QUEUE}, lines)
     yield head
     for row, line in zip(rows, lines, strict=True):
         yield row
@@ -240,7 +239,7 @@ def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterat
     type=click.Choice(ORDERS),
     default="growth",
     show_default=True,
-    help="The largest first; left: the soonest end first.",
+    help="Largest first; left: soonest end first.",
 )
 @click.option("--watch", is_flag=True, help=f"Every {WATCH_SECONDS:.0f} seconds, until Ctrl-C.")
 @output_option
@@ -248,13 +247,13 @@ def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterat
 def top(
     *, all_namespaces: bool, sort: str, watch: bool, output: str, cluster: ClusterOptions
 ) -> None:
-    """List the jobs that run, with their progress, growth and use of CPU.
+    """List the running jobs with their progress, growth and use of CPU.
 
-    Jobs without known progress come last; waiting jobs are listed by `queue`. You need the right to
-    list TrainingPlans.
+    Jobs without known progress are last; `queue` lists the waiting jobs. You need the right to list
+    TrainingPlans.
     """
     if watch and output != "text":
-        raise click.UsageError("--watch shows a table; leave out -o")
+        raise click.UsageError("--watch shows a table; omit -o")
     namespace = "" if all_namespaces else cluster.in_namespace()
 
     async def show() -> None:
@@ -272,15 +271,15 @@ def top(
                 )
                 if not watch:
                     return click.echo(shown, nl=False)
-                _show_anew(shown)
+                _refresh(shown)
                 await asyncio.sleep(WATCH_SECONDS)
 
     with suppress(KeyboardInterrupt) if watch else nullcontext():
         asyncio.run(show())
 
 
-def _show_anew(shown: str) -> None:
-    """Show a table in place of the table before; below it, if the output is no terminal."""
+def _refresh(shown: str) -> None:
+    """Replace the table on a terminal; elsewhere, print below it."""
     if sys.stdout.isatty():
         click.clear()
         shown = fitted(shown, shutil.get_terminal_size())
@@ -288,12 +287,12 @@ def _show_anew(shown: str) -> None:
 
 
 def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any]]:
-    """Return the jobs of TrainingPlans; jobs without progress come last.
+    """Return the jobs of TrainingPlans; jobs without progress are last.
 
     `sort` is one of ORDERS. `now` is in epoch seconds.
     """
     lines = (top_line(plan, now=now) for plan in plans)
-    return sorted(lines, key=lambda line: _turn(line, _BY[sort](line), smallest=sort == "left"))
+    return sorted(lines, key=lambda line: _key(line, _BY[sort](line), smallest=sort == "left"))
 
 
 def top_line(plan: Raw, *, now: float) -> dict[str, Any]:
@@ -327,17 +326,17 @@ def top_lines(lines: Sequence[Mapping[str, Any]], namespace: str) -> list[str]:
     return table([*_TOP], [[*top_cells(line).values()] for line in lines])
 
 
-def _turn(line: Mapping[str, Any], measure: float | None, *, smallest: bool) -> tuple[Any, ...]:
-    """Return the sort key of a job: unknown values come last."""
+def _key(line: Mapping[str, Any], value: float | None, *, smallest: bool) -> tuple[Any, ...]:
+    """Return the sort key of a job: unknown values are last."""
     return (
         line["progress"] is None,
-        measure is None,
-        (measure or 0.0) if smallest else -(measure or 0.0),
+        value is None,
+        (value or 0.0) if smallest else -(value or 0.0),
         (line["namespace"], line["name"], line["kind"]),
     )
 
 
-def _of(line: Mapping[str, Any], name: str) -> float | None:
+def _in_progress(line: Mapping[str, Any], name: str) -> float | None:
     progress = line["progress"]
     return progress[name] if progress is not None else None
 
@@ -346,10 +345,10 @@ def _int(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-def _of_all(number: int | None, of: int | None) -> str:
-    """Return a number, as a part of a larger number if there is one."""
-    more = number is not None and of is not None and number < of
-    return f"{number} of {of}" if more else _text(of if number is None else number)
+def _part(number: int | None, whole: int | None) -> str:
+    """Return a number, as a part of the whole if that is larger."""
+    more = number is not None and whole is not None and number < whole
+    return f"{number} of {whole}" if more else _text(whole if number is None else number)
 
 
 def _text(number: int | None) -> str:

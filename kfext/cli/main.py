@@ -1,6 +1,6 @@
 """The command line: all commands, and the services that the Deployments and the DaemonSet run.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 planned but would wait, or jobs are left.
+Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 a job would wait, or jobs remain.
 """
 
 import asyncio
@@ -52,10 +52,10 @@ def _service(command: Callable[..., None]) -> Callable[..., None]:
         configure_logs(log_level)
         command(**options)
 
-    made: Callable[..., None] = with_logs
+    wrapped: Callable[..., None] = with_logs
     for option in reversed(_SERVICE_OPTIONS):
-        made = option(made)
-    return made
+        wrapped = option(wrapped)
+    return wrapped
 
 
 @click.command()
@@ -86,7 +86,7 @@ def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: An
     "--run-dir",
     "run_folder",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder for the snapshot on SIGUSR1; none is written if unset.",
+    help="Folder for the snapshot on SIGUSR1. Default: no snapshot.",
 )
 @click.option(
     "--job-metrics/--no-job-metrics",
@@ -98,7 +98,7 @@ def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: An
     "--certificates/--no-certificates",
     default=True,
     show_default=True,
-    help="Whether to issue the webhook's certificates; another system, such as cert-manager, may.",
+    help="Whether to issue the webhook's certificates, or leave that to e.g. cert-manager.",
 )
 def controller(**options: Any) -> None:
     """Run the placement controller."""
@@ -118,7 +118,7 @@ def controller(**options: Any) -> None:
     default="/var/lib/kfext",
     show_default=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of the node for the hook and the sockets of jobs.",
+    help="Folder on the node for the hook and the sockets of jobs.",
 )
 @click.option(
     "--device-list-strategy",
@@ -128,7 +128,7 @@ def controller(**options: Any) -> None:
     show_default=True,
     show_envvar=True,
     type=click.Choice(["envvar", "cdi-cri"]),
-    help="How containers get their cards, in the words of NVIDIA's device plugin.",
+    help="How containers receive their cards, as named by NVIDIA's device plugin.",
 )
 def agent(*, device_list: str, **options: Any) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""
@@ -159,15 +159,15 @@ def agent(*, device_list: str, **options: Any) -> None:
 )
 @click.version_option(__version__, prog_name="kfext")
 def cli() -> None:
-    """Place the pods of training jobs together, and report what was done to them."""
+    """Place the pods of training jobs together, and explain each decision."""
 
 
 def main() -> None:
     """Run the command line; print every expected failure as one line on stderr."""
     accept_deep_json()
-    called = os.path.basename(sys.argv[0])
+    program = os.path.basename(sys.argv[0])
     try:
-        cli(prog_name="kubectl kfext" if called == "kubectl-kfext" else "kfext")
+        cli(prog_name="kubectl kfext" if program == "kubectl-kfext" else "kfext")
     except (KfextError, OSError) as error:  # OSError: a port in use, a file that cannot be read
         click.echo(plain(f"error: {error}"), err=True)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`kubectl kfext nodes` and `usage`: what takes each node, suspect nodes, what namespaces used."""
+"""`kubectl kfext nodes` and `usage`: the claims on nodes, suspect nodes, usage by namespace."""
 
 import asyncio
 import time
@@ -30,9 +30,9 @@ from kfext.state.planner.recording import planner_of
 class NodeRow:
     """A node.
 
-    `taken`: by the title of a job, what its pods and its plan take of what the node has; under the
-        empty title, what all other pods take.
-    `suspicion`: why jobs get the node last; empty: it is not suspect; None: unknown.
+    `taken`: the claims of each job's pods and plan on the resources that the node has, by the title
+        of the job; the empty title stands for all other pods.
+    `suspicion`: why the node is the last choice; empty for other nodes, None for unknown.
     """
 
     node: Node
@@ -45,7 +45,7 @@ def node_rows(
 ) -> tuple[NodeRow, ...]:
     """Return the nodes of a cluster, by name.
 
-    `suspects`: by node, why it is suspect; None: unknown. `now`: in epoch seconds.
+    `suspects`: the reason for each suspect node, None for unknown. `now`: in epoch seconds.
     """
     cluster = planner_of(snapshot, Moment(wall=now, monotonic=now)).cluster
     rows = []
@@ -57,7 +57,7 @@ def node_rows(
             has = node.allocatable.keys() & claim.requests.keys()
             amounts.update({name: claim.requests[name] for name in has})
         suspicion = None if suspects is None else suspects.get(node.name, "")
-        rows.append(NodeRow(node, {of: dict(taken[of]) for of in sorted(taken)}, suspicion))
+        rows.append(NodeRow(node, {job: dict(taken[job]) for job in sorted(taken)}, suspicion))
     return tuple(rows)
 
 
@@ -65,9 +65,9 @@ def node_rows(
 @output_option
 @cluster_options
 def nodes(*, output: str, cluster: ClusterOptions) -> None:
-    """List the nodes with what gangs and other pods take of each, and the suspect nodes.
+    """List the nodes, their use by gangs and other pods, and the suspect nodes.
 
-    You need the right to list all that placement depends on, as for `plan -f`.
+    You need the right to list everything that placement depends on, as for `plan -f`.
     """
     click.echo(render_nodes(asyncio.run(_list_nodes(cluster)), output=output), nl=False)
 
@@ -80,7 +80,7 @@ async def _list_nodes(cluster: ClusterOptions) -> tuple[NodeRow, ...]:
 
 
 async def _suspects(client: Client) -> Mapping[str, str] | None:
-    """Return what the Lease says of suspect nodes; None without it or the right to get it."""
+    """Return the suspect nodes in the Lease; None without it or the right to read it."""
     try:
         lease = await client.get(paths.leases(NAMESPACE, LEASE))
     except (Forbidden, NotFound):
@@ -103,7 +103,7 @@ def render_nodes(rows: Sequence[NodeRow], *, output: str) -> str:
 
 
 def _use(name: str, row: NodeRow) -> str:
-    """Return how much of a resource is taken, and how much there is."""
+    """Return the used and the allocatable amount of a resource."""
     unit = {CPU: 1000, MEMORY: 2**30}.get(name, 1)
     taken = sum(amounts.get(name, 0) for amounts in row.taken.values())
     suffix = "Gi" if name == MEMORY else ""
@@ -111,7 +111,7 @@ def _use(name: str, row: NodeRow) -> str:
 
 
 def state_words(node: Node) -> list[str]:
-    """Return whether a node is cordoned and drained, in words."""
+    """Return the words `cordoned` and `drained` if they apply to a node."""
     words = ["cordoned"] if node.unschedulable else []
     return words + (["drained"] if node.drain is not None else [])
 
@@ -140,7 +140,7 @@ _USAGE: Columns = {
 @output_option
 @cluster_options
 def usage(*, output: str, cluster: ClusterOptions) -> None:
-    """List what namespaces used of the cluster, their weights, what they hold, their waiting jobs.
+    """List the namespaces with their usage, weight, capacity held, and waiting jobs.
 
     You need the right to get the ConfigMap kfext-usage in kfext-system.
     """
@@ -162,10 +162,10 @@ async def _read_usage(cluster: ClusterOptions) -> str:
 def shown_usage(record: UsageRecord, *, output: str, now: float) -> str:
     """Return a record as text, json or yaml, the largest usage first. `now`: in epoch seconds."""
     lines = [
-        {"namespace": name, **asdict(found), "used": record.mean(name)}
-        for name, found in sorted(record.namespaces.items(), key=lambda each: -each[1].used)
+        {"namespace": name, **asdict(each), "used": record.mean(name)}
+        for name, each in sorted(record.namespaces.items(), key=lambda item: -item[1].used)
     ]
     ago = max(now - record.at, 0.0)
     values = {"ageSeconds": int(ago), "halfLifeSeconds": record.half_life, "namespaces": lines}
-    foot = f"{age(ago)} ago; usage counts half after {age(record.half_life)}"
+    foot = f"{age(ago)} ago; usage halves in {age(record.half_life)}"
     return format_output(values, output=output, text=lambda: [*columns(_USAGE, lines), foot])

@@ -15,7 +15,7 @@ import yaml
 from kfext.core.words import CLAUSE
 
 _WIDEST = 100_000
-"""The width of a table in characters: no row is wider."""
+"""The width of a table in characters; no row is wider."""
 output_option = click.option(
     "-o",
     "--output",
@@ -35,7 +35,7 @@ def format_output(values: Any, *, output: str, text: Callable[[], Iterable[str]]
 
 
 def plain(text: str) -> str:
-    """Return a text with a space for each character that is not printable; line ends stay.
+    """Return a text with a space for each character that is not printable; newlines stay.
 
     A terminal would obey escapes and control characters; other characters hide or reverse text.
     """
@@ -43,7 +43,7 @@ def plain(text: str) -> str:
 
 
 Columns = Mapping[str, Callable[[Any], str]]
-"""The columns of a table: its head -> the cell of a line."""
+"""The columns of a table: head -> cell of a line."""
 
 
 def columns(shown: Columns, lines: Iterable[Any], *, indent: int = 0) -> list[str]:
@@ -76,7 +76,7 @@ def entry(label: str, message: str) -> list[str]:
 
 
 def fitted(text: str, screen: os.terminal_size) -> str:
-    """Return the part of a text that fits a screen, with a line left for the cursor."""
+    """Return the part of a text that fits a screen, with a spare line for the cursor."""
     return "\n".join(line[: screen.columns] for line in text.splitlines()[: screen.lines - 1])
 
 

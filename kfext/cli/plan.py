@@ -45,7 +45,7 @@ from kfext.state.planner.recording import planner_of
 
 SourceKey = tuple[str, str, str]
 Sources = dict[SourceKey, Any]
-"""By kind, namespace (empty: of the cluster) and name, what operators make templates from."""
+"""The sources of operators' templates by kind, namespace (empty if cluster-scoped) and name."""
 NO_SOURCES: Sources = {}
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
 _WORDS = {
@@ -60,7 +60,7 @@ class Answer:
     """The outcome for one job; `nodes` has the node of each replica, if the job would start.
 
     `outcome` is `starts`, `waits`, or `not-held` if kfext does not decide when the job starts.
-    `starts`: when a waiting job should start, in words.
+    `starts`: the expected start of a waiting job, in words.
     """
 
     job: str
@@ -102,27 +102,27 @@ def plan(
 ) -> None:
     """Show whether the jobs in files (- is stdin) would start now, and where or why not.
 
-    Nothing is submitted. You need the right to list nodes, pods, jobs and all else that placement
-    depends on. With --snapshot no cluster is needed, and without files the answers are about the
-    jobs in its queue. Exits with code 3 if a job would wait.
+    Nothing is submitted. You need the right to list nodes, pods, jobs and everything else that
+    placement depends on. With --snapshot no cluster is needed, and without files the answers are
+    about the jobs in its queue. Exits with code 3 if a job would wait.
 
     With --with, --without or --policy it shows when each waiting job should start, now and after
-    the change. A new node is like the first node with so many GPUs, or like a node by its name,
-    e.g. 2xnode-1. Jobs that run on a node without which you plan end there as expected.
+    the change. A new node is a copy of the first node with so many GPUs, or of a named node, e.g.
+    2xnode-1. Jobs that run on a node of --without end there as expected.
     """
     changes = bool(new or without or policies)
     if changes and files:
-        raise click.UsageError("give jobs with -f, or a change with --with, --without or --policy")
+        raise click.UsageError("specify jobs with -f, or a change, not both")
     if not (files or snapshot or changes):
-        raise click.UsageError("give -f or --snapshot, or one of --with, --without and --policy")
+        raise click.UsageError("specify jobs with -f, a snapshot with --snapshot, or a change")
     documents = [item for file in files for item in load(file)]
-    taken = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
+    recorded = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
     if changes:
         change = Change(new, without, read_policies(policies))
-        rows = asyncio.run(_what_if(change, cluster=cluster, snapshot=taken))
+        rows = asyncio.run(_what_if(change, cluster=cluster, snapshot=recorded))
         click.echo(format_output(rows, output=output, text=lambda: what_if_lines(rows)), nl=False)
         return
-    answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=taken))
+    answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=recorded))
     for note in notes:
         click.echo(plain(note), err=True)
     click.echo(render_answers(answers, output=output), nl=False)
@@ -166,12 +166,12 @@ async def plan_jobs(
 async def _what_if(
     change: Change, *, cluster: ClusterOptions, snapshot: SnapshotFile | None
 ) -> list[dict[str, Any]]:
-    """Return when waiting jobs should start. Raises UserError, ApiError, NoAccess."""
+    """Return the expected starts of waiting jobs. Raises UserError, ApiError, NoAccess."""
     if snapshot is not None:
         return what_if(snapshot.snapshot, change, progress={}, now=snapshot.taken)
     async with cluster.connect() as client:
-        taken = await read_snapshot(client, await kinds_in(client))
-        return what_if(taken, change, progress=await read_progress(client), now=time.time())
+        present = await read_snapshot(client, await kinds_in(client))
+        return what_if(present, change, progress=await read_progress(client), now=time.time())
 
 
 def _jobs_among(documents: list[Any]) -> list[Any]:
@@ -199,22 +199,22 @@ def _key(source: TemplateSource, namespace: str) -> SourceKey:
 
 
 def sources_in(documents: list[Any], jobs: list[Any], *, home: str) -> Sources:
-    """Return the objects among documents that operators make the templates of jobs from."""
-    found: Sources = {}
+    """Return the documents that operators make the templates of jobs from."""
+    sources: Sources = {}
     for job in jobs:
         source, namespace = _source_of(job), _namespace_of(job, home=home)
         if source is None:
             continue
         for item in documents:
             name = text(mapping(mapping(item).get("metadata")).get("name"))
-            of = "" if not source.namespaced else _namespace_of(item, home=home)
-            if (mapping(item).get("kind"), of, name) == _key(source, namespace):
-                found[_key(source, namespace)] = item
-    return found
+            scope = "" if not source.namespaced else _namespace_of(item, home=home)
+            if (mapping(item).get("kind"), scope, name) == _key(source, namespace):
+                sources[_key(source, namespace)] = item
+    return sources
 
 
 async def _source(client: Client, document: Any, *, home: str) -> Sources:
-    """Return what the operator makes the templates of a job from, as the cluster has it."""
+    """Return the source of a job's templates in the cluster; empty if there is none."""
     source, namespace = _source_of(document), _namespace_of(document, home=home)
     if source is None:
         return {}
@@ -225,7 +225,6 @@ async def _source(client: Client, document: Any, *, home: str) -> Sources:
 
 
 def _check_kinds(jobs: Sequence[Any], kinds: Sequence[JobKind]) -> None:
-    """Raise UserError for a job of a kind that is not among the kinds of the cluster."""
     served = {kind.name for kind in kinds}
     for document in jobs:
         if document["kind"] not in served:
@@ -252,7 +251,7 @@ def render_answers(answers: Sequence[Answer], *, output: str) -> str:
 
 
 def answer_lines(answers: Sequence[Answer]) -> Iterator[str]:
-    """Yield the answers for a person."""
+    """Yield the lines of answers."""
     if not answers:
         yield "no job waits"
     for answer in answers:
@@ -267,8 +266,7 @@ def answer_lines(answers: Sequence[Answer]) -> Iterator[str]:
 class Forecast:
     """The controller's decisions on jobs that are submitted now, one after the other.
 
-    `progress`: what the TrainingPlans show of running jobs. `now` is in epoch seconds; the present
-    if unset.
+    `progress`: of running jobs, in their TrainingPlans. `now`: in epoch seconds; default: now.
     """
 
     def __init__(
@@ -284,8 +282,8 @@ class Forecast:
     def submit(self, document: Any, *, home: str, sources: Sources = NO_SOURCES) -> Answer:
         """Return the outcome for a job; a job without a namespace goes to `home`.
 
-        `sources`: what operators make templates from. Raises UserError for a job that could not be
-        created, or without its source.
+        `sources`: of operators' templates. Raises UserError for a job that could not be created, or
+        without its source.
         """
         raw = self._named(document, home=home)
         namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
@@ -306,12 +304,12 @@ class Forecast:
         return _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
 
     def with_starts(self, answers: Sequence[Answer]) -> list[Answer]:
-        """Return answers with when the jobs that would wait should start, all jobs submitted."""
+        """Return answers with expected starts for waiting jobs, after all jobs are submitted."""
         if not any(answer.outcome == WAITS for answer in answers):
             return [*answers]
         now, jobs = self._now, self._planner.cluster.jobs
-        found = expected_starts(self._planner, now).items()
-        starts = {jobs[uid].job.title: sentence(start, now=now.wall) for uid, start in found}
+        expected = expected_starts(self._planner, now).items()
+        starts = {jobs[uid].job.title: sentence(start, now=now.wall) for uid, start in expected}
         return [
             replace(answer, starts=starts.get(answer.job, "") if answer.outcome == WAITS else "")
             for answer in answers
@@ -349,7 +347,7 @@ class Forecast:
         if any((kind, namespace, name) == (j.kind.name, j.namespace, j.name) for j in jobs):
             raise UserError(
                 f"{kind} {namespace}/{name} exists already: see `kubectl kfext explain -n "
-                f"{namespace} {name}`, or give the job another name"
+                f"{namespace} {name}`, or rename the job"
             )
         named = {**metadata, "name": name or f"{prefix}xxxxx", "namespace": namespace}
         return {**document, "metadata": named}
@@ -361,17 +359,16 @@ def _rendered(job: TrainingJob, raw: Any, sources: Sources) -> TrainingJob:
     source = job.kind.template_source(spec)
     if source is None:
         return job
-    found = sources.get(_key(source, job.namespace))
-    if found is None:
+    item = sources.get(_key(source, job.namespace))
+    if item is None:
         raise UserError(
             f"{job.title}: its templates come from {source.kind} {source.name!r}, which does not "
-            f"exist or you may not read; add it to the file"
+            f"exist or which you may not read; add it to the file"
         )
-    return with_templates(job, templates_in(job.kind, job.kind.rendered_from(spec, found), job=job))
+    return with_templates(job, templates_in(job.kind, job.kind.rendered_from(spec, item), job=job))
 
 
 def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Answer:
-    """Return an outlook as an answer."""
     if isinstance(expected.step, Unsuspend):
         nodes = {pod_name(job, key): node for key, node in expected.step.plan.assignment.items()}
         why, network = expected.step.verdict, expected.step.network

@@ -23,7 +23,7 @@ def read_policies(files: Iterable[IO[bytes]]) -> list[TrainingPolicy]:
     for document in (document for file in files for document in load(file)):
         if mapping(document).get("kind") != "TrainingPolicy":
             raise UserError(
-                f"{title_of(document)} is no TrainingPolicy, and --policy takes no other"
+                f"{title_of(document)} is no TrainingPolicy, and --policy accepts no other kind"
             )
         _check(mapping(mapping(document).get("spec")), title_of(document))
         policies.append(parse_policy(document))
@@ -32,35 +32,35 @@ def read_policies(files: Iterable[IO[bytes]]) -> list[TrainingPolicy]:
 
 def _check(spec: Mapping[str, Any], title: str) -> None:
     where = f"{title}: spec"
-    _known(spec, _SPEC, where)
+    _check_fields(spec, _SPEC, where)
     settings = mapping(spec.get("settings"))
-    _known(settings, _SETTINGS, f"{where}.settings")
+    _check_fields(settings, _SETTINGS, f"{where}.settings")
     for key, value in settings.items():
         place = f"{where}.settings.{key}"
         if not isinstance(value, str):
             raise UserError(f'{place} {value!r} is not text: quote it, e.g. "off"')
         parse_setting(f"{DOMAIN}/{key}", value, place=place)
     for section, type_ in SECTIONS.items():
-        given, known = mapping(spec.get(section)), rows(type_)
-        _known(given, known, f"{where}.{section}")
-        for name, value in given.items():
+        parameters, known = mapping(spec.get(section)), rows(type_)
+        _check_fields(parameters, known, f"{where}.{section}")
+        for name, value in parameters.items():
             _check_parameter(known[name], value, f"{where}.{section}.{name}")
     by_usage = mapping(spec.get("queue")).get("fairness") == Fairness.USAGE
     if by_usage and mapping(spec.get("namespaceSelector")):
-        words = "usage orders the whole cluster: leave out namespaceSelector"
-        raise UserError(f"{where}.queue.fairness {words}")
+        rule = "usage orders the whole cluster: leave out namespaceSelector"
+        raise UserError(f"{where}.queue.fairness {rule}")
     companion = mapping(spec.get("companion"))
-    _known(companion, [policy.name for policy in POLICIES], f"{where}.companion")
+    _check_fields(companion, [policy.name for policy in POLICIES], f"{where}.companion")
     for policy in POLICIES:
         _check_choice(policy, mapping(companion.get(policy.name)), f"{where}.companion")
 
 
 def _check_choice(policy: Policy, choice: Mapping[str, Any], where: str) -> None:
     where = f"{where}.{policy.name}"
-    _known(choice, ("mode", "parameters"), where)
-    _one_of(choice.get("mode"), tuple(Mode), f"{where}.mode")
+    _check_fields(choice, ("mode", "parameters"), where)
+    _check_word(choice.get("mode"), tuple(Mode), f"{where}.mode")
     parameters = mapping(choice.get("parameters"))
-    _known(parameters, policy.parameters, f"{where}.parameters")
+    _check_fields(parameters, policy.parameters, f"{where}.parameters")
     for name, value in parameters.items():
         allowed = policy.parameters[name]
         number = type(value) in {int, float}
@@ -75,7 +75,7 @@ def _check_parameter(row: ParameterRow, value: object, where: str) -> None:
     if value is None:
         return  # as if it were absent
     if words := row.schema.get("enum"):
-        _one_of(value, words, where)
+        _check_word(value, words, where)
     try:
         row.parse(value)
     except ValueError as error:
@@ -83,13 +83,13 @@ def _check_parameter(row: ParameterRow, value: object, where: str) -> None:
         raise UserError(f"{where} {value!r} is not valid{example}") from error
 
 
-def _known(given: Iterable[str], allowed: Collection[str], where: str) -> None:
-    for name in given:
+def _check_fields(fields: Iterable[str], allowed: Collection[str], where: str) -> None:
+    for name in fields:
         if name not in allowed:
             raise UserError(f"{where} has no field {name!r}: it has {', '.join(allowed)}")
 
 
-def _one_of(value: object, allowed: Sequence[str], where: str) -> None:
+def _check_word(value: object, allowed: Sequence[str], where: str) -> None:
     if value is not None and value not in allowed:
         quoted = ", ".join(f'"{choice}"' for choice in allowed)
         raise UserError(f"{where} {value!r} is none of {quoted}")

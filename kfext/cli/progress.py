@@ -1,4 +1,4 @@
-"""The progress of a job for people, from its TrainingPlan or its log.
+"""The progress of a job in words, from its TrainingPlan or its log.
 
 The job may write all of it, so it is bounded and reaches the terminal only as text.
 """
@@ -30,14 +30,14 @@ from kfext.state.reports.printers import printing_container, printing_pods
 
 STOPPED = (names.QUEUED, names.SUSPENDED, names.FINISHED)
 """The phases of a job without pods that train."""
-_OF_RUNNING = {
+_WHILE_STOPPED = {
     "stepsPerSecond": None,
     "secondsLeft": None,
     "growth": None,
     "state": "",
     "cpuCores": None,
 }
-"""What only a job that runs has, in a progress without it."""
+"""The fields of running jobs alone, with their values for other jobs."""
 _SHOWN = 10
 """The most lines of a log in the table."""
 _WIDEST = 60
@@ -58,8 +58,8 @@ _SERIES: Columns = {
 def shows(status: Mapping[str, Any], type_: str, value: str) -> bool:
     """Return whether a TrainingPlan shows a condition with this status."""
     conditions = map(mapping, sequence(status.get("conditions")))
-    found = ((condition.get("type"), condition.get("status")) for condition in conditions)
-    return (type_, value) in found
+    pairs = ((condition.get("type"), condition.get("status")) for condition in conditions)
+    return (type_, value) in pairs
 
 
 def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | No
         return None
     values = _values(reported, now=now)
     if status.get("phase") in STOPPED:
-        values |= _OF_RUNNING
+        values |= _WHILE_STOPPED
     valid = any(value not in {None, ""} for key, value in values.items() if key != "ageSeconds")
     return values if valid else None
 
@@ -103,41 +103,41 @@ NO_PROGRESS = _values(Reported(), now=0.0)
 
 
 def progress_lines(progress: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield at most two phrases: how far the job is, and how it grows."""
+    """Yield at most two phrases: the position of the job, and its growth."""
     if progress is None:
         return
     reported, remaining = age(progress["ageSeconds"]), age(progress["secondsLeft"])
     growth, cores = progress["growth"], progress["cpuCores"]
     parts = (
         f"{progress['metric']} {short(progress['value'])}".strip(),
-        f"step {steps(progress, of=' of ')}" if progress["step"] is not None else "",
+        f"step {steps(progress, separator=' of ')}" if progress["step"] is not None else "",
         f"{short(progress['stepsPerSecond'])} a second" if progress["stepsPerSecond"] else "",
         f"{remaining} left" if remaining else "",
     )
-    if far := ", ".join(filter(None, parts)):
-        yield f"{far} ({reported} ago)" if reported else far
+    if position := ", ".join(filter(None, parts)):
+        yield f"{position} ({reported} ago)" if reported else position
     parts = (
         f"growth {short(growth)}" if growth is not None else "",
         progress["state"],
         f"uses {cpus(round(1000 * cores))}" if cores is not None else "",
         "",
     )
-    if grows := ", ".join(filter(None, parts)):
-        yield grows
+    if growing := ", ".join(filter(None, parts)):
+        yield growing
 
 
-def steps(progress: Mapping[str, Any], *, of: str = "/") -> str:
+def steps(progress: Mapping[str, Any], *, separator: str = "/") -> str:
     """Return the step, with the total if known, as 40/100."""
     if progress["step"] is None:
         return ""
-    total = "" if progress["totalSteps"] is None else f"{of}{progress['totalSteps']}"
+    total = "" if progress["totalSteps"] is None else f"{separator}{progress['totalSteps']}"
     return f"{progress['step']}{total}"
 
 
 async def read_log(
     client: Client, job: TrainingJob, pods: Iterable[Pod], *, regex: str
 ) -> dict[str, Any]:
-    """Return what kfext recognises in the log of a job, with the caller's rights.
+    """Return the progress that kfext recognises in a job's log, read with the caller's rights.
 
     It is the log of the first pod with recognised lines, else of the first pod. `regex` is tried in
     place of the job's setting. Raises UserError, ApiError.
@@ -159,7 +159,7 @@ async def read_log(
 
 
 def _expression(job: TrainingJob, regex: str) -> str:
-    """Return the expression to search for; empty for what kfext recognises by itself."""
+    """Return the expression to search for; empty for kfext's own rules."""
     written = f"{STDOUT}:{regex}" if regex else job.annotations.get(names.METRICS, "auto")
     source = parse_setting(names.METRICS, written, place="--regex" if regex else names.METRICS)
     return source.pattern if isinstance(source, MetricsSource) else ""
@@ -168,7 +168,7 @@ def _expression(job: TrainingJob, regex: str) -> str:
 def recognised(
     job: TrainingJob, pod: Pod, lines: Sequence[LogLine], *, expression: str, now: float
 ) -> dict[str, Any]:
-    """Return what kfext recognises in the lines of a log: the series, and the progress."""
+    """Return the series and the progress that kfext recognises in the lines of a log."""
     followed, series = Followed(expression), []
     course = followed.course
     for line in lines:
@@ -203,11 +203,11 @@ def recognised(
 
 
 def log_lines(log: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was recognised in a log for a person, as lines of `explain`."""
-    how = "by the expression" if log["expression"] else "without a setting"
+    """Yield the recognised progress of a log, as lines of `explain`."""
+    method = "by the expression" if log["expression"] else "without a setting"
     words = [
         f"{log['recognised']} of {log['lines']} lines of {log['pod']} "
-        f"({log['container']}) recognised {how}"
+        f"({log['container']}) recognised {method}"
     ]
     words += progress_lines({**log["progress"], "ageSeconds": None})
     if log["better"]:
@@ -215,7 +215,7 @@ def log_lines(log: Mapping[str, Any]) -> Iterator[str]:
     if log["diverged"]:
         words.append("the last value is not a number")
     if log["gained"] is not None:
-        words.append(f"progress {short(log['gained'])} of its first {INTERVAL:.0f} s in its last")
+        words.append(f"last {INTERVAL:.0f} s: {short(log['gained'])} of the progress of the first")
     if not log["recognised"]:
         words.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
     yield from (f"  {'log':<8} {line}" for line in words)

@@ -1,4 +1,4 @@
-"""`kubectl kfext release`: give jobs back to plain Kubernetes, even if no controller runs."""
+"""`kubectl kfext release`: return jobs to plain Kubernetes, even if no controller runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,9 +42,9 @@ def release(
     kind: str | None,
     cluster: ClusterOptions,
 ) -> None:
-    """Give JOB back to plain Kubernetes, for good. Works without the controller."""
+    """Return JOB to plain Kubernetes for good. Works without the controller."""
     if bool(job) == everything:
-        raise click.UsageError("give either the name of a job or --all")
+        raise click.UsageError("specify either the name of a job or --all")
     if all_namespaces and not everything:
         raise click.UsageError("--all-namespaces requires --all")
 
@@ -59,10 +59,10 @@ def release(
 async def release_jobs(
     name: str | None, *, kind: str | None, all_namespaces: bool, cluster: ClusterOptions
 ) -> AsyncIterator[str]:
-    """Release a job, or all jobs that wait for kfext if `name` is unset; yield a line for each.
+    """Release a job, or without `name` all jobs that wait for kfext; yield a line for each.
 
-    Raises UserError, ApiError, NoAccess; for several jobs only after it has tried them all, unless
-    the API server is away.
+    Raises UserError, ApiError, NoAccess; for several jobs only after all were tried, unless the API
+    server is unreachable.
     """
     async with cluster.connect() as client:
         namespace = "" if all_namespaces else cluster.in_namespace()
@@ -81,7 +81,7 @@ async def release_jobs(
             except (ApiError, UserError, Unpatchable) as error:
                 failed.append(f"{job.title}: {error}")
                 if isinstance(error, ApiError) and not error.status:
-                    failed.append("the API server is away: no other job was tried")
+                    failed.append("the API server is unreachable: no other job was tried")
                     break
         if failed:
             raise UserError(f"not all jobs were released: {'; '.join(failed)}")
@@ -99,7 +99,7 @@ async def _waits(client: Client, job: TrainingJob) -> bool:
 async def _release(
     client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool = False
 ) -> str:
-    """Release a job; return what was done.
+    """Release a job; return the outcome.
 
     `all_that_wait`: whether it is released because it waits, and not by its name.
     """
@@ -108,7 +108,7 @@ async def _release(
         return f"{title}: already finished, nothing to release"
     done = []
     if not job.released or (job.held and job.suspend):
-        released = await _released(client, job, raw, all_that_wait=all_that_wait)
+        released = await _mark_released(client, job, raw, all_that_wait=all_that_wait)
         if not released:
             return f"{title}: started meanwhile"
         done.append(released)
@@ -122,9 +122,9 @@ async def _release(
     return f"{title}: {', '.join(done) or 'already released, nothing to do'}"
 
 
-async def _released(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool) -> str:
-    """Release a job; return what was done, or "" for a job that no longer waits."""
-    said = ""
+async def _mark_released(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool) -> str:
+    """Mark a job as released; return the outcome, empty for a job that no longer waits."""
+    refusal = ""
     for _ in range(_TRIES):
         try:
             await client.json_patch(
@@ -132,7 +132,7 @@ async def _released(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait
                 user_release_patch(raw, job),
             )
         except (Invalid, Conflict) as error:  # the job has changed, or a policy refuses the patch
-            said = error.message
+            refusal = error.message
             job, raw = await read_again(client, job)
             if all_that_wait and not await _waits(client, job):
                 return ""
@@ -141,13 +141,13 @@ async def _released(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait
                 return f"marked as released; {job.started_by} decides when it starts"
             resumed = job.suspend and job.held
             return "unsuspended and marked as released" if resumed else "marked as released"
-    raise UserError(f"the patch of job {job.name!r} was refused {_TRIES} times: {said}")
+    raise UserError(f"the patch of job {job.name!r} was refused {_TRIES} times: {refusal}")
 
 
 async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
-    """Remove the gates of a job's pods; return what was done, with numbers of pods.
+    """Remove the gates of a job's pods; return the changes, with numbers of pods.
 
-    Pods with parts of GPUs are deleted, and the operator creates them again with whole GPUs.
+    Pods with GPU shares are deleted, and the operator creates them again with whole GPUs.
     """
     ungated = deleted = 0
     refused: ApiError | None = None
@@ -170,8 +170,8 @@ async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
             break
     if refused is not None:
         raise refused
-    counts = {"pods ungated": ungated, "pods with parts of GPUs deleted": deleted}
-    return [f"{what}: {count}" for what, count in counts.items() if count]
+    counts = {"pods ungated": ungated, "pods with GPU shares deleted": deleted}
+    return [f"{change}: {count}" for change, count in counts.items() if count]
 
 
 async def _gated(client: Client, job: TrainingJob) -> list[Pod]:

@@ -24,7 +24,7 @@ from kfext.names import DOMAIN, MANAGED
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """A document, and what admission does to it: nothing if it is not a training job."""
+    """A document and its review by admission, which leaves all but training jobs unchanged."""
 
     document: Any
     mutation: ReviewResult
@@ -43,7 +43,7 @@ class Reviewed:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Why the job is held or not and its changes, or why it is refused, for stderr."""
+        """The reasons and changes of admission, or the reason of its refusal, for stderr."""
         title = title_of(self.document)
         if not self.is_job:
             yield f"{title}: not a training job, left unchanged"
@@ -132,7 +132,7 @@ def render_reviews(reviews: Sequence[Reviewed], *, output: str) -> str:
 
 
 def review(document: Any, context: ReviewContext) -> Reviewed:
-    """Return what admission does to a document. Raises UserError for a malformed job."""
+    """Return the review of a document by admission. Raises UserError for a malformed job."""
     if not is_job(document):
         return Reviewed(document, ReviewResult(), is_job=False)
     if problems := _not_strings(document):

@@ -1,4 +1,4 @@
-"""`kfext simulate`: how long jobs would take under each policy, in a model of a cluster."""
+"""`kfext simulate`: the durations of jobs under each policy, in a model of a cluster."""
 
 import asyncio
 import csv
@@ -34,7 +34,7 @@ _USUAL = ("plain", "gang", "kfext", "kfext-shortest")
 
 
 def _figure(field: str, form: str) -> Callable[[Row], str]:
-    """Return what a cell shows of a row: a field in a form, or - without a seed to compare."""
+    """Return a function from a row to a cell: a field in a form, or - without a seed to compare."""
 
     def cell(row: Row) -> str:
         value = getattr(row, field)
@@ -57,14 +57,14 @@ SHOWN: Columns = {
     "CHANGES": _figure("changes", ".2f"),
     "UNENDED": lambda row: f"{row.unended}/{row.seeds}",
 }
-"""Column -> what it shows of a row."""
+"""Head of a column -> its cell in a row."""
 STARTS: Columns = {
     "ERROR": _figure("start_error", ".0%"),
     "ERROR P90": _figure("start_p90", ".0%"),
     "WITHIN": _figure("start_within", ".1%"),
     "WIDTH": _figure("start_width", ".2f"),
 }
-"""Column -> what it shows of the forecasts of starts in a row."""
+"""The same, for the forecasts of starts."""
 
 
 @click.command()
@@ -73,14 +73,14 @@ STARTS: Columns = {
     "--arms",
     default=",".join(_USUAL),
     show_default=True,
-    help=f"What to compare, separated by commas: {', '.join(ARMS)}.",
+    help=f"The arms to compare, separated by commas: {', '.join(ARMS)}.",
 )
 @click.option(
     "--policy",
     "policies",
     multiple=True,
     type=click.File("rb"),
-    help="Compare also the TrainingPolicies in this file, each as an arm with its name.",
+    help="Also compare the TrainingPolicies in this file, each as an arm with its name.",
 )
 @click.option("--against", default=GANG, show_default=True, help="The arm to compare with.")
 @click.option(
@@ -101,7 +101,7 @@ STARTS: Columns = {
 @click.option(
     "--from-cluster",
     is_flag=True,
-    help="Instead of SCENARIO: the jobs that your cluster has, and its nodes.",
+    help="Instead of SCENARIO: the jobs and nodes of your cluster.",
 )
 @click.option(
     "--save",
@@ -112,7 +112,7 @@ STARTS: Columns = {
 @click.option("--context", help="Default: the kubeconfig's current context.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl.")
 @click.option(
-    "--starts", is_flag=True, help="Forecast when waiting jobs start, and show how good that is."
+    "--starts", is_flag=True, help="Forecast the starts of waiting jobs, and show the errors."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all figures, times in seconds.")
 def simulate(
@@ -136,32 +136,32 @@ def simulate(
 
     SCENARIO is a CSV file of jobs, or one of: {worlds}.
 
-    Each seed draws other jobs or, for a CSV, other luck: which pod is tried first, which write is
-    late. A row is about the seeds on which both its arm and --against ended all jobs. It has the
-    mean time of a job, its CHANGE and the interval of 95 % over the seeds; the time of a job / its
-    time alone (STRETCH, and P99 of it); the part of the jobs that took LATER by over 10 %, and the
-    WORST ratio; the makespan; the part of the CPU that running pods used; the changes of size of a
-    job; and on how many seeds some jobs never ended. The row of --against compares it with itself
-    under other luck.
+    Each seed draws other jobs or, for a CSV, other luck: the first pod to be tried, the writes that
+    are late. A row covers the seeds on which all jobs ended, both in its arm and in --against. It
+    has the mean time of a job, its CHANGE and the 95 % interval over the seeds; the time of a job /
+    its time alone (STRETCH, and its P99); the fraction of jobs LATER by over 10 %, and the WORST
+    ratio; the makespan; the fraction of the CPU that running pods used; the changes of size per
+    job; and the number of seeds on which some jobs never ended. The row of --against compares it
+    with itself under other luck.
 
-    With --starts it has also, of forecasts of starts: the ERROR / the wait, its median and P90; the
-    part that started WITHIN the range; and the WIDTH of the ranges / the waits.
+    --starts adds columns on forecasts of starts: the ERROR / the wait, as median and P90; the
+    fraction that started WITHIN the range; and the WIDTH of the ranges / the waits.
 
     The nodes of a CSV are a list of NUMBERxMILLICORESm[/MEMORYGi][/NUMBERxGPUTYPE], such as
     4x16000m,2x64000m/512Gi/8xV100.
     """
     if from_cluster:
         if scenario is not None:
-            raise click.UsageError(f"give SCENARIO {scenario!r} or --from-cluster, not both")
+            raise click.UsageError(f"specify SCENARIO {scenario!r} or --from-cluster, not both")
         draw = _drawn_of(ClusterOptions(namespace, context, kubeconfig), nodes=nodes, save=save)
     else:
         alone = {"--save": save, "-n": namespace, "--context": context, "--kubeconfig": kubeconfig}
         for option, value in alone.items():
             if value is not None:
-                raise click.UsageError(f"{option} is for --from-cluster alone")
+                raise click.UsageError(f"{option} requires --from-cluster")
         if scenario is None:
             worlds = ", ".join(WORLDS)
-            raise click.UsageError(f"give a CSV file, one of {worlds}, or --from-cluster")
+            raise click.UsageError(f"specify a CSV file, one of {worlds}, or --from-cluster")
         draw = _draw(scenario, nodes)
     chosen = _chosen(arms, against, policies)
     if starts:
@@ -180,7 +180,7 @@ simulate.help = (simulate.help or "").format(worlds=", ".join(WORLDS))
 
 
 def _draw(scenario: str, nodes: str | None) -> Draw:
-    """Return the shipped scenario of a name, or the jobs of a file. Raises UserError."""
+    """Return the built-in scenario with a name, or the jobs of a file. Raises UserError."""
     if scenario in WORLDS:
         if nodes is not None:
             raise UserError(f"--nodes {nodes!r} is for a CSV file: {scenario} has its own nodes")
@@ -206,7 +206,7 @@ def _drawn_of(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) 
     trace = asyncio.run(_read_trace(cluster))
     click.echo(
         f"jobs: {trace.ended} ended, {trace.likely} more of the same series; {trace.unknown} of "
-        f"unknown length omitted\nhours: {trace.hours:.1f} from the first job to the last\n"
+        f"unknown duration omitted\nhours: {trace.hours:.1f} from the first job to the last\n"
         f"nodes: {trace.nodes}",
         err=True,
     )
@@ -215,7 +215,7 @@ def _drawn_of(cluster: ClusterOptions, *, nodes: str | None, save: Path | None) 
             save.write_text(trace.jobs)
         except OSError as error:
             raise UserError(f"--save {str(save)!r}: {error.strerror}, e.g. jobs.csv") from error
-        click.echo(f"saved: {save}, for these nodes with --nodes {trace.nodes}", err=True)
+        click.echo(f"saved: {save}; simulate it with --nodes {trace.nodes}", err=True)
     world = read_world(trace.jobs, name="the cluster", nodes=nodes or trace.nodes)
     return lambda _seed: world
 
@@ -228,7 +228,7 @@ async def _read_trace(cluster: ClusterOptions) -> Trace:
 
 
 def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str, Arm]:
-    """Return the arms by name, the arm that all are compared with first. Raises UserError."""
+    """Return the arms by name, with --against first. Raises UserError."""
     known = dict(ARMS)
     named = [name.strip() for name in arms.split(",") if name.strip()]
     for policy in read_policies(policies):
@@ -245,7 +245,7 @@ def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str,
 
 
 def _forecasting(arm: Arm) -> Arm:
-    """Return an arm with forecasts of starts; where kfext starts no job, there are none."""
+    """Return an arm with forecasts of starts; an arm that starts no job itself has none."""
     return lambda world, luck: arm(world, luck).forecast()
 
 

@@ -1,4 +1,4 @@
-"""`kubectl kfext ui`: a local page with jobs, queue, nodes and history, which changes nothing."""
+"""`kubectl kfext ui`: a local, read-only page with jobs, queue, nodes and history."""
 
 import asyncio
 import getpass
@@ -49,7 +49,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.planner.recording import planner_of
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _JOBS = "list trainingplans"
 _CAPACITY = ("cluster", "queue")
 """The views that show capacity."""
@@ -75,13 +75,13 @@ def ui(
 ) -> None:
     """Show jobs, queue, nodes and history on a page in your browser, until Ctrl-C.
 
-    The page is for this machine alone, has your own rights and changes nothing. Without -n it shows
+    The page serves this machine alone, has your own rights and changes nothing. Without -n it shows
     the whole cluster if you may list TrainingPlans there, else the context's namespace.
     """
     from kfext.cli.ui_server import serve  # noqa: PLC0415 - other commands need no server
     from kfext.runtime import configure_logs  # noqa: PLC0415
 
-    configure_logs("error")  # the page says what fails
+    configure_logs("error")  # the page shows failures
 
     def greet(address: str) -> None:
         for line in _greeting(address):
@@ -93,12 +93,12 @@ def ui(
 
     async def run() -> None:
         if snapshot is not None:
-            source = of_snapshot(read_snapshot_file(snapshot.read(), name=snapshot.name))
+            source = snapshot_source(read_snapshot_file(snapshot.read(), name=snapshot.name))
             await serve(source, port=port, greet=greet)
             return
         async with (
             cluster.connect() as client,
-            of_cluster(client, cluster, all_namespaces=all_namespaces) as source,
+            cluster_source(client, cluster, all_namespaces=all_namespaces) as source,
         ):
             await serve(source, port=port, greet=greet)
 
@@ -107,21 +107,20 @@ def ui(
 
 
 def _greeting(address: str) -> list[str]:
-    """Return what to do with the address, in lines."""
     lines = [f"kfext is at {address}", "Ctrl-C ends it."]
-    if over := os.environ.get("SSH_CONNECTION", "").split():
+    if ssh := os.environ.get("SSH_CONNECTION", "").split():
         port = address.partition("/?")[0].rpartition(":")[2]
-        other = f" -p {over[3]}" if over[3] != "22" else ""
-        forward = f"ssh -L {port}:127.0.0.1:{port}{other} {getpass.getuser()}@{over[2]}"
+        other = f" -p {ssh[3]}" if ssh[3] != "22" else ""
+        forward = f"ssh -L {port}:127.0.0.1:{port}{other} {getpass.getuser()}@{ssh[2]}"
         lines.insert(1, f"On your own machine, type first: {forward}")
     return lines
 
 
 @asynccontextmanager
-async def of_cluster(
+async def cluster_source(
     client: Client, cluster: ClusterOptions, *, all_namespaces: bool = False
 ) -> AsyncIterator[Source]:
-    """Follow a cluster with the rights of the person. Raises ApiError."""
+    """Yield a cluster as a source, read with the user's rights. Raises ApiError."""
     namespace, notes = "" if all_namespaces else cluster.namespace or "", list[State]()
     try:
         await client.first(paths.plans(namespace), count=1)
@@ -142,7 +141,7 @@ async def of_cluster(
 
 
 class _Live:
-    """A cluster. `copies`: the copies of its collections, by the right that each needs."""
+    """A cluster that is watched. `copies`: of its collections, by the right that each requires."""
 
     def __init__(self, client: Client, namespace: str, notes: Sequence[State]) -> None:
         self._client, self._namespace, self._notes = client, namespace, notes
@@ -167,7 +166,7 @@ class _Live:
     async def ready(self) -> None:
         for copy in self.copies.values():
             while not (copy.synced.is_set() or copy.failure):  # noqa: ASYNC110 - no event has both
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
 
     def state(self) -> State:
         now, age = time.time(), self.plans.last_event_age() if self.plans.failure else 0.0
@@ -176,14 +175,14 @@ class _Live:
             nodes=self._nodes.store,
             capacity=next(iter(self._records.store), Capacity()),
             cards=self._cards.store,
-            notes=[*self._notes, *self._lacks()],
+            notes=[*self._notes, *self._gaps()],
             scope=self._namespace,
             at=now,
             heard=None if math.isinf(age) else now - age,
         )
 
-    def _lacks(self) -> Iterator[State]:
-        """Yield what the page cannot show, and why."""
+    def _gaps(self) -> Iterator[State]:
+        """Yield notes on data that the page cannot show, with the reasons."""
         refused = [
             right for right, copy in self.copies.items() if isinstance(copy.failure, Forbidden)
         ]
@@ -203,7 +202,7 @@ class _Live:
             yield note(f"{words}, so it is not known what is free", *_CAPACITY)
 
     async def explain(self, job: JobView) -> list[str]:
-        """Return the lines, with the log if there is any."""
+        """Return the lines of `explain`, with the log if it can be read."""
         kind, namespace, name = (job.row[part] for part in ("kind", "namespace", "name"))
         read = partial(explanation_of, self._client, name, namespace=namespace, kind=kind)
         try:
@@ -221,8 +220,8 @@ def _job(raw: bytes) -> JobView:
     return job_view(_object(raw), now=time.time())
 
 
-def of_snapshot(file: SnapshotFile) -> Source:
-    """Return what a controller knew; that is neither progress nor history."""
+def snapshot_source(file: SnapshotFile) -> Source:
+    """Return a snapshot as a source; it has neither progress nor history."""
     now, kept = Moment(wall=file.taken, monotonic=file.taken), file.snapshot.reservation
     planner, jobs = planner_of(file.snapshot, now), []
     starts = expected_starts(planner, now)

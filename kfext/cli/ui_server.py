@@ -1,8 +1,8 @@
 """The server of `kubectl kfext ui`: static files, a stream of changes, and details on request.
 
-It serves this machine alone, reads only, and answers a browser that has opened the printed address.
-Other users of the machine reach the port too, and so do pages of other sites that a browser has
-open, by DNS rebinding for example.
+It serves this machine alone, only reads, and answers browsers that have opened the printed address.
+Other users of the machine can reach the port too, and so can pages of other sites in a browser, by
+DNS rebinding for example.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ ADDRESS = "127.0.0.1"
 _SECONDS = 2.0
 """Time between two changes on the stream."""
 _END_SECONDS = 0.2
-"""How long Ctrl-C waits for open streams."""
+"""Time that Ctrl-C waits for open streams."""
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _FROM_HERE = {"same-origin", "none"}
 _HEADERS = {
@@ -69,18 +69,18 @@ def make_app(source: Source, *, token: str, port: int) -> web.Application:
         return _json({view.uid: view.history for view in _wanted(source, request)})
 
     async def details(request: web.Request) -> web.Response:
-        found = _wanted(source, request)
-        return _json({view.uid: {**view.details, "history": view.history} for view in found})
+        views = _wanted(source, request)
+        return _json({view.uid: {**view.details, "history": view.history} for view in views})
 
     async def explain(request: web.Request) -> web.Response:
-        found = {}
+        answers = {}
         for view in _wanted(source, request)[:1]:
             try:
                 lines = await source.explain(view)
             except KfextError as error:
                 lines = [str(error)]
-            found[view.uid] = [plain(line) for line in lines]
-        return _json(found)
+            answers[view.uid] = [plain(line) for line in lines]
+        return _json(answers)
 
     async def events(request: web.Request) -> web.StreamResponse:
         return await _stream(source, request)
@@ -101,7 +101,7 @@ def make_app(source: Source, *, token: str, port: int) -> web.Application:
 
 
 def _guard(token: str, port: int) -> Middleware:
-    """Refuse all but reads by a page of this server, in a browser that has opened the address."""
+    """Refuse all but reads by pages of this server, in browsers that have opened the address."""
     cookie, hosts = f"kfext-{port}", {f"{ADDRESS}:{port}", f"localhost:{port}"}
 
     @web.middleware
@@ -110,19 +110,19 @@ def _guard(token: str, port: int) -> Middleware:
             raise web.HTTPForbidden(text=f"open http://{ADDRESS}:{port}\n")
         if request.headers.get("Sec-Fetch-Site", "none") not in _FROM_HERE:
             raise web.HTTPForbidden(text="other sites may not read this page\n")
-        if request.path == "/" and _is(token, request.query.get("token", "")):
+        if request.path == "/" and _matches(token, request.query.get("token", "")):
             answer = web.HTTPFound("/")
             answer.set_cookie(cookie, token, httponly=True, samesite="Strict")
             raise answer
-        if not _is(token, request.cookies.get(cookie, "")):
+        if not _matches(token, request.cookies.get(cookie, "")):
             raise web.HTTPForbidden(text="open the address that `kubectl kfext ui` has printed\n")
         return await handler(request)
 
     return check
 
 
-def _is(token: str, given: str) -> bool:
-    return secrets.compare_digest(given.encode(errors="replace"), token.encode())
+def _matches(token: str, candidate: str) -> bool:
+    return secrets.compare_digest(candidate.encode(errors="replace"), token.encode())
 
 
 async def _harden(_request: web.Request, response: web.StreamResponse) -> None:
@@ -140,7 +140,7 @@ def _json(value: Any) -> web.Response:
 
 
 async def _stream(source: Source, request: web.Request) -> web.StreamResponse:
-    """Send the state once and then its changes, also without any: so the page knows it is alive."""
+    """Send the state, then its changes; empty changes too, which show that the server is alive."""
     await source.ready()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)

@@ -1,7 +1,7 @@
-"""What the page of `kubectl kfext ui` shows: objects -> a state, and two states -> a change.
+"""The data of the page of `kubectl kfext ui`: objects -> a state, and two states -> a change.
 
 A state is JSON, with the words of `top`, `queue` and `explain`. The page draws it and decides
-nothing. All texts are as on a terminal: users write names, metrics and messages.
+nothing. All texts are cleaned as for a terminal: users write names, metrics and messages.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from kfext.model.tolerant import json_object, mapping, sequence, text
 
 State = dict[str, Any]
 _MOST_NODES = 5000
-"""As many as a TrainingPlan may have."""
+"""The most nodes in a TrainingPlan."""
 _AGEING = {"JOB", "REPORTED"}
 """Columns of `top` that the page draws itself: an age changes with the time alone."""
 _DOES = {
@@ -35,14 +35,14 @@ _DOES = {
     **dict.fromkeys((names.PLACED, names.PHASE_RELEASED), "trains"),
     names.FINISHED: "ended",
 }
-"""Phase in a history -> what the job does then. All other entries are changes of running jobs."""
+"""Phase in a history -> state of the job. All other entries are changes of running jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job as its TrainingPlan shows it.
 
-    `row`: what all views show. `details`: what the page of the job adds. `history`: its entries.
+    `row`: shown in all views. `details`: added in the view of the job. `history`: its entries.
     """
 
     uid: str
@@ -53,9 +53,9 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the page comes from.
+    """The source of the page's data.
 
-    `ready`: waits until there is a state. `jobs`, `state`: return what is shown at this moment.
+    `ready`: waits for the first state. `jobs`, `state`: return the current data.
     `explain`: returns the lines of `kubectl kfext explain` for a job; raises KfextError.
     """
 
@@ -67,7 +67,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the controller shows of nodes: by name, `allocatable` and `free`; the `reservation`.
+    """The controller's record of nodes: `allocatable` and `free` by name; the `reservation`.
 
     Amounts are in the units of kfext.model.quantity.
     """
@@ -121,7 +121,7 @@ def job_view(plan: dict[str, Any], *, now: float) -> JobView:
 
 
 def _shown(requests: Resources) -> dict[str, float]:
-    """Return amounts for a drawing: CPU in cores."""
+    """Return amounts in the units of the page: CPU in cores."""
     return {name: _amount(name, number) for name, number in requests.items()}
 
 
@@ -130,11 +130,11 @@ def _amount(name: str, number: int) -> float:
 
 
 def _places(status: Mapping[str, Any]) -> list[tuple[str, int | None]]:
-    """Return the nodes of a job with the number of its pods; None: kfext 0.3 did not write it."""
+    """Return the nodes of a job, each with the number of its pods, None as written by kfext 0.3."""
     raw = sequence(status.get("places"))[:_MOST_NODES]
-    found = [(text(place.get("node")), place.get("pods")) for place in map(mapping, raw)]
-    if found:
-        return [(node, pods if type(pods) is int else None) for node, pods in found]
+    places = [(text(place.get("node")), place.get("pods")) for place in map(mapping, raw)]
+    if places:
+        return [(node, pods if type(pods) is int else None) for node, pods in places]
     return [(text(node), None) for node in sequence(status.get("nodes"))[:_MOST_NODES]]
 
 
@@ -152,7 +152,7 @@ def _entry(known: Entry) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON with each text as a terminal may show it."""
+    """Return JSON with each text cleaned as for a terminal."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value)
     if isinstance(value, Mapping):
@@ -189,10 +189,10 @@ def state_of(
     cards: Iterable[Mapping[str, Any]] = (),
     **rest: Any,
 ) -> State:
-    """Return what the page shows.
+    """Return the state of the page.
 
     `cards`: shared GPUs, as `card_view` returns them. `rest`: `at`, the time of the state, and
-        `heard`, the time of the last word of the cluster, in epoch seconds; the `scope`, a
+        `heard`, the time of the last news from the cluster, in epoch seconds; the `scope`, a
         namespace or empty for all; `notes`.
     """
     rows = {view.uid: view.row for view in jobs}
@@ -221,20 +221,20 @@ def state_of(
 
 
 def _unit(rows: Iterable[Mapping[str, Any]], nodes: Iterable[Resources]) -> str:
-    """Return the resource that the page counts: the scarce resource of most jobs, else a GPU.
+    """Return the resource that the page counts: the scarce resource of most jobs, else GPUs or CPU.
 
-    Where no node may be seen, the nodes have what the jobs request.
+    If no node is visible, the nodes are assumed to have the resources that the jobs request.
     """
     wanted = Counter[str](name for row in rows for name in row["requests"])
     offered = {name for node in nodes for name in node} or wanted.keys()
     scarce = {name for name in offered - ON_EVERY_NODE if not name.startswith(names.DOMAIN)}
-    if found := scarce & wanted.keys():
-        return min(sorted(found), key=lambda name: -wanted[name])
+    if candidates := scarce & wanted.keys():
+        return min(sorted(candidates), key=lambda name: -wanted[name])
     return names.NATIVE_GPU if names.NATIVE_GPU in scarce else CPU
 
 
 def _job_of(sharer: Mapping[str, Any], jobs: Mapping[tuple[str, str], str]) -> str:
-    """Return the uid of the job of a pod that shares a GPU, empty if it is not shown.
+    """Return the uid of the job of a pod that shares a GPU; empty for a job that is not shown.
 
     `jobs`: the uids by namespace and name; the name of a pod begins with the name of its job.
     """
@@ -245,24 +245,24 @@ def _job_of(sharer: Mapping[str, Any], jobs: Mapping[tuple[str, str], str]) -> s
 
 
 def change(old: State, new: State) -> State:
-    """Return what makes `new` of `old`: new parts, and of jobs and nodes the new entries by key.
+    """Return the changes from `old` to `new`: changed parts, and changed jobs and nodes by key.
 
-    None stands for an entry that is gone.
+    None stands for a deleted entry.
     """
-    found: State = {}
+    changes: State = {}
     for part, value in new.items():
         if part not in ("jobs", "nodes"):
             if old.get(part) != value:
-                found[part] = value
+                changes[part] = value
             continue
         entries = {key: item for key, item in value.items() if old[part].get(key) != item}
         if gone := dict.fromkeys(old[part].keys() - value.keys()):
             entries |= gone
         if entries:
-            found[part] = entries
-    return found
+            changes[part] = entries
+    return changes
 
 
 def note(words: str, *views: str) -> State:
-    """Return a sentence that the page shows above some views, or above all."""
+    """Return a note that the page shows above some views, or above all."""
     return {"text": plain(f"{words[0].upper()}{words[1:]}"), "views": views}

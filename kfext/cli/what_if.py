@@ -23,10 +23,10 @@ from kfext.state.planner.planner import Planner, outlooks
 from kfext.state.planner.recording import planner_of
 
 _NEW = re.compile(r"([1-9][0-9]{0,2})x(?:([1-9][0-9]{0,4})gpu|(.+))")
-_STATE = "node.kubernetes.io/", DRAIN
-"""How the taints begin that tell the state of one node; a new node has no such taint."""
+_STATE_TAINTS = "node.kubernetes.io/", DRAIN
+"""The prefixes of taints that describe the state of a node; a new node has no such taint."""
 Progress = Mapping[str, Reported]
-"""What TrainingPlans show of the progress of jobs, by the uid of the job."""
+"""The progress of jobs in their TrainingPlans, by the uid of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Change:
     without: Sequence[str] = ()
     policies: Sequence[TrainingPolicy] = ()
 
-    def of(self, snapshot: Snapshot) -> Snapshot:
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
         """Return a cluster after the change. Raises UserError."""
         nodes = {node.name: node for node in snapshot.nodes}
         for name in self.without:
@@ -45,7 +45,7 @@ class Change:
                 raise UserError(f"--without {name!r} is no node, e.g. {min(nodes, default='none')}")
             nodes[name] = replace(nodes[name], unschedulable=True)
         for text in self.new:
-            number, like = _new(text, snapshot.nodes)
+            number, like = _parse_new(text, snapshot.nodes)
             for _ in range(number):
                 name = f"{like.name}-new-{len(nodes)}"
                 nodes[name] = replace(like, name=name, labels={**like.labels, HOSTNAME: name})
@@ -53,30 +53,30 @@ class Change:
         return replace(snapshot, nodes=tuple(nodes.values()), policies=tuple(policies.values()))
 
 
-def _new(text: str, nodes: Sequence[Node]) -> tuple[int, Node]:
-    """Return the number of a --with, and the node that the new nodes are like. Raises UserError."""
+def _parse_new(text: str, nodes: Sequence[Node]) -> tuple[int, Node]:
+    """Return the number of nodes in a --with, and the node to copy. Raises UserError."""
     match = _NEW.fullmatch(text)
     if match is None:
         raise UserError(f"--with {text!r} is not NUMBERxNODE, e.g. 4x8gpu or 2xnode-1")
     number, gpus, name = match.groups()
     for node in nodes:
         if node.name == name or (gpus and node.allocatable.get(NATIVE_GPU) == int(gpus)):
-            lasting = (taint for taint in node.taints if not taint.key.startswith(_STATE))
+            lasting = (taint for taint in node.taints if not taint.key.startswith(_STATE_TAINTS))
             return int(number), replace(node, taints=tuple(lasting), unschedulable=False)
-    raise UserError(f"--with {text!r}: no node is like that; name a node, e.g. 2xnode-1")
+    raise UserError(f"--with {text!r}: no node is of that kind; name a node, e.g. 2xnode-1")
 
 
 async def read_progress(client: Client) -> Progress:
-    """Return what the TrainingPlans of a cluster show of its jobs. Raises UserError, ApiError."""
-    found = (
+    """Return the progress of a cluster's jobs in its TrainingPlans. Raises UserError, ApiError."""
+    decoded = (
         (planned_uid(raw), decode_progress(mapping(raw.get("status")).get("progress"), {}))
         for raw in await all_plans(client, namespace="")
     )
-    return {uid: shown for uid, shown in found if shown is not None}
+    return {uid: shown for uid, shown in decoded if shown is not None}
 
 
 def expected_starts(planner: Planner, now: Moment) -> dict[str, ExpectedStart]:
-    """Return by uid when the waiting jobs of a planner should start."""
+    """Return the expected starts of a planner's waiting jobs, by uid."""
     outlooks(planner, now)
     forecaster = Forecaster(planner)
     list(forecaster.forecast(now))
@@ -92,17 +92,17 @@ def expected_starts(planner: Planner, now: Moment) -> dict[str, ExpectedStart]:
 def what_if(
     snapshot: Snapshot, change: Change, *, progress: Progress, now: float
 ) -> list[dict[str, Any]]:
-    """Return when the waiting jobs would start now, and after a change. Raises UserError.
+    """Return the expected starts of waiting jobs, now and after a change. Raises UserError.
 
     `now`: in epoch seconds.
     """
-    found = []
-    for cluster in (snapshot, change.of(snapshot)):
+    both = []
+    for cluster in (snapshot, change.applied_to(snapshot)):
         planner = planner_of(cluster, moment := Moment(wall=now, monotonic=now))
         planner.progress.adopt(progress)
         starts = expected_starts(planner, moment)
-        found.append({uid: encode_expected(start, now=now) for uid, start in starts.items()})
-    before, after = found
+        both.append({uid: encode_expected(start, now=now) for uid, start in starts.items()})
+    before, after = both
     return [
         {"job": job.title, "now": before[job.uid], "then": after[job.uid]}
         for job in sorted(snapshot.jobs, key=lambda job: (job.created, job.title))
@@ -111,7 +111,7 @@ def what_if(
 
 
 def what_if_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the starts for a person."""
+    """Yield the lines of the starts."""
     if not rows:
         yield "no job waits"
         return

@@ -1,6 +1,6 @@
 """Certificates: the controller's authority, and the leaves that webhooks sign with it.
 
-The leader of the controllers keeps the authority in a Secret, which the webhooks read, and makes
+The leader of the controllers stores the authority in a Secret, which the webhooks read, and makes
 the API servers trust it. Only this module uses `cryptography`.
 """
 
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def usable(self) -> bool:
-        """Whether both can be read, belong together, and have the type of key that kfext makes."""
+        """Whether both are readable, belong together, and have the type of key that kfext makes."""
         try:
             certificate = x509.load_pem_x509_certificate(self.certificate)
             key = serialization.load_pem_private_key(self.key, password=None)
@@ -63,7 +63,7 @@ def new_authority(*, now: datetime) -> Pair:
     builder = (
         _builder(name, issuer=name, key=key, now=now, life=_AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(sign_certificates=True), critical=True)
+        .add_extension(_key_usage(sign_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return _pair(builder.sign(key, hashes.SHA256()), key)
@@ -83,9 +83,9 @@ def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
     builder = (
         _builder(_name("kfext-webhook"), issuer=issuer.subject, key=key, now=now, life=_LEAF_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(sign_certificates=False), critical=True)
+        .add_extension(_key_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(list(map(_general, names))), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False)
         .add_extension(identifier, critical=False)
     )
     return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
@@ -94,7 +94,7 @@ def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
 def due(certificate: bytes, *, now: datetime) -> bool:
     """Return whether two thirds of a certificate's lifetime have passed, or it has not begun.
 
-    A certificate that was made while a clock was ahead would be refused until then.
+    A certificate made while a clock was ahead is refused until its lifetime begins.
     """
     parsed = x509.load_pem_x509_certificate(certificate)
     begin, end = parsed.not_valid_before_utc, parsed.not_valid_after_utc
@@ -102,7 +102,7 @@ def due(certificate: bytes, *, now: datetime) -> bool:
 
 
 def bundle(current: bytes, others: bytes, *, now: datetime) -> bytes:
-    """Return the authorities to trust: the current one, then others still valid, each once."""
+    """Return the authorities to trust, each once: the current, then others that are valid."""
     trusted = [x509.load_pem_x509_certificate(current)]
     for block in others.split(b"-----END CERTIFICATE-----")[:-1]:
         try:
@@ -133,7 +133,7 @@ def _builder(
     )
 
 
-def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not sign_certificates,
         key_cert_sign=sign_certificates,
@@ -151,7 +151,7 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _general(name: str) -> x509.GeneralName:
+def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
@@ -182,7 +182,7 @@ class Trust:
 
 
 async def read_trust(client: Client) -> Trust:
-    """Return what is in the Secret; the authority need not be usable. Raises NotFound, ApiError."""
+    """Return the content of the Secret, usable or not. Raises NotFound, ApiError."""
     secret = await client.get(paths.secrets(NAMESPACE, CA_SECRET))
     data = secret.get("data") or {}
     pair = Pair(decoded(data.get("tls.crt")), decoded(data.get("tls.key")))
@@ -212,12 +212,12 @@ async def write_trust(client: Client, trust: Trust) -> None:
 
 
 def encoded(value: bytes) -> str:
-    """Return bytes as the API writes them."""
+    """Return bytes as base64, as in the API."""
     return base64.b64encode(value).decode()
 
 
 def decoded(value: str | None) -> bytes:
-    """Return what the API wrote as base64; empty if it is absent or damaged."""
+    """Return the bytes of base64 from the API; empty if it is absent or damaged."""
     try:
         return base64.b64decode(value or "")
     except binascii.Error:
@@ -225,7 +225,7 @@ def decoded(value: str | None) -> bytes:
 
 
 def utc_now() -> datetime:
-    """Return the present time."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
@@ -235,7 +235,7 @@ class Issuer:
     def __init__(self, client: Client, *, now: Callable[[], datetime] = utc_now) -> None:
         self._client = client
         self._now = now
-        self._coming: Trust | None = None
+        self._next: Trust | None = None
 
     async def run(self) -> None:
         """Check the Secret and the caBundle until cancelled."""
@@ -248,29 +248,29 @@ class Issuer:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def check(self) -> bool:
-        """Renew what is due; return whether the caBundle had to be written. Raises ApiError.
+        """Renew the authority if due; return whether the caBundle was written. Raises ApiError.
 
-        A new authority goes into the Secret, from where the webhooks use it, one check after the
+        A new authority is stored in the Secret, where the webhooks read it, one check after the
         caBundle contains it. Until the API servers read that caBundle, they trust only the old
         authority, which stays valid. Old authorities stay trusted, because webhooks still serve
-        their certificates.
+        certificates that they signed.
         """
         now = self._now()
         stored = await self._stored()
         usable = stored.authority.usable
         if usable and not due(stored.authority.certificate, now=now):
-            self._coming = None
+            self._next = None
             return await self._inject(bundle(stored.authority.certificate, stored.bundle, now=now))
-        if self._coming is None:
-            made, old = new_authority(now=now), stored.bundle + b"\n" + await self._trusted()
-            self._coming = Trust(made, bundle(made.certificate, old, now=now))
-        if await self._inject(self._coming.bundle):
+        if self._next is None:
+            created, old = new_authority(now=now), stored.bundle + b"\n" + await self._trusted()
+            self._next = Trust(created, bundle(created.certificate, old, now=now))
+        if await self._inject(self._next.bundle):
             return True
-        coming = self._coming
+        renewed = self._next
         await write_trust(
-            self._client, Trust(coming.authority, coming.bundle, version=stored.version)
+            self._client, Trust(renewed.authority, renewed.bundle, version=stored.version)
         )
-        self._coming = None
+        self._next = None
         _log.info("certificate authority renewed", secret=CA_SECRET)
         return False
 
@@ -289,12 +289,11 @@ class Issuer:
         return list(configuration.get("webhooks") or ())
 
     async def _trusted(self) -> bytes:
-        """Return the authorities that the API servers trust now."""
         hooks = [hook for name in _CONFIGURATIONS for hook in await self._webhooks(name) or ()]
         return b"\n".join(decoded(hook["clientConfig"].get("caBundle")) for hook in hooks)
 
     async def _inject(self, trusted: bytes) -> bool:
-        """Write the caBundle into every webhook that lacks it; return whether any did.
+        """Write the caBundle into every webhook that lacks it; return whether any was written.
 
         Raises Invalid if the webhooks change meanwhile.
         """
@@ -305,17 +304,17 @@ class Issuer:
         wanted = encoded(trusted)
         hooks = await self._webhooks(name)
         if hooks is None:
-            why = f"there is no webhook configuration {name} yet"
-            _log.warning("caBundle not written", why=why)
+            reason = f"there is no webhook configuration {name} yet"
+            _log.warning("caBundle not written", why=reason)
             return False
         operations: list[Object] = []
         for index, webhook in enumerate(hooks):
             if webhook["clientConfig"].get("caBundle") == wanted:
                 continue
-            at = f"/webhooks/{index}"
+            prefix = f"/webhooks/{index}"
             operations += [
-                {"op": "test", "path": f"{at}/name", "value": webhook["name"]},
-                {"op": "add", "path": f"{at}/clientConfig/caBundle", "value": wanted},
+                {"op": "test", "path": f"{prefix}/name", "value": webhook["name"]},
+                {"op": "add", "path": f"{prefix}/clientConfig/caBundle", "value": wanted},
             ]
         if operations:
             path = paths.mutating_webhooks(name)

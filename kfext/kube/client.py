@@ -1,7 +1,7 @@
-"""The client of the API server: the requests that it offers.
+"""The client of the API server, with a method for each kind of request.
 
 Objects are plain dicts. When a request fails, every method raises an ApiError of `kfext.errors` and
-nothing else. The `Connection` decides what is sent again, and when.
+nothing else. The `Connection` decides which requests to repeat, and when.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ FIELD_MANAGER = "kfext"
 PAGE = 500
 """The most objects of a page."""
 PAGE_BYTES = 16 * 2**20
-"""The most bytes of a page: 500 ordinary pods have a quarter of it."""
+"""The most bytes of a page; 500 ordinary pods need a quarter of them."""
 _FEWER = 4
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -37,7 +37,7 @@ _FRAMES = 2_000
 
 
 def accept_deep_json() -> None:
-    """Let this process decode whatever the API server returns.
+    """Raise the recursion limit so that this process can decode all JSON of the API server.
 
     A user who may create an object decides on its `managedFields`, which are JSON of any depth.
     Python's recursion limit applies to decoders, and its default of 1,000 would make such an
@@ -127,10 +127,10 @@ class Client(Connection):
     async def pages(
         self, path: str, query: Mapping[str, str], *, metadata_only: bool = False
     ) -> AsyncGenerator[Page, None]:
-        """Yield the pages of a collection; use each before the next, so that memory holds one page.
+        """Yield the pages of a collection; use each before the next, so that only one is in memory.
 
-        An object can have 1.5 MiB, and a user may create hundreds. So a page is bounded by its
-        bytes: a longer page is requested again with fewer objects. Raises AnswerTooLarge if a
+        An object can have 1.5 MiB, and a user may create hundreds. So a page is bounded in bytes: a
+        larger page is requested again with fewer objects. Raises AnswerTooLarge if a
         single object is too large.
         """
         accept = _METADATA if metadata_only else "application/json"
@@ -151,7 +151,7 @@ class Client(Connection):
                 return
 
     async def objects(self, path: str, **query: str) -> AsyncIterator[Object]:
-        """Yield the objects of a collection, each decoded when it is its turn."""
+        """Yield the objects of a collection, each decoded only when it is reached."""
         async for page in self.pages(path, query):
             for raw in page.items or ():
                 yield _object(raw)
@@ -208,7 +208,7 @@ class Client(Connection):
     async def json_patch_as(
         self, path: str, operations: Sequence[Mapping[str, Any]], *, decode: Callable[[bytes], T]
     ) -> T:
-        """Apply JSON-patch operations like `json_patch`; return what `decode` makes of the answer.
+        """Apply JSON-patch operations like `json_patch`; return the answer as decoded by `decode`.
 
         `decode` need not read all of it.
         """
@@ -237,7 +237,7 @@ class Client(Connection):
     ) -> None:
         """Delete an object. Raises Conflict if it no longer has the given uid or resource version.
 
-        `grace` is in seconds; if unset, the object's own applies.
+        `grace` is in seconds; the default is the object's own grace period.
         """
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         conditions = {"uid": uid, "resourceVersion": resource_version}
@@ -248,9 +248,9 @@ class Client(Connection):
         await self.send(Request("delete", "DELETE", path, body=orjson.dumps(options)))
 
 
-def _patch(form: str, path: str, body: object, *, verb: str = "patch", **query: str) -> Request:
-    asked = {"fieldManager": FIELD_MANAGER, **query}
-    return Request(verb, "PATCH", path, asked, orjson.dumps(body), f"application/{form}")
+def _patch(format_: str, path: str, body: object, *, verb: str = "patch", **query: str) -> Request:
+    parameters = {"fieldManager": FIELD_MANAGER, **query}
+    return Request(verb, "PATCH", path, parameters, orjson.dumps(body), f"application/{format_}")
 
 
 def _object(body: bytes | msgspec.Raw) -> Object:

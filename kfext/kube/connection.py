@@ -1,8 +1,8 @@
-"""Where the API server is, how kfext authenticates, and how a request is sent.
+"""The address of the API server, authentication, and the sending of requests.
 
 The API server did not process a request that it answers with 429, so the request is sent again
 after Retry-After, at most three times. A refused token is read again once. Nothing else is retried,
-because only the caller knows whether that is safe.
+because only the caller knows whether a repetition is safe.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ from kfext.kube.paths import resource_of
 from kfext.model.tolerant import mapping, text
 
 Observe = Callable[[str, str, int], None]
-"""A function called once per request with verb, resource and HTTP status (0: no answer)."""
+"""A function called once per request with verb, resource and HTTP status; 0 for no answer."""
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_CREDENTIALS = ("auth-provider", "token", "tokenFile", "exec", "username")  # that give a token
+_CREDENTIALS = ("auth-provider", "token", "tokenFile", "exec", "username")  # that yield a token
 _TOKEN_SECONDS = 60.0  # the kubelet replaces the token at 80 % of its lifetime, well before its end
 _REQUEST_SECONDS = 15.0
 _CONNECT_SECONDS = 5.0
@@ -63,7 +63,7 @@ _ERRORS: dict[int, type[ApiError]] = {
 
 
 class NoAccess(KfextError):  # noqa: N818 - shown to a person who runs a command
-    """Neither a service account nor a usable kubeconfig; the message names what was tried."""
+    """Neither a service account nor a usable kubeconfig; the message names the attempts."""
 
 
 class Token:
@@ -86,7 +86,7 @@ class Token:
         return {"Authorization": self._value} if self._value else {}
 
     def expire(self) -> None:
-        """Read the token, which the API server refused, again before the next request."""
+        """Read the token again before the next request, after the API server refused it."""
         self._read_at = float("-inf")
 
 
@@ -97,7 +97,7 @@ class Access:
     `server`: its URL without a trailing slash.
     `tls`: None for plain HTTP.
     `token`: the source of the Authorization header.
-    `server_hostname`: replaces the URL's host when the server's certificate is checked.
+    `server_hostname`: replaces the URL's host in the check of the server's certificate.
     """
 
     server: str
@@ -142,26 +142,26 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
     from kubernetes import client  # noqa: PLC0415
     from kubernetes.config import kube_config  # noqa: PLC0415
 
-    settings, said = client.Configuration(), list[str]()
+    settings, logged = client.Configuration(), list[str]()
     with _usable(path):
-        # The client logs why a user's plugin gives no credential, and goes on as anonymous.
+        # The client logs why a user's plugin returns no credential, and continues as anonymous.
         log, loader = kube_config.logging.getLogger(), _loader(path, context)
-        log.addFilter(keep := lambda record: said.append(record.getMessage()))
+        log.addFilter(collect := lambda record: logged.append(record.getMessage()))
         try:
             loader.load_and_set(settings)
         finally:
-            log.removeFilter(keep)
+            log.removeFilter(collect)
         user, token = loader._user or {}, vars(loader).get("token", "").split()[1:]
         named = [key for key in _CREDENTIALS if key in user]
         if named and not token and not settings.cert_file:
-            what = f"the plugin {user['exec']['command']}" if "exec" in user else named[0]
-            # In a terminal the plugin prints its words itself, and the client misses them.
-            why = [line for line in said if "NoneType" not in line]
-            raise ValueError(": ".join((f"{what} of the user gives no credential", *why)))
+            source = f"the plugin {user['exec']['command']}" if "exec" in user else named[0]
+            # In a terminal the plugin prints its error itself, and the client does not see it.
+            why = [line for line in logged if "NoneType" not in line]
+            raise ValueError(": ".join((f"{source} of the user returns no credential", *why)))
         return Access(
             server=settings.host.rstrip("/"),
             tls=_tls(settings) if settings.host.startswith("https") else None,
-            # The header that the client would send itself: its key differs between releases.
+            # The header that the client itself would send; its key differs between releases.
             token=Token(lambda: settings.auth_settings().get("BearerToken", {}).get("value") or ""),
             server_hostname=settings.tls_server_name,
         )
@@ -177,7 +177,6 @@ def namespace_of(path: Path | None, *, context: str | None = None) -> str:
 
 
 def _loader(path: Path | None, context: str | None) -> Any:
-    """Return the official client's loader of a context of a kubeconfig."""
     from kubernetes.config import kube_config  # noqa: PLC0415 - as above
 
     if path is not None and not path.exists():
@@ -190,7 +189,7 @@ def _loader(path: Path | None, context: str | None) -> Any:
 
 @contextmanager
 def _usable(path: Path | None) -> Iterator[None]:
-    """Raise NoAccess in place of what the official client and the ways to authenticate raise."""
+    """Raise NoAccess in place of any error of the official client or of authentication."""
     try:
         yield
     except Exception as error:
@@ -198,7 +197,6 @@ def _usable(path: Path | None) -> Iterator[None]:
 
 
 def _tls(settings: Any) -> ssl.SSLContext:
-    """Return the TLS context that the official client's configuration describes."""
     context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
     if not settings.verify_ssl:
         context.check_hostname = False
@@ -210,7 +208,7 @@ def _tls(settings: Any) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request; `verb` is its name in metrics, the same as in RBAC (patch, watch, …)."""
+    """An HTTP request; `verb` is its name in metrics, as in RBAC (patch, watch, …)."""
 
     verb: str
     method: str
@@ -250,7 +248,7 @@ class Connection:
         await self._session.close()
 
     def forbid_writes_unless(self, may_write: Callable[[], bool]) -> None:
-        """From now on raise NotLeading for a write, unless `may_write()` is true then."""
+        """From now on, raise NotLeading for each write while `may_write()` is false."""
         self._may_write = may_write
 
     async def send(self, request: Request, *, most: int | None = None) -> bytes:
@@ -277,7 +275,7 @@ class Connection:
     async def stream(
         self, request: Request, *, silence_seconds: float
     ) -> AsyncGenerator[bytes, None]:
-        """Yield chunks of the answer to a request as they arrive, the first of them empty.
+        """Yield an empty chunk once the request is accepted, then the chunks of the answer.
 
         Ends when nothing arrives for `silence_seconds`. Raises Unavailable for a broken connection.
         """
@@ -292,7 +290,7 @@ class Connection:
                 async for chunk in response.content.iter_any():
                     yield chunk
             except aiohttp.SocketTimeoutError:
-                return  # quiet or dead; a new watch will tell
+                return  # quiet or dead; a new watch finds out
 
     @asynccontextmanager
     async def _exchange(
@@ -322,8 +320,8 @@ class Connection:
                     self._access.token.expire()
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            words = str(error) or type(error).__name__
-            raise Unavailable(status=0, reason="NoAnswer", message=words) from error
+            cause = str(error) or type(error).__name__
+            raise Unavailable(status=0, reason="NoAnswer", message=cause) from error
         finally:
             if not answered:
                 self._count(request, 0)

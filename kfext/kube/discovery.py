@@ -1,4 +1,4 @@
-"""What the API server serves in this cluster: kinds of training jobs, and an autoscaler."""
+"""Discovery of the kinds of training jobs that a cluster serves, and of its autoscaler."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -19,14 +19,14 @@ _KARPENTER = "/apis/karpenter.sh"
 async def served_kinds(client: Client) -> tuple[JobKind, ...]:
     """Return the kinds of training jobs that have a CRD in the cluster. Raises ApiError.
 
-    What the operator renders of the jobs must have a CRD too.
+    The objects that the operator renders from the jobs must have a CRD too.
     """
     wanted = {(kind.group, kind.version) for kind in KINDS.values()}
     served = {api: await _resources(client, *api) for api in sorted(wanted)}
     kinds = [kind for kind in KINDS.values() if kind.plural in served[kind.group, kind.version]]
-    for made in {kind.rendered for kind in kinds if kind.rendered}:
-        if made.plural not in await _resources(client, made.group, made.version):
-            kinds = [kind for kind in kinds if kind.rendered != made]
+    for resource in {kind.rendered for kind in kinds if kind.rendered}:
+        if resource.plural not in await _resources(client, resource.group, resource.version):
+            kinds = [kind for kind in kinds if kind.rendered != resource]
     return tuple(kinds)
 
 
@@ -44,42 +44,42 @@ async def outdated_kinds(client: Client, kinds: Collection[JobKind]) -> tuple[Jo
 
     Raises ApiError.
     """
-    found = []
+    outdated = []
     for kind in kinds:
         if kind.rendered:
             schemas = await client.get(f"/openapi/v3/apis/{kind.group}/{kind.version}")
             if kind.replica_specs not in _fields_of_spec(schemas, kind):
-                found.append(kind)
-    return tuple(found)
+                outdated.append(kind)
+    return tuple(outdated)
 
 
 def _fields_of_spec(answer: Mapping[str, Any], kind: JobKind) -> Mapping[str, Any]:
     """Return the fields of the spec of a kind, in the schemas of its group (OpenAPI v3)."""
     for schema in mapping(member(answer, ("components", "schemas"))).values():
-        of = sequence(mapping(schema).get("x-kubernetes-group-version-kind"))
-        if any(mapping(item).get("kind") == kind.name for item in of):
+        gvks = sequence(mapping(schema).get("x-kubernetes-group-version-kind"))
+        if any(mapping(item).get("kind") == kind.name for item in gvks):
             return mapping(member(schema, ("properties", "spec", "properties")))
     return {}
 
 
 def why_unserved(kinds: Collection[JobKind]) -> str:
-    """Return that the cluster serves none of some kinds, and what provides them."""
+    """Return the message that a cluster serves none of these kinds, with their operators."""
     plurals = " or ".join(kind.plural for kind in kinds)
     operators = " or ".join(dict.fromkeys(kind.provider for kind in kinds))
     return f"the cluster serves no {plurals}; install {operators}"
 
 
 async def has_autoscaler(client: Client) -> bool:
-    """Return whether cluster-autoscaler or Karpenter is installed; False if kfext may not see it.
+    """Return whether cluster-autoscaler or Karpenter is installed and visible to kfext.
 
     An autoscaler may add nodes when it sees a job that cannot fit. Raises ApiError if a request
     fails for any other reason.
     """
-    return await _is_there(client, _STATUS) or await _is_there(client, _KARPENTER)
+    return await _exists(client, _STATUS) or await _exists(client, _KARPENTER)
 
 
 async def placeholder_template(client: Client) -> Mapping[str, Any]:
-    """Return what placeholders are made from; empty without the component new-nodes.
+    """Return the template of placeholders; empty without the component new-nodes.
 
     Raises ApiError for other failures.
     """
@@ -90,7 +90,7 @@ async def placeholder_template(client: Client) -> Mapping[str, Any]:
         return {}
 
 
-async def _is_there(client: Client, path: str) -> bool:
+async def _exists(client: Client, path: str) -> bool:
     try:
         await client.get(path)
     except (NotFound, Forbidden):

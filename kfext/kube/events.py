@@ -1,4 +1,4 @@
-"""Events on jobs: what happened to them and why, without repeats."""
+"""Events on jobs, with reasons and without repetitions."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ _LONGEST_NAME = 200  # the limit is 253, and the hash needs the rest
 
 @dataclass(slots=True)
 class _Recorded:
-    """What was recorded about one job."""
+    """The events recorded for a job."""
 
     reason: str = ""
     sentences: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class _Recorded:
 class EventRecorder:
     """Writes events from a queue; `record` never waits and never fails.
 
-    A job gets an event when its reason changes, but never twice with the same reason and
-    message. The name of an event has a hash of its content, so this holds across restarts for as
-    long as the API server keeps the event. `dropped` counts events that did not reach the cluster.
+    An event is written when the reason of a job changes, but never twice with the same reason and
+    message. The name of an event has a hash of its content, so this holds across restarts while
+    the API server stores the event. `dropped` counts events that did not reach the cluster.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EventRecorder:
     ) -> None:
         """Queue an event unless it repeats an earlier one; drop and count it if the queue is full.
 
-        `action`: what kfext did, in CamelCase.
+        `action`: the action of kfext, in CamelCase.
         """
         reason, message = verdict.reason, verdict.message
         recorded = self._recorded.setdefault(job.uid, _Recorded())
@@ -124,7 +124,7 @@ class EventRecorder:
             "action": action,
             "reason": verdict.reason,
             "type": "Warning" if warning else "Normal",
-            "note": _clipped(verdict.message),
+            "note": _truncated(verdict.message),
             "regarding": {
                 "apiVersion": job.kind.api_version,
                 "kind": job.kind.name,
@@ -135,7 +135,7 @@ class EventRecorder:
         }
 
 
-def _clipped(message: str) -> str:
+def _truncated(message: str) -> str:
     """Return the message, cut to the number of bytes that the API accepts."""
     encoded = message.encode(errors="replace")  # a user's text may have half a surrogate pair
     if len(encoded) <= _LONGEST_NOTE:

@@ -1,4 +1,4 @@
-"""A local copy of a collection: list once, then follow the changes, despite failures.
+"""A local copy of a collection: it lists once, then follows the changes despite failures.
 
 The copy changes only between two awaits, so a reader on the same event loop always sees a
 consistent state.
@@ -34,7 +34,7 @@ def _ignore(old: object, new: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The identity of an object: a name may be used again, a uid never is."""
+    """The identity of an object: a name may be reused, a uid never is."""
 
     uid: str
     namespace: str
@@ -70,7 +70,7 @@ class Store(Generic[T]):
     def put(self, key: Key, value: T) -> T | None:
         """Store a value; return the value that it replaces."""
         old = self._values.get(key.uid)
-        # The key stored first stays: it is equal, and the tables share its strings.
+        # Retain the key that was stored first: it is equal, and the tables share its strings.
         first = old[0] if old else key
         self._values[key.uid] = (first, value)
         self._uids[first.namespace, first.name] = first.uid
@@ -153,11 +153,11 @@ class Lines:
 class Metrics:
     """Counters since the start.
 
-    `relists`: how often the whole collection was listed.
+    `relists`: lists of the whole collection.
     `changes`: changes that arrived on streams, without bookmarks.
     `failures`: requests and streams that failed.
     `undecodable`: objects that could not be decoded.
-    `unobserved`: changes that `on_change` failed on.
+    `unobserved`: changes that made `on_change` fail.
     """
 
     relists: int = 0
@@ -170,15 +170,15 @@ class Metrics:
 class Informer(Generic[T]):
     """A copy of a collection of the API server that follows its changes.
 
-    `decode`: turns an object's bytes into a value, or into None to leave it out of the store. After
+    `decode`: turns an object's bytes into a value, or into None to exclude it from the store. After
         a ValueError, TypeError or msgspec.DecodeError the object is counted, logged and skipped,
-        and the store keeps its last value.
+        and the store retains its last value.
     `on_change(old, new)`: called after the store has changed, unless both are equal; None stands
         for an absent object. It must not await. An error is counted and logged, and the next change
         of the object calls it again.
     `selectors`: query parameters such as fieldSelector.
 
-    `failure`: why the copy is not followed now; None: it is followed.
+    `failure`: the current error of the list or the watch, else None.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Informer(Generic[T]):
         self._heard_at = float("-inf")
 
     def last_event_age(self) -> float:
-        """Return the seconds since the server last sent anything: the greatest age of the copy.
+        """Return the seconds since the last bytes from the server: the greatest age of the copy.
 
         While the server answers, this is at most `silence_seconds` plus the time for a new
         connection, even without changes. Before the first list it is infinite.
@@ -217,7 +217,7 @@ class Informer(Generic[T]):
         return self._monotonic() - self._heard_at
 
     async def run(self) -> None:
-        """List and follow until cancelled; wait and try again when the server fails."""
+        """List and follow until cancelled; after a failure of the server, wait and retry."""
         while True:
             try:
                 if not self._version:
@@ -231,8 +231,8 @@ class Informer(Generic[T]):
                 _log.warning("watch failed", path=self._path, error=str(error))
                 await self._wait(error)
             except (msgspec.DecodeError, RecursionError) as error:
-                # The line is lost with its change. A new stream would send it again, but only a new
-                # list gets past a line that is garbled at the server.
+                # The line and its change are lost. A new stream would send it again, but only a new
+                # list skips a line that is garbled at the server.
                 _log.warning("garbled answer, listing again", path=self._path, error=str(error))
                 self._version = ""
                 await self._wait(error)
@@ -243,7 +243,6 @@ class Informer(Generic[T]):
         await asyncio.sleep(self._backoff.next())
 
     async def _list(self) -> None:
-        """Read the whole collection, then update the store in one step."""
         self.metrics.relists += 1
         listed: dict[str, tuple[Key, T | None]] = {}
         version = ""
@@ -254,7 +253,7 @@ class Informer(Generic[T]):
                     key = _key(metadata_of(raw))
                     listed[key.uid] = (key, self._value(key, bytes(raw)))
                 version = page.metadata.resource_version
-        # Remove what vanished first, as a new object may need its capacity or have its name.
+        # First remove the deleted objects: a new object may need their capacity or have their name.
         for uid in self.store.uids():
             if uid not in listed:
                 self._remove(uid)
@@ -265,7 +264,7 @@ class Informer(Generic[T]):
 
     async def _follow(self) -> None:
         """Apply changes until the server ends the stream. Raises ApiError or DecodeError."""
-        heard, began = False, self._monotonic()
+        received, began = False, self._monotonic()
         lines = Lines()
         chunks = self._client.watch(
             self._path,
@@ -280,12 +279,12 @@ class Informer(Generic[T]):
                 for line in lines.feed(chunk):
                     self._apply(decode_change(line))
                     self._backoff.reset()
-                    heard = True
-        if heard:
+                    received = True
+        if received:
             return
         if self._monotonic() - began >= self._silence_seconds:
-            self._backoff.reset()  # there was nothing to hear
-        else:  # do not call a server in a tight loop if it hangs up at once
+            self._backoff.reset()  # there were no changes
+        else:  # no tight loop on a server that closes streams at once
             await self._wait()
 
     def _apply(self, change: Change) -> None:
@@ -334,7 +333,7 @@ class Informer(Generic[T]):
         except Exception:
             # One object must not end the informer of all objects.
             self.metrics.unobserved += 1
-            _log.exception("change left aside", path=self._path, uid=uid)
+            _log.exception("change skipped", path=self._path, uid=uid)
 
     def _heard(self) -> None:
         self._heard_at, self.failure = self._monotonic(), None

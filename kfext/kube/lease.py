@@ -1,4 +1,4 @@
-"""The Lease (coordination.k8s.io): leader election on it, and whether the leader is alive.
+"""The Lease (coordination.k8s.io): leader election, and a check that the leader is alive.
 
 The election has client-go's algorithm and timing. The webhooks hold jobs only for a live leader.
 
@@ -38,8 +38,8 @@ class Timing:
     Between `deadline` and `duration` a holder that lost the Lease has time to stop before a
     successor starts.
 
-    `duration`: how long the other replicas wait for a holder that does not renew.
-    `deadline`: how long a holder tries to renew before it gives up.
+    `duration`: the wait of the other replicas for a holder that does not renew.
+    `deadline`: the time in which a holder tries to renew before it stops.
     `retry`: the time between two attempts.
     """
 
@@ -49,7 +49,7 @@ class Timing:
 
     @property
     def attempt(self) -> float:
-        """The longest attempt: after a dead connection there is time for a second attempt."""
+        """The longest attempt, short enough for a second attempt after a dead connection."""
         return self.deadline / 2
 
 
@@ -59,7 +59,7 @@ class LeaseHolder:
     `identity` must be unique among the replicas. The Lease is acquired and renewed only while
     `healthy()` is true, so that a controller that cannot place jobs does not lead. `held` is set
     from acquisition to the end of `run`. Call `may_act` before every write. The Lease states the
-    `kinds` of jobs that the controller handles, and why each of the `suspects` is a suspect node.
+    `kinds` of jobs that the controller handles, and the suspect nodes with their reasons.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class LeaseHolder:
             self.held.clear()
 
     async def _acquire(self) -> float:
-        """Acquire the Lease; return when the attempt that succeeded began."""
+        """Acquire the Lease; return the start of the successful attempt."""
         while True:
             began = self._monotonic()
             if self._healthy():
                 try:
                     async with asyncio.timeout(self._timing.attempt):
-                        if await self._take():
+                        if await self._try_acquire():
                             return began
                 except TimeoutError:
                     _log.warning("lease not acquired", error="no answer")
@@ -141,10 +141,10 @@ class LeaseHolder:
                 limit = min(remaining, self._timing.attempt)
                 try:
                     async with asyncio.timeout(limit):
-                        if not await self._take():
+                        if not await self._try_acquire():
                             holder = self._observed.get("holderIdentity")
                             raise LeaseLost(f"the lease is now held by {holder}")
-                    # Other replicas count from the server's write, which came after `began`.
+                    # Other replicas count from the server's write, which was after `began`.
                     self._renewed_at = began
                 except TimeoutError:
                     _log.warning("lease not renewed", error=f"no answer in {limit:.1f} s")
@@ -160,8 +160,8 @@ class LeaseHolder:
     def _overdue(self) -> bool:
         return self._monotonic() - self._renewed_at >= self._timing.deadline
 
-    async def _take(self) -> bool:
-        """Take or renew the Lease; return False if another replica holds it.
+    async def _try_acquire(self) -> bool:
+        """Acquire or renew the Lease; return False if another replica holds it.
 
         Raises Conflict if another replica is faster.
         """
@@ -223,16 +223,16 @@ class LeaseHolder:
             self._observed, self._observed_at = spec, self._monotonic()
 
     async def _release(self) -> None:
-        """Let a successor take over at once; renewTime stays, as a release is no sign of life."""
+        """Clear the holder, so that a successor need not wait; a release is no renewal."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                while not await self._give_up():
+                while not await self._clear_holder():
                     pass  # a renewal that was still in flight changed the Lease
         except (ApiError, TimeoutError) as error:
             _log.warning("lease not released, a successor waits until it expires", error=str(error))
 
-    async def _give_up(self) -> bool:
-        """Give up the Lease; return False if it changed since it was read."""
+    async def _clear_holder(self) -> bool:
+        """Clear the holder; return False if the Lease changed since it was read."""
         lease = await self._client.get(paths.leases(self._namespace, LEASE))
         if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
             version = lease["metadata"]["resourceVersion"]
@@ -245,9 +245,9 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a Lease says: its renewTime in epoch seconds, 0.0 without one, and the kinds of jobs.
+    """The content of a Lease: renewTime in epoch seconds, 0.0 without it, and the kinds of jobs.
 
-    `kinds`: None in the Lease of a controller that does not state them.
+    `kinds`: None for a controller that does not state them.
     """
 
     renewed: float
@@ -255,7 +255,7 @@ class LeaseRecord:
 
 
 def decode_lease(raw: bytes) -> LeaseRecord:
-    """Return what a Lease says, for an Informer."""
+    """Return the content of a Lease, for an Informer."""
     lease = mapping(msgspec.json.decode(raw))
     renewed = timestamp(mapping(lease.get("spec")).get("renewTime"))
     written = strings(mapping(lease.get("metadata")).get("annotations")).get(KINDS)
@@ -274,7 +274,7 @@ class LeaseWatch:
         self._changed_at = 0.0
 
     def observe(self, renewed: float | None, *, wall: float, monotonic: float) -> None:
-        """Record the current renewTime; `renewed` is unset if there is no Lease."""
+        """Record the current renewTime; `renewed` is None without a Lease."""
         if renewed is None or renewed == self._renewed:
             self._renewed = renewed
             return

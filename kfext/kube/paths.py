@@ -54,7 +54,7 @@ class _Resource:
         return "/" + "/".join(_escaped(part) for part in parts)
 
 
-class InNamespaces(_Resource):
+class Namespaced(_Resource):
     """A namespaced resource."""
 
     __slots__ = ()
@@ -64,7 +64,7 @@ class InNamespaces(_Resource):
         return self.path(namespace, name, subresource)
 
 
-class OfCluster(_Resource):
+class ClusterScoped(_Resource):
     """A resource that is not namespaced."""
 
     __slots__ = ()
@@ -78,39 +78,39 @@ _ADMISSION = "admissionregistration.k8s.io"
 _METRICS = ("metrics.k8s.io", "v1beta1")
 _KFEXT = (API_GROUP, API_VERSION)
 
-namespaces = OfCluster("namespaces")
-nodes = OfCluster("nodes")
-volumes = OfCluster("persistentvolumes")
-priority_classes = OfCluster("priorityclasses", "scheduling.k8s.io")
-storage_classes = OfCluster("storageclasses", "storage.k8s.io")
-node_metrics = OfCluster("nodes", *_METRICS)
-policies = OfCluster("trainingpolicies", *_KFEXT)
-shared_gpus = OfCluster("sharedgpus", *_KFEXT)
-admission_policies = OfCluster("validatingadmissionpolicies", _ADMISSION)
-admission_policy_bindings = OfCluster("validatingadmissionpolicybindings", _ADMISSION)
-mutating_webhooks = OfCluster("mutatingwebhookconfigurations", _ADMISSION)
-token_reviews = OfCluster("tokenreviews", "authentication.k8s.io")
-access_reviews = OfCluster("selfsubjectaccessreviews", "authorization.k8s.io")
+namespaces = ClusterScoped("namespaces")
+nodes = ClusterScoped("nodes")
+volumes = ClusterScoped("persistentvolumes")
+priority_classes = ClusterScoped("priorityclasses", "scheduling.k8s.io")
+storage_classes = ClusterScoped("storageclasses", "storage.k8s.io")
+node_metrics = ClusterScoped("nodes", *_METRICS)
+policies = ClusterScoped("trainingpolicies", *_KFEXT)
+shared_gpus = ClusterScoped("sharedgpus", *_KFEXT)
+admission_policies = ClusterScoped("validatingadmissionpolicies", _ADMISSION)
+admission_policy_bindings = ClusterScoped("validatingadmissionpolicybindings", _ADMISSION)
+mutating_webhooks = ClusterScoped("mutatingwebhookconfigurations", _ADMISSION)
+token_reviews = ClusterScoped("tokenreviews", "authentication.k8s.io")
+access_reviews = ClusterScoped("selfsubjectaccessreviews", "authorization.k8s.io")
 
-pods = InNamespaces("pods")
-pod_templates = InNamespaces("podtemplates")
-config_maps = InNamespaces("configmaps")
-secrets = InNamespaces("secrets")
-limit_ranges = InNamespaces("limitranges")
-resource_quotas = InNamespaces("resourcequotas")
-volume_claims = InNamespaces("persistentvolumeclaims")
-network_policies = InNamespaces("networkpolicies", "networking.k8s.io")
-leases = InNamespaces("leases", "coordination.k8s.io")
-events = InNamespaces("events", "events.k8s.io")
-pod_metrics = InNamespaces("pods", *_METRICS)
-plans = InNamespaces("trainingplans", *_KFEXT)
+pods = Namespaced("pods")
+pod_templates = Namespaced("podtemplates")
+config_maps = Namespaced("configmaps")
+secrets = Namespaced("secrets")
+limit_ranges = Namespaced("limitranges")
+resource_quotas = Namespaced("resourcequotas")
+volume_claims = Namespaced("persistentvolumeclaims")
+network_policies = Namespaced("networkpolicies", "networking.k8s.io")
+leases = Namespaced("leases", "coordination.k8s.io")
+events = Namespaced("events", "events.k8s.io")
+pod_metrics = Namespaced("pods", *_METRICS)
+plans = Namespaced("trainingplans", *_KFEXT)
 
 
 def jobs(kind: JobKind, namespace: str = "", name: str = "") -> str:
     """Return the path of training jobs of a kind."""
-    return InNamespaces(kind.plural, kind.group, kind.version)(namespace, name)
+    return Namespaced(kind.plural, kind.group, kind.version)(namespace, name)
 
 
 def rendered(resource: Resource, namespace: str = "", name: str = "") -> str:
-    """Return the path of what an operator renders of jobs, or renders jobs from."""
-    return InNamespaces(resource.plural, resource.group, resource.version)(namespace, name)
+    """Return the path of objects that an operator renders from jobs, or renders jobs from."""
+    return Namespaced(resource.plural, resource.group, resource.version)(namespace, name)

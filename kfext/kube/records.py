@@ -1,4 +1,4 @@
-"""The ConfigMaps in which the leader keeps a text for its successor or for people."""
+"""The ConfigMaps in which the leader stores a text for its successor or for people."""
 
 from typing import NamedTuple
 
@@ -17,23 +17,23 @@ class Record(NamedTuple):
 
 
 USAGE = Record(USAGE_RECORD, "usage")
-"""What namespaces used of the cluster."""
+"""The usage of the cluster by namespace."""
 CAPACITY = Record(CAPACITY_RECORD, "capacity")
-"""What each node has and what is free."""
+"""The allocatable and free capacity of each node."""
 
 
 async def read_record(client: Client, record: Record) -> str:
     """Return the stored text, empty without one. Raises ApiError."""
     try:
-        found = await client.get(paths.config_maps(NAMESPACE, record.name))
+        config_map = await client.get(paths.config_maps(NAMESPACE, record.name))
     except NotFound:
         return ""
-    return text(member(found, ("data", record.key)))
+    return text(member(config_map, ("data", record.key)))
 
 
 async def write_record(client: Client, record: Record, written: str) -> None:
     """Store a text. Raises ApiError."""
     metadata = {"namespace": NAMESPACE, "name": record.name}
-    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     path = paths.config_maps(NAMESPACE, record.name)
-    await client.apply(path, {**made, "data": {record.key: written}})
+    await client.apply(path, {**config_map, "data": {record.key: written}})

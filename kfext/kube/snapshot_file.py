@@ -54,7 +54,7 @@ def read_snapshot_file(content: bytes, *, name: str) -> SnapshotFile:
 
 
 def _encoded(value: object) -> str:
-    """Return the name of a kind, which stands for it in the file."""
+    """Return the name of a kind, which represents it in the file."""
     if isinstance(value, JobKind):
         return value.name
     raise NotImplementedError(type(value))  # msgspec then names the type that it cannot encode

@@ -1,14 +1,14 @@
-"""The CPU use of pods and nodes, from the metrics API (metrics.k8s.io), or why it is not known.
+"""The CPU use of pods and nodes, from the metrics API (metrics.k8s.io), or a reason.
 
     usage = Usage(client)
     used = await usage.read(pods, nodes={"node-1"})
     used.pods    # for each uid a CpuUse, or a Verdict with the reason
     used.nodes   # by name, the CpuUse of everything on a node
 
-`read` never raises, and ends within 20 s whatever hangs. It requests one list of training pods per
-namespace and label. metrics-server does not page its lists, and users decide how long a list is: a
-list that is too long costs only its own namespace the figures. A failed request is not repeated for
-a minute.
+`read` never raises, and ends within 20 s even if requests hang. It requests one list of training
+pods per namespace and label. metrics-server does not page its lists, and users decide on their
+length: a list that is too long leaves only its own namespace without figures. A failed request is
+not repeated for a minute.
 
 A CpuUse is the mean over a window, of 10 to 60 s with metrics-server. The window ended `at`, by the
 clock of the pod's node. The use of a pod is the use of its training container: kfext resizes no
@@ -44,9 +44,9 @@ T = TypeVar("T")
 
 _TRAINERS = frozenset(kind.container for kind in KINDS.values())
 MOST_BYTES = 4 * 2**20
-"""The most bytes of a list: the figures of a pod have some 500 bytes."""
+"""The most bytes of a list; the figures of a pod have some 500 bytes."""
 AT_ONCE = 8
-"""The most requests under way."""
+"""The most concurrent requests."""
 ANSWER_SECONDS = 5.0
 ALL_SECONDS = 10.0
 REST_SECONDS = 60.0
@@ -54,12 +54,12 @@ _SKEW_SECONDS = 5.0
 """Between the clocks of a node and of the API server, which states when a pod was created."""
 _LONGEST_MESSAGE = 200
 _EVERY = ""
-"""Among the resting names: all names. A namespace or node never has this name."""
+"""In the back-off, this name stands for all names; no namespace or node has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """The use of pods, by uid, or why it is not known; and the known use of nodes, by name.
+    """The use of pods, or a reason, by uid; and the known use of nodes, by name.
 
     The use of a node includes processes outside pods.
     """
@@ -71,7 +71,7 @@ class Used:
 class Usage:
     """Reads the CPU use of pods and nodes.
 
-    `labels`: of the pods to read, each has one. `monotonic`: a clock that is never set.
+    `labels`: each pod to read has at least one. `monotonic`: a clock that is never set.
     """
 
     def __init__(
@@ -109,18 +109,18 @@ class Usage:
 
     async def _of_pods(self, namespace: str) -> dict[str, CpuUse]:
         path = paths.pod_metrics(namespace)
-        found: dict[str, CpuUse] = {}
+        uses: dict[str, CpuUse] = {}
         for label in self._labels:
             answer = await self._client.read(path, most=MOST_BYTES, labelSelector=label)
-            found |= uses_of(answer)
-        return found
+            uses |= uses_of(answer)
+        return uses
 
     async def _of_node(self, node: str) -> CpuUse | None:
         return use_of_node(await self._client.read(paths.node_metrics(node)))
 
 
 def _of_pod(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
-    """Return the use of a pod, and never of an earlier pod with its name."""
+    """Return the use of a pod; figures of an earlier pod with its name do not count."""
     use = uses.get(pod.name)
     if use is None or use.at - use.window < pod.created - _SKEW_SECONDS:
         return Verdict(REASON_CPU_USE_PENDING, "the metrics API has no figures of the pod yet")
@@ -128,18 +128,18 @@ def _of_pod(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
 
 
 class Asking:
-    """Requests for many namespaces or nodes in bounded time; a failed name rests for a while."""
+    """Requests for many namespaces or nodes in bounded time, with a back-off for failed names."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._resting: dict[str, tuple[Verdict, float]] = {}
+        self._backoffs: dict[str, tuple[Verdict, float]] = {}
 
     async def ask(
-        self, names: Iterable[str], of: Callable[[str], Awaitable[T]]
+        self, names: Iterable[str], request: Callable[[str], Awaitable[T]]
     ) -> dict[str, T | Verdict]:
-        """Return the answer for each name, or the reason why there is none."""
+        """Return the answer for each name, or the reason of its absence."""
         now = self._monotonic()
-        self._resting = {name: rest for name, rest in self._resting.items() if now < rest[1]}
+        self._backoffs = {name: entry for name, entry in self._backoffs.items() if now < entry[1]}
         order = sorted(set(names))
         random.shuffle(order)  # otherwise slow answers would always delay the same names
         answers: dict[str, T | Verdict] = {}
@@ -147,14 +147,14 @@ class Asking:
 
         async def ask_for(name: str) -> None:
             async with slots:
-                if resting := self._resting.get(name) or self._resting.get(_EVERY):
-                    answers[name] = resting[0]
+                if failed := self._backoffs.get(name) or self._backoffs.get(_EVERY):
+                    answers[name] = failed[0]
                     return
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):
-                        answers[name] = await of(name)
+                        answers[name] = await request(name)
                 except (ApiError, TimeoutError) as error:
-                    answers[name] = self._rest(name, error)
+                    answers[name] = self._back_off(name, error)
 
         try:
             async with asyncio.timeout(ALL_SECONDS), asyncio.TaskGroup() as group:
@@ -165,15 +165,15 @@ class Asking:
         late = Verdict(REASON_CPU_USE_UNAVAILABLE, "metrics API: other answers took too long")
         return {name: answers.get(name, late) for name in order}
 
-    def _rest(self, name: str, error: ApiError | TimeoutError) -> Verdict:
-        """Let a name rest after a failure, or all names without a metrics API."""
-        verdict = _reason(error)
+    def _back_off(self, name: str, error: ApiError | TimeoutError) -> Verdict:
+        """Start the back-off of a name, or of all names if there is no metrics API."""
+        verdict = _why(error)
         key = _EVERY if isinstance(error, NotServed) else name
-        self._resting[key] = (verdict, self._monotonic() + REST_SECONDS)
+        self._backoffs[key] = (verdict, self._monotonic() + REST_SECONDS)
         return verdict
 
 
-def _reason(error: ApiError | TimeoutError) -> Verdict:
+def _why(error: ApiError | TimeoutError) -> Verdict:
     if isinstance(error, TimeoutError):
         message = f"metrics API: no answer within {ANSWER_SECONDS:.0f} s"
         return Verdict(REASON_CPU_USE_UNAVAILABLE, message)
@@ -227,11 +227,11 @@ def uses_of(body: bytes) -> dict[str, CpuUse]:
 
 
 def _usages(pod: _PodMetrics) -> Iterable[_Usage]:
-    return [holder.usage for holder in pod.containers or () if holder.name in _TRAINERS]
+    return [container.usage for container in pod.containers or () if container.name in _TRAINERS]
 
 
 def use_of_node(body: bytes) -> CpuUse | None:
-    """Return the CPU use in a NodeMetrics. Raises Unavailable for an answer that is none."""
+    """Return the CPU use in a NodeMetrics. Raises Unavailable for any other answer."""
     metrics = _decoded(body, _NodeMetrics)
     return _use(metrics, [metrics.usage] if metrics.usage else [])
 
@@ -245,7 +245,7 @@ def _decoded(body: bytes, form: type[T]) -> T:
 
 
 def _use(measured: _Window, usages: Iterable[_Usage]) -> CpuUse | None:
-    """Return the sum of the use in a window, or None without it in the answer."""
+    """Return the sum of the use in a window, or None without valid figures."""
     at, window = timestamp(measured.timestamp), duration(measured.window)
     try:
         cores = [float(parse_quantity(usage.cpu)) for usage in usages]

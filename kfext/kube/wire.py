@@ -29,8 +29,8 @@ from kfext.model.volume import Volume, parse_storage_class, parse_volume, parse_
 
 T = TypeVar("T")
 
-# The number of distinct values that are cached for sharing. A cluster has few kinds of pods; the
-# limit bounds the memory in a cluster with many, each as large as model.bounds allows.
+# The most distinct values that are cached for sharing. A cluster has few kinds of pods; the limit
+# bounds the memory in a cluster with many, each as large as model.bounds allows.
 _SHARED = 1024
 MOST_BYTES = 4 * 2**20
 """The most bytes of all texts together. The spec of an ordinary pod has some hundred bytes here."""
@@ -58,7 +58,7 @@ class _Metadata(_Owned):
 
 
 _Text = msgspec.Raw | msgspec.UnsetType
-"""A value that is kept as raw JSON, for the cache of demands."""
+"""A value as raw JSON, for the cache of demands."""
 
 
 class _Container(_Slim):
@@ -70,7 +70,7 @@ class _Container(_Slim):
 
 
 class _Volume(_Slim):
-    """The types of volumes that kube-scheduler judges, claims among them.
+    """The types of volumes that kube-scheduler checks, including claims.
 
     The name is absent: a token's volume has another name in each pod, so equal pods would differ.
     """
@@ -108,8 +108,6 @@ class _PodSpec(_Slim):
 
 
 class _Condition(_Slim):
-    """A condition of a pod."""
-
     type: Any = None
     reason: Any = None
     message: Any = None
@@ -122,8 +120,6 @@ class _ContainerStatus(_Slim):
 
 
 class _PodStatus(_Slim):
-    """The status of a pod."""
-
     phase: Any = None
     conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
@@ -131,8 +127,6 @@ class _PodStatus(_Slim):
 
 
 class _Pod(_Slim):
-    """A pod."""
-
     metadata: _Metadata | None = None
     spec: _PodSpec | None = None
     status: _PodStatus | None = None
@@ -148,8 +142,6 @@ class _NodeStatus(_Slim):
 
 
 class _Node(_Slim):
-    """A node."""
-
     metadata: _Metadata | None = None
     spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
@@ -161,7 +153,7 @@ class _Rendered(_Slim):
 
 
 class Shared(Generic[T]):
-    """A cache of values, by the JSON texts that they are decoded from; the oldest values go first.
+    """A cache of values by the JSON texts that they are decoded from; the oldest are evicted first.
 
     It is bounded by the bytes of the texts. A bound on their number would not bound the memory: a
     text can have 1.5 MiB, and the value can be larger still.
@@ -174,7 +166,7 @@ class Shared(Generic[T]):
         self._known: dict[bytes, T] = {}
 
     def of(self, text: bytes, decode: Callable[[bytes], T]) -> T:
-        """Return what `decode` makes of a text; equal texts share the result."""
+        """Return the value that `decode` returns for a text; equal texts share it."""
         cached = self._known.get(text)
         if cached is not None:
             return cached
@@ -195,7 +187,7 @@ _slim_rendered = msgspec.json.Decoder(_Rendered)
 
 
 def decode_pod(raw: bytes) -> Pod:
-    """Return a pod. Raises msgspec.DecodeError or TypeError for what is not a JSON object."""
+    """Return a pod. Raises msgspec.DecodeError or TypeError for all but JSON objects."""
     try:
         pod = _slim_pod.decode(raw)
     except msgspec.ValidationError:  # JSON that does not fit the structs
@@ -203,7 +195,7 @@ def decode_pod(raw: bytes) -> Pod:
     if pod.spec is None:
         return parse_pod(_whole(raw))
     node_name = pod.spec.node_name
-    if pod.spec.scheduling_gates is msgspec.UNSET:  # only a gated pod keeps its constraints
+    if pod.spec.scheduling_gates is msgspec.UNSET:  # only a gated pod retains its constraints
         pod.spec.node_name = None
     status = pod.status or _PodStatus()
     allocated = _allocated(status)
@@ -215,11 +207,11 @@ def decode_pod(raw: bytes) -> Pod:
     kind, _ = controller_of(fields["metadata"] or {})
     trainer = msgspec.json.encode(kind.container if kind else "")
     key = b"[" + b",".join((msgspec.json.encode(pod.spec), allocated, trainer)) + b"]"
-    return parse_pod(fields, demand=_demands.of(key, _asks))
+    return parse_pod(fields, demand=_demands.of(key, _demand))
 
 
 def _allocated(status: _PodStatus) -> bytes:
-    """Return the part of a status that shows what a pod was given, as raw JSON.
+    """Return the part of a status that shows the allocated resources of a pod, as raw JSON.
 
     It is equal for most pods of a template.
     """
@@ -238,8 +230,8 @@ def _allocated(status: _PodStatus) -> bytes:
     )
 
 
-def _asks(key: bytes) -> PodDemand:
-    """Return what a pod requires; `key`: its spec, status and training container, as JSON."""
+def _demand(key: bytes) -> PodDemand:
+    """Return the demand of a pod; `key`: its spec, status and training container, as JSON."""
     spec, status, trainer = msgspec.json.decode(key)
     demand = parse_demand(spec, status, trainer=trainer)
     return replace(
@@ -252,7 +244,7 @@ _demands: Shared[PodDemand] = Shared()
 
 
 def read_whole(parse: Callable[[Mapping[str, Any]], T]) -> Callable[[bytes], T]:
-    """Return a decoder for few or small objects, which are read whole.
+    """Return a decoder for small or rare objects, which are read whole.
 
     The decoder raises msgspec.DecodeError.
     """
@@ -269,18 +261,18 @@ decode_storage_class = read_whole(parse_storage_class)
 
 
 def decode_rendered(raw: bytes) -> Rendered | None:
-    """Return what is rendered of a job, or None for an object of no job.
+    """Return an object that was rendered from a job, or None for an object of no job.
 
     A spec with too many values is not decoded. Raises msgspec.DecodeError.
     """
-    found = _slim_rendered.decode(raw)
-    values = bytes(found.spec).count(b",")
-    spec = None if values > MOST_RENDERED else msgspec.json.decode(found.spec)
-    made = parse_rendered({"metadata": msgspec.to_builtins(found.metadata), "spec": spec})
-    if made is None or values <= MOST_RENDERED:
-        return made
+    slim = _slim_rendered.decode(raw)
+    values = bytes(slim.spec).count(b",")
+    spec = None if values > MOST_RENDERED else msgspec.json.decode(slim.spec)
+    rendered = parse_rendered({"metadata": msgspec.to_builtins(slim.metadata), "spec": spec})
+    if rendered is None or values <= MOST_RENDERED:
+        return rendered
     excess = beyond("values", MOST_RENDERED, values)
-    return replace(made, templates=replace(made.templates, beyond=excess))
+    return replace(rendered, templates=replace(rendered.templates, beyond=excess))
 
 
 def decode_limit_range(raw: bytes) -> LimitRange:
@@ -296,7 +288,7 @@ def decode_volume(raw: bytes) -> Volume:
 
 
 def decode_node(raw: bytes) -> Node:
-    """Return a node. Raises msgspec.DecodeError or TypeError for what is not a JSON object."""
+    """Return a node. Raises msgspec.DecodeError or TypeError for all but JSON objects."""
     try:
         fields = msgspec.to_builtins(_slim_node.decode(raw))
     except msgspec.ValidationError:  # JSON that does not fit the structs

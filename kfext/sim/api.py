@@ -1,4 +1,4 @@
-"""The API server of a model cluster: jobs and pods, and who is told of each change."""
+"""The API server of a model cluster: jobs, pods, and the listeners for changes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from kfext.sim.training import Training
 from kfext.state.planner.planner import Planner
 
 TEAM = Namespace("team", labels={MANAGED: "true"})
-"""The usual namespace of jobs; all others are like it."""
+"""The usual namespace of jobs; all others are copies of it."""
 _CONTEXT = ReviewContext(namespace=TEAM, controller_alive=True)
 
 
@@ -42,11 +42,11 @@ def by_kfext(raw: Raw) -> Raw:
 class ApiServer:
     """Jobs and pods; the mirror of `planner` sees each change at once.
 
-    `on_job`, `on_pod`, `on_gone`: called after a job or pod has changed, or a pod is gone.
+    `on_job`, `on_pod`, `on_gone`: called after a job or pod has changed, or a pod was removed.
     `on_deletion`: called before kfext deletes a pod.
     `on_resize`: called after the resources of a pod have changed.
     `priorities`: the value of each PriorityClass.
-    `admit`: returns a job or pod as admission leaves it. `version`: grows with each change.
+    `admit`: returns a job or pod after admission. `version`: grows with each change.
     """
 
     def __init__(self, planner: Planner, clock: Clock) -> None:
@@ -74,18 +74,18 @@ class ApiServer:
     # --- jobs -------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec, training: Training) -> LiveJob:
-        """Create a job as admission leaves it; the operator has confirmed that it is suspended."""
+        """Create a job after admission; if it is suspended, the operator has confirmed that."""
         raw = self.admit(spec.manifest(created=written_time(EPOCH + spec.arrives)))
         if (admitted := parse_job(raw)) is not None and admitted.suspend:
             raw["status"] = {"conditions": [self._condition("Suspended", "True")]}
         else:
             raw["status"] = {"startTime": written_time(self._clock.wall)}
-        made = spec.rendered(raw)
-        if made is not None:
-            self._planner.cluster.observe_rendered(None, parse_rendered(made))
-        shown = self._shown(self._stamp(raw))
-        live = self.jobs[spec.uid] = LiveJob(spec, raw, shown, training, rendered=made)
-        self._tell(live)
+        rendered = spec.rendered(raw)
+        if rendered is not None:
+            self._planner.cluster.observe_rendered(None, parse_rendered(rendered))
+        job = self._shown(self._stamp(raw))
+        live = self.jobs[spec.uid] = LiveJob(spec, raw, job, training, rendered=rendered)
+        self._notify(live)
         return live
 
     def patch_job(self, uid: str, operations: list[Operation]) -> None:
@@ -103,7 +103,7 @@ class ApiServer:
     def set_condition(self, live: LiveJob, type_: str, status: str) -> None:
         """Set a condition in the status of a job; a job that is resumed starts anew."""
         before = live.raw.get("status", {})
-        others = [found for found in before.get("conditions", []) if found["type"] != type_]
+        others = [item for item in before.get("conditions", []) if item["type"] != type_]
         after = {**before, "conditions": [*others, self._condition(type_, status)]}
         if (type_, status) == ("Suspended", "False"):
             after["startTime"] = written_time(self._clock.wall)
@@ -123,36 +123,36 @@ class ApiServer:
             live.rendered = live.spec.rendered(raw)
             self._render(live)
             live.job = self._planner.cluster.jobs[live.uid].job
-        self._tell(live)
+        self._notify(live)
 
     def _render(self, live: LiveJob) -> None:
-        """Show what is rendered of a job to kfext."""
+        """Show the object that is rendered from a job to kfext."""
         if live.rendered:
             self._planner.cluster.observe_rendered(None, parse_rendered(live.rendered))
 
     def _shown(self, raw: Raw) -> TrainingJob:
-        """Show a job to kfext, and return what kfext reads, so that it is parsed once."""
+        """Show a job to kfext, and return it as parsed by kfext."""
         self._planner.cluster.observe_job(raw)
         return self._planner.cluster.jobs[raw["metadata"]["uid"]].job
 
-    def _tell(self, live: LiveJob) -> None:
-        for told in self.on_job:
-            told(live)
+    def _notify(self, live: LiveJob) -> None:
+        for listener in self.on_job:
+            listener(live)
 
     # --- pods -------------------------------------------------------------------------------------
 
     def create_pod(self, live: LiveJob, key: ReplicaKey) -> None:
-        """Create a pod from the job's template of this moment, as admission leaves it."""
+        """Create a pod from the job's current template, and admit it."""
         group = next(group for group in live.job.groups if group.type.lower() == key.type)
-        holder = live.rendered or live.raw
-        template = copied(dict(template_of(live.job, holder, group)))
-        specs = live.job.kind.templates(holder["spec"])
+        source = live.rendered or live.raw
+        template = copied(dict(template_of(live.job, source, group)))
+        specs = live.job.kind.templates(source["spec"])
         spec = dict(live.job.kind.as_created(group.type, template["spec"], specs=specs))
         if name := spec.get("priorityClassName"):
             spec["priority"] = self.priorities[name]
         metadata = template.get("metadata", {})
         self.version += 1
-        of_job = live.spec.of_pods()
+        ownership = live.spec.pod_metadata()
         metadata |= {
             "namespace": live.job.namespace,
             "name": pod_name(live.job, key),
@@ -161,18 +161,18 @@ class ApiServer:
             "labels": {
                 **metadata.get("labels", {}),
                 **pod_labels(live.job, key),
-                **of_job["labels"],
+                **ownership["labels"],
             },
-            "ownerReferences": of_job["ownerReferences"],
+            "ownerReferences": ownership["ownerReferences"],
         }
         raw = {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
         raw = self._stamp(self.admit(raw))
         demand = _demand_of(raw)
         pod = parse_pod(raw, demand=demand)
-        made = live.pods[key] = LivePod(raw, pod, demand, live, key, self.version)
+        created = live.pods[key] = LivePod(raw, pod, demand, live, key, self.version)
         self._planner.cluster.observe_pod(None, pod)
-        for told in self.on_pod:
-            told(made)
+        for listener in self.on_pod:
+            listener(created)
 
     def patch_pod(self, pod: Pod, operations: list[Operation]) -> None:
         """Patch a pod that kfext has seen. Raises NotFound or Conflict; then nothing is changed."""
@@ -192,8 +192,8 @@ class ApiServer:
                 for kind, amounts in change["resources"].items():
                     container["resources"].setdefault(kind, {}).update(amounts)
         self._put_pod(live, raw, new_demand=True)
-        for told in self.on_resize:
-            told(live)
+        for listener in self.on_resize:
+            listener(live)
 
     def bind(self, live: LivePod, node: str) -> None:
         """Bind a pod to a node."""
@@ -206,21 +206,21 @@ class ApiServer:
         self._put_pod(live, live.raw, new_demand="containerStatuses" in status)
 
     def mark_deleted(self, live: LivePod) -> None:
-        """Give a pod its deletionTimestamp."""
+        """Set the deletionTimestamp of a pod."""
         live.raw["metadata"]["deletionTimestamp"] = written_time(self._clock.wall)
         self._put_pod(live, live.raw)
 
     def remove_pod(self, live: LivePod) -> None:
-        """Remove a pod, if it is still there."""
+        """Remove a pod, if it still exists."""
         if not self.stores(live):
             return
         del live.job.pods[live.key]
         self._planner.cluster.observe_pod(live.pod, None)
-        for told in self.on_gone:
-            told(live)
+        for listener in self.on_gone:
+            listener(live)
 
     def stores(self, live: LivePod) -> bool:
-        """Return whether a pod is still there."""
+        """Return whether a pod still exists."""
         return live.job.pods.get(live.key) is live
 
     def find(self, pod: Pod) -> LivePod | None:
@@ -249,8 +249,8 @@ class ApiServer:
         live.raw = self._stamp(raw)
         live.pod = parse_pod(raw, demand=live.demand)
         self._planner.cluster.observe_pod(old, live.pod)
-        for told in self.on_pod:
-            told(live)
+        for listener in self.on_pod:
+            listener(live)
 
     def _stamp(self, raw: Raw) -> Raw:
         self.version += 1
@@ -266,6 +266,6 @@ def _demand_of(raw: Raw) -> PodDemand:
 
 @lru_cache(maxsize=4096)
 def _demand(spec: str, statuses: str, trainer: str) -> PodDemand:
-    """Return what a pod requires; most pods of a template are alike. Both are in JSON."""
+    """Return the demand of a pod, from JSON; most pods of a template share it."""
     status = {"containerStatuses": json.loads(statuses)}
     return parse_demand(json.loads(spec), status, trainer=trainer)

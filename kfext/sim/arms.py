@@ -1,4 +1,4 @@
-"""The arms of a comparison: who starts, places and scales the jobs of a model cluster."""
+"""The arms of a comparison: the schedulers and policies that a model cluster can have."""
 
 import math
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from kfext.sim.cluster import Cluster, World
 from kfext.state.running.registry import POLICIES
 
 Arm = Callable[[World, int], Cluster]
-"""Returns a cluster that has not begun; the number draws what is luck: late writes and retries."""
+"""Returns a cluster before its first second; the number seeds its luck: late writes and retries."""
 
 GANG, KFEXT, PLAIN = "gang", "kfext", "plain"
 
 
 def of_policy(policy: TrainingPolicy | None) -> Arm:
-    """Return kfext under a policy of its administrator; None: the built-in policy."""
+    """Return kfext under an administrator's policy; None stands for the built-in policy."""
     return partial(Cluster, policy=policy)
 
 
@@ -31,7 +31,7 @@ def companion(*acting: str, order: QueueOrder = QueueOrder.ARRIVAL) -> Arm:
 
 
 class _Plain:
-    """Kubernetes alone: pods are bound one by one, so jobs may start by halves and never end."""
+    """Kubernetes alone: pods are bound one by one, so jobs may start in part and never end."""
 
     def __init__(self, cluster: Cluster) -> None:
         random = Random(cluster.luck)
@@ -39,7 +39,7 @@ class _Plain:
         cluster.kubelets.turn = lambda _live: random.random()
 
     def next_turn(self) -> float:
-        """Return that nothing is to be decided."""
+        """Return infinity: there is nothing to decide."""
         return math.inf
 
     def turn(self) -> None:

@@ -21,9 +21,9 @@ from kfext.state.forecast.forecaster import Forecaster, Score
 from kfext.state.planner.planner import Planner
 
 LONGEST = 4 * 3600.0
-"""Seconds that a run may take at least."""
+"""The lower bound of the seconds that a run may take."""
 URGENT = PriorityClass("urgent", 100, preempts=False)
-"""The PriorityClass of jobs that go first."""
+"""The PriorityClass of jobs that are first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,20 @@ class World:
 
     @property
     def longest(self) -> float:
-        """The seconds after which a run ends, whether or not each job has ended.
+        """The seconds after which a run ends, even if jobs have not ended.
 
-        They would do for the jobs one after the other, twice.
+        They suffice for all jobs in sequence, twice.
         """
         last = max((job.arrives for job in self.jobs), default=0.0)
         return max(LONGEST, math.ceil(last + 2 * sum(job.alone for job in self.jobs)))
 
     def rigid(self) -> "World":
-        """Return the same without elastic jobs."""
+        """Return the world with no job elastic."""
         return replace(self, jobs=tuple(replace(job, bounds=None) for job in self.jobs))
 
 
 class Scheduler(Protocol):
-    """What starts jobs and changes their sizes: kfext, or another in its place."""
+    """The component that starts jobs and changes their sizes: kfext or a replacement."""
 
     def next_turn(self) -> float:
         """Return the second of the next turn if nothing happens before."""
@@ -62,8 +62,8 @@ class Scheduler(Protocol):
 class Ended:
     """A job that has ended. Times are in seconds.
 
-    `elapsed`: from its arrival to its end. It `began` after so many seconds; then it `trained`, or
-        was `paused`. `redone`: the time of steps that it did again, at its mean speed.
+    `elapsed`: from arrival to end. `began`: from arrival to the first step; from then on it
+        `trained` or was `paused`. `redone`: the time of repeated steps, at the mean speed.
     """
 
     name: str
@@ -81,8 +81,8 @@ class Ended:
 class Cluster:
     """A world under kfext and a policy of its administrator, or under another scheduler.
 
-    `luck`: draws which steps are written late.
-    `scheduler`: returns what acts in place of kfext on a cluster in which there is nothing yet.
+    `luck`: the seed of the late writes.
+    `scheduler`: returns the replacement of kfext for a cluster, which is still empty.
     `late_writes`: whether two in ten steps are written late.
     `on_second`: called after each second in which something happened. `starts`: the scores of the
         starts of jobs since `forecast` was called.
@@ -138,13 +138,13 @@ class Cluster:
         """Forecast the starts of jobs from now on, as the controller does."""
         forecaster = Forecaster(self.planner)
 
-        def look() -> None:
+        def check() -> None:
             moment = self.driver.moment
             self.starts.extend(forecaster.started(moment.wall))
             if forecaster.due(moment):
                 list(forecaster.forecast(moment))
 
-        self.on_second.append(look)
+        self.on_second.append(check)
         return self
 
     def submit(self, spec: JobSpec) -> LiveJob:
@@ -153,21 +153,21 @@ class Cluster:
         return self.api.submit(spec, training)
 
     def run(self) -> Self:
-        """Run until each job has ended, or for the longest time that the world allows."""
+        """Run until each job has ended, or for the longest time in the world."""
         longest = self.world.longest
         while not self.over and self.clock.now < longest:
-            self._go_on(longest)
+            self._advance(longest)
         self.kubelets.count()
         return self
 
     def at(self, second: float) -> Self:
-        """Run to the first whole second from `second` on, whether or not each job has ended."""
+        """Run to the first whole second from `second` on, even if all jobs have ended."""
         while self.clock.now < second:
-            self._go_on(math.ceil(second))
+            self._advance(math.ceil(second))
         self.kubelets.count()
         return self
 
-    def _go_on(self, until: float) -> None:
+    def _advance(self, until: float) -> None:
         """Run the next second in which something happens, or `until`."""
         scheduler = self._scheduler
         self.clock.now = math.ceil(min(self.clock.next(), scheduler.next_turn(), until))
@@ -175,8 +175,8 @@ class Cluster:
         scheduler.turn()
         while self.clock.run_due():
             scheduler.turn()
-        for look in self.on_second:
-            look()
+        for check in self.on_second:
+            check()
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -187,13 +187,13 @@ class Cluster:
 
     @property
     def over(self) -> bool:
-        """Whether each job of the world has come and ended."""
+        """Whether each job of the world has arrived and ended."""
         jobs = self.api.jobs
         return len(jobs) == len(self.world.jobs) and all(live.job.finished for live in self.jobs)
 
     @property
     def utilisation(self) -> float:
-        """The part of all cores that running pods used, until the last job ended."""
+        """The fraction of all cores that running pods used, until the last job ended."""
         cores = sum(size.cpu for size in self.world.nodes.values()) / 1000
         return self.kubelets.busy / (cores * self.clock.now)
 

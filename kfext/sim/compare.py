@@ -1,8 +1,8 @@
-"""Worlds under several arms: how long jobs take, and how many take longer than under another arm.
+"""Worlds under several arms: the times of jobs, each compared with its time under another arm.
 
-An arm is judged on the seeds on which both arms, it and the arm that it is compared with, end all
-jobs; the other seeds are counted. The row of the arm that all are compared with shows the same arm
-with other luck, so that what luck alone does is seen beside what the others do.
+An arm is judged on the seeds on which it and the arm of comparison both end all jobs; the other
+seeds are counted. The row of the arm of comparison shows the same arm with other luck, and so the
+effect of luck alone.
 """
 
 import math
@@ -21,18 +21,18 @@ from kfext.state.forecast.forecaster import Score
 LATE = 1.10
 """A job that took longer by more than this is late."""
 _LUCKS = 1000
-"""Numbers of luck that belong to a seed."""
+"""The numbers of luck of a seed."""
 _RESAMPLES = 2000
 PARTS = 100
-"""The parts of a run that are reported as done."""
+"""The parts in which the progress of a run is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A world under an arm. Times are in seconds.
 
-    `jobs`: the jobs that ended in time; `alone`: the time of each job of the world without others.
-    `changes`: of the sizes of jobs that had begun. `starts`: how good forecasts of starts were.
+    `jobs`: the jobs that ended in time; `alone`: the time of each job in an empty world.
+    `changes`: of the sizes of jobs that had begun. `starts`: the scores of the forecasts of starts.
     """
 
     jobs: Mapping[str, Ended]
@@ -66,31 +66,31 @@ def run(
         alone={spec.name: spec.alone for spec in world.jobs},
         makespan=cluster.clock.now,
         utilisation=cluster.utilisation,
-        changes=changes.found,
+        changes=changes.count,
         starts=cluster.starts,
     )
 
 
 class _Changes:
-    """Counts how often a job that had begun was given another number of workers."""
+    """Counts the changes of the number of workers of jobs that had begun."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.found = 0
+        self.count = 0
         self._sizes: dict[str, int] = {}
         cluster.api.on_job.append(self._observe)
 
     def _observe(self, live: LiveJob) -> None:
         before = self._sizes.get(live.uid, live.workers)
         self._sizes[live.uid] = live.workers
-        self.found += before != live.workers and live.training.began is not None
+        self.count += before != live.workers and live.training.began is not None
 
 
 class _Done:
-    """Reports which part of the jobs has ended."""
+    """Reports the fraction of the jobs that has ended."""
 
     def __init__(self, cluster: Cluster, on_parts: Callable[[int], object]) -> None:
         self._ended: set[str] = set()
-        self._told = 0
+        self._reported = 0
         self._jobs = len(cluster.world.jobs)
         self._on_parts = on_parts
         cluster.api.on_job.append(self._observe)
@@ -98,33 +98,33 @@ class _Done:
     def _observe(self, live: LiveJob) -> None:
         if live.job.finished:
             self._ended.add(live.uid)
-        self._tell(min(PARTS, len(self._ended) * PARTS // self._jobs))
+        self._report(min(PARTS, len(self._ended) * PARTS // self._jobs))
 
     def end(self) -> None:
-        """Report the rest."""
-        self._tell(PARTS)
+        """Report the remaining parts."""
+        self._report(PARTS)
 
-    def _tell(self, parts: int) -> None:
-        if parts > self._told:
-            self._on_parts(parts - self._told)
-            self._told = parts
+    def _report(self, parts: int) -> None:
+        if parts > self._reported:
+            self._on_parts(parts - self._reported)
+            self._reported = parts
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """An arm over all seeds.
 
-    `unended`: the seeds on which it did not end all jobs; all else is about the seeds on which both
-        arms did, and NaN without such a seed.
+    `unended`: the seeds on which it did not end all jobs; the other figures are for the seeds on
+        which both arms did, and NaN without such a seed.
     `mean`: the mean time of a job in seconds; `against`: its change from the other arm, with the
-        interval of 95 % over the seeds from `low` to `high`, NaN for one seed. `by_seed`: the mean
-        of the changes of the seeds, in which a seed with long jobs counts like any other.
+        95 % interval over the seeds from `low` to `high`, NaN for one seed. `by_seed`: the mean of
+        the changes of the seeds, with equal weight for seeds with long jobs.
     `stretch`, `stretch_p99`: the mean and 99th percentile of the time of a job / its time alone.
-    `late`: the part of the jobs that took longer by over 10 % than under the other arm;
+    `late`: the fraction of the jobs that took over 10 % longer than under the other arm;
         `ratio_p99`, `worst`: the 99th percentile and the largest ratio of both times.
-    `makespan`: in seconds; `utilisation`: of all cores; `changes`: of size, of a job.
+    `makespan`: in seconds; `utilisation`: of all cores; `changes`: of size, per job.
     `start_error`, `start_p90`: of forecasts of starts, the error / the wait, its median and 90th
-        percentile. `start_within`: the part of the starts in their range. `start_width`: of the
+        percentile. `start_within`: the fraction of starts in their range. `start_width`: of the
         ranges / the waits.
     """
 
@@ -157,12 +157,12 @@ RunOf = Callable[[str, int, int], Run]
 def run_of(
     arms: Mapping[str, Arm], draw: Draw, *, on_parts: Callable[[int], object] = lambda _: None
 ) -> RunOf:
-    """Return what runs these arms. `on_parts`: told how many PARTS of a run are newly done."""
+    """Return a RunOf for these arms. `on_parts`: called with the number of PARTS newly done."""
     return lambda name, seed, luck: run(arms[name], draw(seed), luck=luck, on_parts=on_parts)
 
 
 def luck_of(seed: int) -> int:
-    """Return the luck of the runs of a seed; the arm that all are compared with has one more."""
+    """Return the luck of a seed; the next number is for the row of the arm of comparison."""
     return seed * _LUCKS
 
 
@@ -170,18 +170,18 @@ def compare(
     arms: Iterable[str], seeds: Iterable[int], runs: RunOf, *, against: str = GANG
 ) -> list[Row]:
     """Return a row for each arm; the arm `against` is compared with itself under other luck."""
-    found: dict[str, list[Run]] = {name: [] for name in arms}
+    by_arm: dict[str, list[Run]] = {name: [] for name in arms}
     reference: list[Run] = []
     for seed in seeds:
         luck = luck_of(seed)
         reference.append(runs(against, seed, luck))
-        for name, of_arm in found.items():
-            of_arm.append(runs(name, seed, luck + (name == against)))
-    return [row(name, of_arm, reference) for name, of_arm in found.items()]
+        for name, collected in by_arm.items():
+            collected.append(runs(name, seed, luck + (name == against)))
+    return [row(name, collected, reference) for name, collected in by_arm.items()]
 
 
 def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
-    """Return the figures of an arm beside another arm on the same worlds."""
+    """Return the figures of an arm compared with another arm on the same worlds."""
     pairs = [
         (run, other)
         for run, other in zip(runs, reference, strict=True)
@@ -225,12 +225,11 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
 
 
 def _change(means: Sequence[tuple[float, float]]) -> float:
-    """Return the change of the mean over pairs of an arm's mean and the other's."""
     return _mean(mean for mean, _ in means) / _mean(other for _, other in means) - 1
 
 
 def _interval(means: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the interval of 95 % of the change, by the bootstrap over seeds."""
+    """Return the 95 % interval of the change, by bootstrapping over seeds."""
     if len(means) < 2:
         return math.nan, math.nan
     random = Random(0)
@@ -239,7 +238,7 @@ def _interval(means: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """Return the smallest value that is not below `part` of all; NaN without values."""
+    """Return the quantile at `part` by the nearest-rank method; NaN without values."""
     ordered = sorted(values)
     rank = math.ceil(round(part * len(ordered), 9))  # 0.99 * 100 is slightly above 99
     return ordered[max(rank, 1) - 1] if ordered else math.nan

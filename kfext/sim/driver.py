@@ -1,4 +1,4 @@
-"""kfext in a model cluster: the real planner, driven as the controller's loop and readers do."""
+"""kfext in a model cluster: the real planner, driven as by the controller's loop and readers."""
 
 import math
 from collections import Counter
@@ -21,10 +21,10 @@ from kfext.state.planner.planner import Planner
 from kfext.state.running.policy import ConditionStatus
 
 TURN_SECONDS = 5.0
-"""The controller's loop turns at least this often."""
+"""The longest time between two turns of the controller's loop."""
 _MOST_READ = 64
 _LATE = {0: 1, 1: 3}
-"""Of ten steps, two are written so many seconds late, the others at once."""
+"""Of ten steps, two are written this many seconds late, the others at once."""
 _MOST_TURNS = 100
 _SKEW = -700_000.0
 """Seconds from the monotonic clock to the clock of the model."""
@@ -44,13 +44,13 @@ class Written:
 class Driver:
     """The loop around a planner.
 
-    `seed`: decides which steps of a job are written late; no step if unset.
+    `seed`: draws the steps of a job that are written late; None for no such steps.
 
-    `measure`: what a pod uses, or None: unknown. It is asked as often as kfext measures, or after
-        `measure_seconds` if that is sooner.
-    `failures`: collects the errors of kfext with the names of the jobs; if unset they end the run.
+    `measure`: returns the CPU use of a pod, None for unknown. It is called as often as kfext
+        measures, or after `measure_seconds` if that is sooner.
+    `failures`: collects the errors of kfext with the names of the jobs; if None, they end the run.
     `woken`: whether there is something to decide. `written`: all steps, in order.
-    `shown`: what the companion last shows, by the name of the job and the condition.
+    `shown`: the last status of each condition of the companion, by the name of the job.
     """
 
     planner: Planner
@@ -65,7 +65,7 @@ class Driver:
     written: list[Written] = field(default_factory=list)
     shown: dict[tuple[str, str], ConditionStatus | None] = field(default_factory=dict)
     _turned: float = 0.0
-    _looked: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _measured: dict[str, tuple[float, float]] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -73,11 +73,11 @@ class Driver:
 
     @property
     def moment(self) -> Moment:
-        """The present as kfext is told of it."""
+        """The current time as kfext sees it."""
         return Moment(wall=self.clock.wall, monotonic=self.clock.now - _SKEW)
 
     def begin(self) -> None:
-        """Begin to measure the use of CPU."""
+        """Start to measure the use of CPU."""
         self._measure()
 
     def next_turn(self) -> float:
@@ -86,7 +86,7 @@ class Driver:
         return min(self._turned + TURN_SECONDS, max(alarm, self.clock.now + 1))
 
     def turn(self) -> None:
-        """Read the logs that are due, decide and begin to write, until nothing is left to do."""
+        """Read the logs that are due, decide and start to write, until nothing remains to do."""
         self._turned = self.clock.now
         self._read()
         for _ in range(_MOST_TURNS):
@@ -108,7 +108,7 @@ class Driver:
                 self.shown[tracked.job.name, type_] = shown
             if not self.woken:
                 return
-        raise AssertionError("the planner never comes to rest")
+        raise AssertionError("the planner does not settle")
 
     def _collect(self, failures: Sequence[tuple[TrackedJob, Exception]]) -> None:
         if self.failures is None:
@@ -134,11 +134,11 @@ class Driver:
                 progress.read_lines(read, lines, self.moment)
 
     def use_of(self, live: LivePod) -> CpuUse | None:
-        """Return what metrics-server says that a pod uses: the mean since it last looked."""
+        """Return the CPU use of a pod as metrics-server does: the mean since the last call."""
         live.job.training.advance()
         now, busy = self.clock.now, live.job.training.busy
-        since, before = self._looked.get(live.pod.uid, (now, busy))
-        self._looked[live.pod.uid] = now, busy
+        since, before = self._measured.get(live.pod.uid, (now, busy))
+        self._measured[live.pod.uid] = now, busy
         if now <= since:
             return None
         cores = (busy - before) / (now - since) * uses_of(live) / 1000
@@ -154,26 +154,25 @@ class Driver:
     # --- steps ------------------------------------------------------------------------------------
 
     def _write(self, planner: Planner, tracked: TrackedJob, step: Step) -> None:
-        """Carry a step out, at once or after seconds in which the cluster changes."""
+        """Carry out a step, at once or after a delay in which the cluster changes."""
         if late := self._lateness(tracked, step):
             self.clock.after(late, lambda: self._carry_out(planner, tracked, step))
         else:
             self._carry_out(planner, tracked, step)
 
     def _lateness(self, tracked: TrackedJob, step: Step) -> int:
-        """Return after how many seconds a step is written."""
+        """Return the delay of a step, in seconds."""
         return 0 if self.seed is None else _LATE.get(self._drawn(tracked, step) % 10, 0)
 
     def _drawn(self, tracked: TrackedJob, step: Step) -> int:
-        """Return a number of the seed, the job and the step, which no other job changes."""
-        which = f"{self.seed} {tracked.job.name} {type(step).__name__}"
-        self._counts[which] += 1
-        return crc32(f"{which} {self._counts[which]}".encode())
+        """Return a random number of the seed, the job and the step, unaffected by other jobs."""
+        key = f"{self.seed} {tracked.job.name} {type(step).__name__}"
+        self._counts[key] += 1
+        return crc32(f"{key} {self._counts[key]}".encode())
 
     def _carry_out(self, planner: Planner, tracked: TrackedJob, step: Step) -> None:
-        """Carry out a step of a planner, unless its controller has died since."""
         if planner is not self.planner:
-            return
+            return  # its controller has died since
         complete = refused = False
         final = ""
         try:
@@ -186,7 +185,7 @@ class Driver:
             planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
 
     def _all_written(self, planner: Planner, tracked: TrackedJob, step: Step) -> bool:
-        """Write a step; return whether all of its pods were as kfext had seen them.
+        """Write a step; return whether all its pods were unchanged since kfext saw them.
 
         Raises ApiError if a write is refused.
         """
@@ -199,13 +198,13 @@ class Driver:
         return all(written)
 
     def _changed(self, pod: Pod, change: Change) -> bool:
-        """Patch, resize or delete a pod; return whether it was as kfext had seen it."""
+        """Patch, resize or delete a pod; return whether it was unchanged since kfext saw it."""
         try:
             match change:
                 case None:
                     live = self.api.unchanged(pod)
-                    for told in self.api.on_deletion:
-                        told(live)
+                    for listener in self.api.on_deletion:
+                        listener(live)
                     self.kubelets.delete(live)
                 case list():
                     self.api.patch_pod(pod, change)

@@ -1,6 +1,6 @@
-"""Pollux's workload on 64 GPUs: how long a step takes by the number of GPUs and where they are.
+"""Pollux's workload on 64 GPUs: step times by the number and the location of the GPUs.
 
-Source of the jobs and of the times they were fitted to: Qiao et al., Pollux, OSDI 2021, and its
+Source of the jobs and of the fitted times: Qiao et al., Pollux, OSDI 2021, and its
 artifact (petuum/adaptdl, branch osdi21-artifact, simulator/, Apache-2.0): measured on nodes of four
 T4. The global batch of a job is fixed. A GPU is a slot of 1000m; a pod has one.
 """
@@ -14,12 +14,12 @@ from kfext.sim.nodes import NodeSize
 
 _NODES, _PER_NODE = 8, 8
 _SHORTER = 4
-"""Jobs have a quarter of their steps and come in a quarter of eight hours, to be run in seconds."""
+"""Jobs have a quarter of their steps and arrive in a quarter of eight hours, for short runs."""
 _SECONDS = 8 * 3600.0 / _SHORTER
 _JOBS = 160
-"""Jobs in so many seconds at load 1."""
+"""Jobs in `_SECONDS` at load 1."""
 _MOST = 32
-"""GPUs that a job asks for, at most."""
+"""The most GPUs that a job requests."""
 _ELASTIC = 0.7
 _NEVER_ELASTIC = "ncf"
 """A job of a minute on one GPU."""
@@ -66,7 +66,7 @@ _KINDS = {
     ("ncf", 32768, 1, 1548): 503,
     ("yolov3", 64, 4, 14577): 59,
 }
-"""Model, global batch, GPUs and steps of a job -> how many of the 1,280 jobs are such."""
+"""Model, global batch, GPUs and steps of a job -> number of such jobs among 1,280."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class GpuPace:
     work: float = 0.0
 
     def seconds(self, workers: int, *, apart: bool = False) -> float:
-        """Return the seconds with so many GPUs; more than a node has are always `apart`."""
+        """Return the seconds of a step; more GPUs than a node has are always `apart`."""
         fit = _FITS[self.model]
         base, each = fit.apart if apart or workers > _PER_NODE else fit.near
         computes = fit.computes[0] + fit.computes[1] * self.batch / workers
@@ -87,7 +87,7 @@ class GpuPace:
 
 
 def gpus(seed: int, *, load: float) -> World:
-    """Return jobs that come over two hours, as many of each kind as in Pollux's workloads."""
+    """Return jobs that arrive over two hours, with the mix of kinds of Pollux's workloads."""
     random = Random(seed)
     chosen = random.choices([*_KINDS], [*_KINDS.values()], k=round(_JOBS * load))
     times = sorted(random.uniform(0, _SECONDS) for _ in chosen)
@@ -100,24 +100,24 @@ def gpus(seed: int, *, load: float) -> World:
 
 
 def _job(name: str, kind: tuple[str, int, int, int], *, elastic: bool, arrives: float) -> JobSpec:
-    model, batch, asked, steps = kind
-    asked, pace = min(asked, _MOST), GpuPace(model, batch)
+    model, batch, requested, steps = kind
+    requested, pace = min(requested, _MOST), GpuPace(model, batch)
     bounds = None
     if elastic and model != _NEVER_ELASTIC:
         fastest = min(range(1, _NODES * _PER_NODE + 1), key=pace.seconds)
-        bounds = (max(1, asked // 4), min(2 * asked, max(fastest, asked)))
+        bounds = (max(1, requested // 4), min(2 * requested, max(fastest, requested)))
     leaders = int(bounds is None)
     return JobSpec(
         name,
         PYTORCH,
         Style.TORCHRUN if bounds else Style.GANG,
         arrives,
-        asked - leaders,
+        requested - leaders,
         pace,
         steps // _SHORTER,
         leaders=leaders,
         bounds=bounds,
-        trains=f"{model}-{batch}-{asked}",
+        trains=f"{model}-{batch}-{requested}",
         starts=20.0,
         meets=10.0,
         saving=Saving.ON_REQUEST if bounds else Saving.NEVER,

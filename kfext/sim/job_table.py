@@ -1,7 +1,7 @@
-"""A world that a user wrote: a CSV of jobs, and a list of nodes.
+"""The world of a user: a CSV of jobs, and a list of nodes.
 
-Reading it returns the world, or raises a UserError with the line, the field, the value, what is
-allowed and an example.
+Reading it returns the world, or raises a UserError with the line, the field, the value, the allowed
+values and an example.
 """
 
 import csv
@@ -18,7 +18,7 @@ from kfext.sim.nodes import MIB, NodeSize, read_nodes
 from kfext.sim.worlds import JobClass, of_class
 
 _PACE = Pace(1.0, 0.04, 0.005)
-"""The usual gain of workers in the shipped worlds."""
+"""The usual gain of workers in the built-in worlds."""
 _KINDS = (PYTORCH, TENSORFLOW)
 MOST_JOBS = 20_000
 _GPU_TYPE = re.compile(r"|[A-Za-z0-9]([-A-Za-z0-9]{0,40}[A-Za-z0-9])?")
@@ -38,7 +38,7 @@ _NUMBERS = {
     "gpus": (0, 16, "GPUs that each pod requests, e.g. 1"),
     "seconds": (1, _YEAR, "seconds of training with `workers`, e.g. 600"),
 }
-"""Column -> the smallest and largest number, and what it is."""
+"""Column -> the smallest and largest number, and its meaning."""
 _DEFAULTS = {"arrives": 0, "servers": 0, "cpu": 1000}
 COLUMNS = ("name", "kind", *_NUMBERS, "gpu_type", "program")
 _REQUIRED = ("name", "workers", "seconds")
@@ -60,15 +60,15 @@ def _jobs(
 ) -> tuple[JobSpec, ...]:
     head = list(rows.fieldnames or ())
     unknown = [column for column in head if column not in COLUMNS]
-    lacks = [column for column in _REQUIRED if column not in head]
-    twice = [column for column in head if head.count(column) > 1]
-    wrong = [
-        *(f"lacks the column {column!r}" for column in lacks),
+    missing = [column for column in _REQUIRED if column not in head]
+    repeated = [column for column in head if head.count(column) > 1]
+    problems = [
+        *(f"lacks the column {column!r}" for column in missing),
         *(f"has an unknown column {column!r}" for column in unknown),
-        *(f"has two columns {column!r}" for column in twice),
+        *(f"has two columns {column!r}" for column in repeated),
     ]
-    if wrong:
-        raise UserError(f"{name} {wrong[0]}; the columns are {', '.join(COLUMNS)}")
+    if problems:
+        raise UserError(f"{name} {problems[0]}; the columns are {', '.join(COLUMNS)}")
     jobs, alike = dict[str, JobSpec](), Counter(sizes.values())
     for row in rows:
         where = f"{name}, line {rows.line_num}"
@@ -78,13 +78,13 @@ def _jobs(
             raise UserError(f"{where} has more cells than columns: {', '.join(COLUMNS)}")
         job = _job(row, where)
         if job.name in jobs:
-            raise UserError(f"{where}: a job before has the name {job.name!r}")
-        most = sum(number * _holds(size, job) for size, number in alike.items())
+            raise UserError(f"{where}: an earlier job has the name {job.name!r}")
+        most = sum(number * _fitting(size, job) for size, number in alike.items())
         if job.pods > most:
             each = NodeSize(job.cpu, job.memory, job.gpus, job.gpu_type)
             raise UserError(
                 f"{where}: {job.name} has {job.pods} pods of {each}, and the nodes hold {most}: "
-                f"give more nodes, e.g. --nodes {job.pods}x{each}"
+                f"add nodes, e.g. --nodes {job.pods}x{each}"
             )
         jobs[job.name] = job
     if not jobs:
@@ -92,8 +92,8 @@ def _jobs(
     return tuple(sorted(jobs.values(), key=lambda job: job.arrives))
 
 
-def _holds(size: NodeSize, job: JobSpec) -> int:
-    """Return how many pods of a job an empty node holds."""
+def _fitting(size: NodeSize, job: JobSpec) -> int:
+    """Return the number of a job's pods that fit on an empty node."""
     if job.gpu_type not in {"", size.gpu_type}:
         return 0
     amounts = ((size.cpu, job.cpu), (size.memory, job.memory), (size.gpus, job.gpus))
@@ -116,47 +116,47 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
     program = (row.get("program") or "").strip() or name
     if not _NAME.fullmatch(program):
         raise UserError(f"{where}: program {program[:_LONGEST_SHOWN]!r} is not a name, e.g. resnet")
-    given = {column: _number(row, column, where) for column in _NUMBERS}
-    workers, servers, low, high = (given[it] for it in ("workers", "servers", "min", "max"))
-    if workers is None or given["seconds"] is None:
+    numbers = {column: _number(row, column, where) for column in _NUMBERS}
+    workers, servers, low, high = (numbers[it] for it in ("workers", "servers", "min", "max"))
+    if workers is None or numbers["seconds"] is None:
         raise UserError(f"{where}: {name} needs workers and seconds, e.g. 4 and 600")
     if servers and kind != TENSORFLOW:
         raise UserError(f"{where}: servers {servers} is for a {TENSORFLOW}, not for a {kind}")
     if (low is None) != (high is None) or (low and high and not low <= workers <= high):
         raise UserError(
-            f"{where}: min {low} and max {high} must both be given, with min <= workers "
-            f"({workers}) <= max, e.g. 2 and 8; neither for a job that keeps its size"
+            f"{where}: min {low} and max {high} must both be set, with min <= workers "
+            f"({workers}) <= max, e.g. 2 and 8; set neither for a job of fixed size"
         )
     elastic = low is not None and high is not None
     style = Style.SERVERS if servers else Style.TORCHRUN if kind == PYTORCH else Style.GANG
-    of = JobClass(given["seconds"], workers, style if elastic else Style.GANG, _PACE)
-    made = of_class(name, of, trains=program)
+    class_ = JobClass(numbers["seconds"], workers, style if elastic else Style.GANG, _PACE)
+    spec = of_class(name, class_, trains=program)
     leaders = int(style is not Style.SERVERS and not elastic)
     return replace(
-        made,
+        spec,
         kind=kind,
-        arrives=float(given["arrives"] or 0),
+        arrives=float(numbers["arrives"] or 0),
         workers=workers - leaders,
         leaders=leaders,
         servers=servers or 0,
-        saving=Saving.ON_REQUEST if elastic and style is Style.GANG else made.saving,
+        saving=Saving.ON_REQUEST if elastic and style is Style.GANG else spec.saving,
         bounds=(low, high) if low is not None and high is not None else None,
-        cpu=given["cpu"] or 1000,
-        uses=given["cpu"] or 1000,
-        memory=(given["memory"] or 0) * MIB,
-        gpus=given["gpus"] or 0,
+        cpu=numbers["cpu"] or 1000,
+        uses=numbers["cpu"] or 1000,
+        memory=(numbers["memory"] or 0) * MIB,
+        gpus=numbers["gpus"] or 0,
         gpu_type=gpu_type,
     )
 
 
 def _number(row: Mapping[str, str | None], column: str, where: str) -> int | None:
-    """Return the number in a column; its default, or None, if it is empty."""
+    """Return the number in a column; if it is empty, its default or None."""
     text = (row.get(column) or "").strip()
     if not text:
         return _DEFAULTS.get(column)
-    low, high, what = _NUMBERS[column]
+    low, high, hint = _NUMBERS[column]
     digits = text if text.isascii() and text.isdecimal() else ""
     if not digits or len(digits) > _DIGITS or not low <= int(digits) <= high:
         shown = text[:_LONGEST_SHOWN]
-        raise UserError(f"{where}: {column} {shown!r} is not a number from {low} to {high}: {what}")
+        raise UserError(f"{where}: {column} {shown!r} is not a number from {low} to {high}: {hint}")
     return int(digits)

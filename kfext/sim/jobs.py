@@ -1,4 +1,4 @@
-"""The jobs of a model cluster: what each requests, how fast it is, and how it saves its work."""
+"""The jobs of a model cluster: their requests, speeds and checkpoints."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,15 +15,15 @@ Raw = dict[str, Any]
 PYTORCH, TENSORFLOW, TRAINER = "PyTorchJob", "TFJob", "TrainJob"
 """The kinds of jobs in the model."""
 _MOST_WORKERS = 6
-"""Workers of a random job, at most."""
+"""The most workers of a random job."""
 
 
 class Style(StrEnum):
-    """How the pods of a job find each other, and what a pod that comes or goes changes.
+    """How the pods of a job find each other, and the effect of a change of pods.
 
-    `TORCHRUN`: all workers meet anew and continue from the last checkpoint.
-    `SERVERS`: the other workers continue, because the parameter servers have what was learnt.
-    `GANG`: the job trains only as a whole, and begins again from the last checkpoint.
+    `TORCHRUN`: all workers meet again and continue from the last checkpoint.
+    `SERVERS`: the other workers continue, because the parameter servers have the parameters.
+    `GANG`: the job trains only as a whole, and restarts from the last checkpoint.
     """
 
     TORCHRUN = "torchrun"
@@ -40,7 +40,7 @@ class Saving(StrEnum):
 
 
 class StepTime(Protocol):
-    """How long a step takes; `work`: the seconds of it that need CPU, of all workers together."""
+    """The time of a step; `work`: its seconds of CPU, summed over all workers."""
 
     @property
     def work(self) -> float: ...  # noqa: D102
@@ -54,7 +54,7 @@ class StepTime(Protocol):
 class Pace:
     """The seconds of a step with n workers: work / n + fixed + each * n. Only `work` needs CPU.
 
-    `spread`: the speed on several nodes, as a part of the speed on one.
+    `spread`: the speed on several nodes / the speed on one.
     """
 
     work: float
@@ -63,14 +63,14 @@ class Pace:
     spread: float = 1.0
 
     def seconds(self, workers: int, *, apart: bool = False) -> float:
-        """Return the seconds of a step with so many workers."""
+        """Return the seconds of a step with a number of workers."""
         together = self.work / workers + self.fixed + self.each * workers
         return together / self.spread if apart else together
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as its user wrote it, and what only the model knows. Times are in seconds.
+    """A job as its user wrote it, and facts that only the model knows. Times are in seconds.
 
     `workers`: the pods of type Worker. `servers`: its parameter servers.
     `leaders`: its pods of the first type of its kind, such as Master: 0 or 1.
@@ -138,12 +138,12 @@ class JobSpec:
 
     @property
     def training(self) -> float:
-        """The seconds that it trains at the size that it asks for."""
+        """The seconds of training at the requested size."""
         return self.steps * self.pace.seconds(self.workers + self.leaders)
 
     @property
     def alone(self) -> float:
-        """The seconds that it takes at the size that it asks for if it never waits."""
+        """The seconds to its end at the requested size, if it never waits."""
         meets = 0.0 if self.style is Style.SERVERS else self.meets
         return self.starts + meets + self.training
 
@@ -156,12 +156,12 @@ class JobSpec:
 
     @property
     def fails_with_ending_pods(self) -> bool:
-        """Whether the operator fails the job if a pod is still ending when the job is to run."""
+        """Whether the operator fails the job if a pod still terminates when the job is to run."""
         return (self.kind, self.style) in {(TENSORFLOW, Style.GANG)}
 
     @property
     def may_lose_pods(self) -> bool:
-        """Whether its operator soon creates a pod again that another client has deleted."""
+        """Whether its operator soon recreates a pod that another client has deleted."""
         return KINDS[self.kind].recreates
 
     def manifest(self, *, created: str) -> Raw:
@@ -198,14 +198,14 @@ class JobSpec:
         return {"apiVersion": version, "kind": self.kind, "metadata": metadata, "spec": spec}
 
     def rendered(self, raw: Raw) -> Raw | None:
-        """Return the JobSet that Trainer renders of a job with the JSON object `raw`, or None."""
+        """Return the JobSet that Trainer renders from the JSON object `raw` of the job, or None."""
         kind = KINDS[self.kind]
         if not kind.rendered:
             return None
         template = self._replicas(self.workers)["template"]
         for entry in raw["spec"].get(kind.replica_specs, ()):
-            made = entry.get("trainingRuntimeSpec", {}).get("template", {})
-            for patch in made.get("spec", {}).get("replicatedJobs", ()):
+            rendered = entry.get("trainingRuntimeSpec", {}).get("template", {})
+            for patch in rendered.get("spec", {}).get("replicatedJobs", ()):
                 template["metadata"] = patch["template"]["spec"]["template"]["metadata"]
         job = {"parallelism": self.workers, "completions": self.workers, "template": template}
         owner = {"apiVersion": kind.api_version, "kind": self.kind, "controller": True}
@@ -217,8 +217,8 @@ class JobSpec:
             "spec": {"replicatedJobs": [replicated]},
         }
 
-    def of_pods(self) -> Raw:
-        """Return what shows that a pod is of the job: its controller, and more labels."""
+    def pod_metadata(self) -> Raw:
+        """Return the metadata that assigns a pod to the job: its controller, and labels."""
         kind = KINDS[self.kind]
         owner = {"apiVersion": kind.api_version, "kind": self.kind, "uid": self.uid}
         labels = {}
@@ -254,7 +254,7 @@ class JobSpec:
 
 
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
-    """Draw a job. Its training draws nothing later, so it is the same whichever pods it has."""
+    """Draw a job. Its training draws no random numbers, so it does not depend on its pods."""
     form = random.choice(_FORMS)
     workers = random.randint(1, _MOST_WORKERS)
     pace = _random_pace(random)
@@ -266,7 +266,7 @@ def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
     if leaders:
         workers = max(1, workers - 1)
     steps = max(20, round(random.uniform(60, 420) / pace.seconds(workers + leaders)))
-    # A gang of equal workers has no place to meet in a PyTorchJob.
+    # A PyTorchJob has no rendezvous for a gang of equal workers.
     later = form.kind == PYTORCH and form.style is Style.GANG and not leaders
     return JobSpec(
         name=f"job-{number}",
@@ -293,7 +293,7 @@ def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
 
 
 def _random_pace(random: Random) -> Pace:
-    """Draw how fast a job is; one job in five gains little from more than a few workers."""
+    """Draw the pace of a job; one job in five gains little from more than a few workers."""
     alone = random.uniform(0.4, 2.0)
     if random.random() < 0.2:
         return Pace(alone, alone * random.uniform(0.3, 0.6), alone * random.uniform(0.05, 0.15))
@@ -302,7 +302,7 @@ def _random_pace(random: Random) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What random jobs look like. `elastic`, `leader`: how likely bounds and a leader are."""
+    """A form of random jobs. `elastic`, `leader`: the probabilities of bounds and of a leader."""
 
     kind: str
     style: Style

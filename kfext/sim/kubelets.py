@@ -1,4 +1,4 @@
-"""kube-scheduler and the kubelets of a model cluster: where pods run, and the CPU that they get."""
+"""kube-scheduler and the kubelets of a model cluster, which bind pods and share CPU."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,19 +14,19 @@ from kfext.sim.nodes import NodeSize
 from kfext.sim.objects import LiveJob, LivePod, Raw
 
 _LATE = 1.0
-"""Seconds until kube-scheduler looks at the pods that may be bound."""
-_RESIZES, _TRIES_AGAIN = 1.0, 10.0
-"""Seconds until a kubelet resizes a pod, and tries again what it could not do."""
+"""Seconds until kube-scheduler binds the pods that may be bound."""
+_RESIZE_SECONDS, _RETRY_SECONDS = 1.0, 10.0
+"""Seconds until a kubelet resizes a pod, and until it retries a failed resize."""
 
 
 class Kubelets:
     """The nodes.
 
-    `used`: what the bound pods of each node request, until the pods are gone.
+    `used`: the requests of the bound pods of each node, until the pods are gone.
     `busy`: the core-seconds that running pods used so far.
-    `turn`: the pod with the lowest value is bound first. `choose`: returns the node that a pod is
-        bound to, of the nodes with room, or None; by default, the emptiest. `lack`: returns why a
-        kubelet does not resize a pod yet, or None; it tries again every 10 s.
+    `turn`: the pod with the lowest value is bound first. `choose`: returns the node for
+        a pod, among the nodes with capacity, or None; by default, the emptiest. `lack`: returns the
+        reason why a kubelet does not resize a pod yet, or None; it retries every 10 s.
     """
 
     def __init__(self, api: ApiServer, clock: Clock, nodes: Mapping[str, NodeSize]) -> None:
@@ -47,7 +47,7 @@ class Kubelets:
         self._clock = clock
         api.on_pod.append(self._observe)
         api.on_gone.append(self._forget)
-        api.on_resize.append(lambda live: clock.after(_RESIZES, partial(self._resize, live)))
+        api.on_resize.append(lambda live: clock.after(_RESIZE_SECONDS, partial(self._resize, live)))
 
     def add_node(self, name: str, size: NodeSize) -> None:
         """Add an empty node."""
@@ -72,7 +72,7 @@ class Kubelets:
         self._clock.after(live.job.spec.grace, lambda: self._api.remove_pod(live))
 
     def count(self) -> None:
-        """Bring `busy` to the present second."""
+        """Update `busy` to the current second."""
         self.busy += sum(self._used_on.values()) / 1000 * (self._clock.now - self._since)
         self._since = self._clock.now
 
@@ -98,7 +98,6 @@ class Kubelets:
         self._free(live)
 
     def _hold(self, live: LivePod, node: str) -> None:
-        """Count what a pod requests on a node."""
         self._held[live.pod.uid] = node, live.pod.requests
         self.used[node].update(live.pod.requests)
 
@@ -116,8 +115,8 @@ class Kubelets:
     def _bind(self) -> None:
         self._scheduled = False
         for live in sorted(self._pending.values(), key=self.turn):
-            may = [live.pod.pinned_to] if live.pod.pinned_to else self.nodes
-            node = self.choose(live, [node for node in may if self._fits(live, node)])
+            candidates = [live.pod.pinned_to] if live.pod.pinned_to else self.nodes
+            node = self.choose(live, [node for node in candidates if self._fits(live, node)])
             if node is None:
                 self._cannot_bind(live)
                 continue
@@ -131,7 +130,7 @@ class Kubelets:
 
     def _fits(self, live: LivePod, node: str) -> bool:
         if node not in self.nodes:
-            return False  # it has gone since the pod was pinned to it
+            return False  # it was removed after the pod was pinned to it
         size, used = self.nodes[node], self.used[node]
         if live.job.spec.gpu_type not in {"", size.gpu_type}:
             return False
@@ -140,8 +139,8 @@ class Kubelets:
 
     def _cannot_bind(self, live: LivePod) -> None:
         if not live.pod.unschedulable:
-            said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            conditions = [{**said, "message": "0 nodes are available: Insufficient cpu"}]
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            conditions = [{**condition, "message": "0 nodes are available: Insufficient cpu"}]
             self._api.set_phase(live, "Pending", conditions=conditions)
 
     # --- kubelets ---------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ class Kubelets:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
 
     def _resize(self, live: LivePod) -> None:
-        """Give a running pod the resources of its spec, if there is room."""
+        """Apply the resources in the spec of a running pod, if its node has capacity."""
         if not (live.runs and self._api.stores(live)):
             return
         problem = self.lack(live)
@@ -161,14 +160,14 @@ class Kubelets:
             self._hold(live, live.pod.node_name)
             self._share_out(live.pod.node_name)
             return
-        said = {"type": "PodResizePending", "status": "True", "reason": problem.reason}
-        conditions = [{**said, "message": problem.message}]
+        condition = {"type": "PodResizePending", "status": "True", "reason": problem.reason}
+        conditions = [{**condition, "message": problem.message}]
         present = live.raw["status"]["containerStatuses"]
         self._api.set_phase(live, "Running", conditions=conditions, containerStatuses=present)
-        self._clock.after(_TRIES_AGAIN, partial(self._resize, live))
+        self._clock.after(_RETRY_SECONDS, partial(self._resize, live))
 
     def _lack(self, live: LivePod) -> Verdict | None:
-        """Return that the node of a pod has no room for what its spec requests, or None."""
+        """Return a Verdict if the node of a pod lacks capacity for the requests in its spec."""
         node = live.pod.node_name
         _, held = self._held[live.pod.uid]
         spare = self.nodes[node].cpu - self.used[node][CPU]
@@ -184,11 +183,11 @@ class Kubelets:
             del here[live.pod.uid]
         if is_printer(live) and not runs and not live.pod.finished:
             live.job.training.lose_log()
-        _meet(live.job)
+        _update_training(live.job)
         self._share_out(live.pod.node_name)
 
     def _share_out(self, node: str) -> None:
-        """Show the trainings of a node how much CPU their pods get."""
+        """Set the shares of CPU of the jobs that train on a node."""
         self.count()
         here = list(self._running[node].values())
         most = [_most(pod) for pod in here]
@@ -199,10 +198,10 @@ class Kubelets:
         self._used_on[node] = sum(cores)
         self._cores_of |= {pod.pod.uid: part for pod, part in zip(here, cores, strict=True)}
         for job in {pod.job.uid: pod.job for pod in here}.values():
-            job.training.get(self._share(job))
+            job.training.set_share(self._share(job))
 
     def _share(self, job: LiveJob) -> float:
-        """Return the part that the slowest pod of a job gets of the CPU that it can use."""
+        """Return the fraction of its usable CPU that the slowest pod of a job receives."""
         parts = [
             self._cores_of.get(pod.pod.uid, uses_of(pod)) / uses_of(pod)
             for pod in job.pods.values()
@@ -218,7 +217,7 @@ def uses_of(live: LivePod) -> int:
 
 
 def _most(live: LivePod) -> int:
-    """Return the millicores that a pod can use within the limit that its kubelet has set."""
+    """Return the millicores that a pod can use within the limit set by its kubelet."""
     limit = live.pod.trainer.given if live.pod.trainer else None
     return uses_of(live) if limit is None else min(uses_of(live), limit)
 
@@ -235,8 +234,7 @@ def _allocated(live: LivePod) -> list[Raw]:
     ]
 
 
-def _meet(job: LiveJob) -> None:
-    """Show the training of a job which of its pods run."""
+def _update_training(job: LiveJob) -> None:
     running = [pod for pod in job.pods.values() if pod.runs]
     nodes = [pod.pod.node_name for pod in running if pod.trains]
     job.training.set_running_pods(
@@ -256,21 +254,21 @@ def is_printer(live: LivePod) -> bool:
 
 
 def by_weight(weights: Sequence[int], most: Sequence[int], *, size: int) -> list[float]:
-    """Return the part of `size` of each pod: by weight, and at most what the pod can use.
+    """Return the share of `size` of each pod: by weight, and at most its `most`.
 
     This is how CFS shares a CPU among cgroups.
     """
     parts = [0.0] * len(weights)
-    hungry, left = set(range(len(weights))), float(size)
+    hungry, remaining = set(range(len(weights))), float(size)
     while hungry:
-        total = sum(weights[at] for at in hungry)
-        full = {at for at in hungry if most[at] <= left * weights[at] / total}
+        total = sum(weights[index] for index in hungry)
+        full = {index for index in hungry if most[index] <= remaining * weights[index] / total}
         if not full:
-            for at in hungry:
-                parts[at] = left * weights[at] / total
+            for index in hungry:
+                parts[index] = remaining * weights[index] / total
             break
-        for at in full:
-            parts[at] = float(most[at])
-            left -= most[at]
+        for index in full:
+            parts[index] = float(most[index])
+            remaining -= most[index]
         hungry -= full
     return parts

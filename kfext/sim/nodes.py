@@ -1,4 +1,4 @@
-"""The nodes of a model cluster: how much CPU, memory and how many GPUs each has."""
+"""The nodes of a model cluster, with their CPU, memory and GPUs."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _SIZE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NodeSize:
-    """What a node has: CPU in millicores, memory in bytes, and GPUs of a type."""
+    """The capacity of a node: CPU in millicores, memory in bytes, and GPUs of a type."""
 
     cpu: int
     memory: int = _AMPLE
@@ -39,15 +39,15 @@ class NodeSize:
 
 
 def written(sizes: Mapping[NodeSize, int]) -> str:
-    """Return the list of so many nodes of each size, as `read_nodes` reads it."""
+    """Return a number of nodes of each size as a list for `read_nodes`."""
     return ",".join(f"{number}x{size}" for size, number in sizes.items())
 
 
 def read_nodes(text: str) -> dict[str, NodeSize]:
     """Return the nodes of a list such as `4x4000m,2x64000m/512Gi/8xV100`. Raises UserError."""
-    found = [_SIZE.fullmatch(part.strip()) for part in text.split(",")]
-    sizes = [_size(match) for match in found if match for _ in range(int(match["number"]))]
-    if not all(found) or len(sizes) > MOST_NODES:
+    matches = [_SIZE.fullmatch(part.strip()) for part in text.split(",")]
+    sizes = [_size(match) for match in matches if match for _ in range(int(match["number"]))]
+    if not all(matches) or len(sizes) > MOST_NODES:
         raise UserError(
             f"--nodes {text!r} is not a list of NUMBERxMILLICORESm[/MEMORYGi][/NUMBERxGPUTYPE] "
             f"with at most {MOST_NODES:,} nodes, e.g. 4x4000m or 4x4000m,2x64000m/512Gi/8xV100"

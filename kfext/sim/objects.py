@@ -15,7 +15,7 @@ Raw = dict[str, Any]
 
 @dataclass(slots=True, eq=False)
 class LivePod:
-    """A pod: its JSON object, what kfext reads, and its `number` in the order of creation."""
+    """A pod: its JSON object, its parsed form, and its `number` in the order of creation."""
 
     raw: Raw
     pod: Pod
@@ -42,9 +42,9 @@ class LivePod:
 
 @dataclass(slots=True, eq=False)
 class LiveJob:
-    """A job that was submitted: its JSON object, what kfext reads, its pods and its training.
+    """A job that was submitted: its JSON object, its parsed form, its pods and its training.
 
-    `rendered`: what its operator renders of it, or None.
+    `rendered`: the object that its operator renders from it, or None.
     `ended`: the second at which its training was done; None before.
     """
 
@@ -63,7 +63,7 @@ class LiveJob:
 
     @property
     def workers(self) -> int:
-        """The workers in its spec now."""
+        """The current number of workers in its spec."""
         if self.job.kind.rendered:
             return self.job.training_pods
         return sum(group.replicas for group in self.job.groups if group.type == "Worker")

@@ -1,8 +1,7 @@
 """A trace of the jobs of a real cluster: the CSV that `kfext simulate` reads, and its nodes.
 
-The length of a job is known once it has ended. A job that waits or runs counts with the median
-length of the ended jobs of its series; without ended jobs of its series its length is unknown, and
-it is left out.
+The duration of a job is known once it has ended. A job that waits or runs has the median duration
+of the ended jobs of its series; if none has ended, its duration is unknown and it is omitted.
 """
 
 import csv
@@ -24,18 +23,17 @@ from kfext.sim.jobs import PYTORCH, TENSORFLOW
 from kfext.sim.nodes import GPU_TYPE, MIB, NodeSize, written
 
 _LONGEST_NAME = 46
-"""Of the 52 characters of a name: a number has the others."""
+"""Of the 52 characters of a name; the others are for a number."""
 LEAST_KNOWN = 0.5
-"""A trace needs a known length of this part of the jobs."""
+"""The fraction of jobs with known durations that a trace needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The jobs as a CSV, and the nodes as in --nodes.
 
-    `ended`: jobs that have ended. `likely`: jobs that have not, with a length of their series.
-    `unknown`: jobs of unknown length, which the trace does not have. `hours`: from the first job to
-        the last.
+    `ended`: jobs that have ended. `likely`: other jobs, with the duration of their series.
+    `unknown`: jobs of unknown duration, which are omitted. `hours`: from the first job to the last.
     """
 
     jobs: str
@@ -47,40 +45,40 @@ class Trace:
 
 
 def trace_of(jobs: Sequence[TrainingJob], nodes: Iterable[Node]) -> Trace:
-    """Return the trace of a cluster. Raises UserError if too few lengths are known."""
-    lengths = {job.uid: length for job in jobs if (length := _took(job)) is not None}
+    """Return the trace of a cluster. Raises UserError if too few durations are known."""
+    durations = {job.uid: duration for job in jobs if (duration := _duration(job)) is not None}
     series: dict[str, list[float]] = {}
     for job in jobs:
-        if job.uid in lengths:
-            series.setdefault(job.series, []).append(lengths[job.uid])
+        if job.uid in durations:
+            series.setdefault(job.series, []).append(durations[job.uid])
     likely = {
         job.uid: median(series[job.series])
         for job in jobs
-        if job.uid not in lengths and job.series in series and not job.finished
+        if job.uid not in durations and job.series in series and not job.finished
     }
     known = sorted(
-        (job for job in jobs if job.uid in lengths | likely), key=lambda job: job.created
+        (job for job in jobs if job.uid in durations | likely), key=lambda job: job.created
     )
     unknown = len(jobs) - len(known)
     if not jobs:
         raise UserError("there are no jobs: name another namespace, or none for the whole cluster")
     if not known or len(known) < LEAST_KNOWN * len(jobs):
         raise UserError(
-            f"the lengths of {len(known)} of {len(jobs)} jobs are known, and a trace needs half; "
-            "a length is known once a job of the series has ended and still exists"
+            f"the durations of {len(known)} of {len(jobs)} jobs are known, and a trace needs half; "
+            "a duration is known once a job of the series has ended and still exists"
         )
     return Trace(
-        jobs=_csv(known, lengths | likely),
+        jobs=_csv(known, durations | likely),
         nodes=_nodes(nodes),
-        ended=len(lengths),
+        ended=len(durations),
         likely=len(likely),
         unknown=unknown,
         hours=(known[-1].created - known[0].created) / 3600,
     )
 
 
-def _took(job: TrainingJob) -> float | None:
-    """Return the seconds from the last start of an ended job to its end; None: unknown.
+def _duration(job: TrainingJob) -> float | None:
+    """Return the seconds from the last start of an ended job to its end, None for unknown.
 
     Both are whole seconds, so a job may end in the second of its start.
     """
@@ -89,7 +87,7 @@ def _took(job: TrainingJob) -> float | None:
     return ended - job.started if 0.0 < job.started <= ended else None
 
 
-def _csv(jobs: Sequence[TrainingJob], lengths: Mapping[str, float]) -> str:
+def _csv(jobs: Sequence[TrainingJob], durations: Mapping[str, float]) -> str:
     text = io.StringIO()
     rows = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     rows.writeheader()
@@ -98,7 +96,7 @@ def _csv(jobs: Sequence[TrainingJob], lengths: Mapping[str, float]) -> str:
     for job in jobs:
         names.add(name := _name(job, names))
         program = programs.setdefault(job.series, len(programs))
-        row = _row(job, arrives=job.created - jobs[0].created, seconds=lengths[job.uid])
+        row = _row(job, arrives=job.created - jobs[0].created, seconds=durations[job.uid])
         rows.writerow({"name": name, "program": f"program-{program}", **row})
     return text.getvalue()
 
@@ -111,7 +109,7 @@ def _name(job: TrainingJob, taken: Collection[str]) -> str:
 
 
 def _row(job: TrainingJob, *, arrives: float, seconds: float) -> Mapping[str, object]:
-    """Return the cells of a job; each of its pods counts as the largest of them."""
+    """Return the cells of a job; each of its pods counts like the largest pod."""
     servers = job.pods - job.training_pods
     pods = [group.requests for group in job.groups if group.replicas]
     most = {name: max(pod.get(name, 0) for pod in pods) for name in (CPU, MEMORY, NATIVE_GPU)}

@@ -1,4 +1,4 @@
-"""What the pods of a job do: steps, checkpoints, lines of the log, and work that is lost."""
+"""The training of a job: steps, checkpoints, lines of the log, and lost work."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _JOINS = 2.0
 
 
 class Doing(StrEnum):
-    """What a job does: it idles as too few pods run, its pods meet, or it trains."""
+    """The activity of a job: it idles as too few pods run, its pods meet, or it trains."""
 
     IDLE = "idle"
     MEETS = "meets"
@@ -21,15 +21,15 @@ class Doing(StrEnum):
 
 
 class Training:
-    """A job that trains at the speed that its workers and their CPU give it.
+    """A training; its speed depends on the workers and their CPU.
 
     `done`: steps; `saved` of them outlive a restart. `lost`: steps that were done again;
         `lost_all`: the lost steps before the first checkpoint.
-    `workers`: how many train, Masters included; `largest`: the most so far.
-    `spent`: seconds by what the job did.
+    `workers`: the number that train, Masters included; `largest`: the most so far.
+    `spent`: seconds by activity.
     `busy`: the seconds of training, counted by the share of the CPU in them.
     `apart`: whether the workers are on several nodes.
-    `share`: the part of the CPU that its pods can use and get, from 0 to 1.
+    `share`: the fraction of their usable CPU that its pods receive, from 0 to 1.
     `began`: the second of the first step; None before. `lines`: the lines of the log not read yet.
     """
 
@@ -69,7 +69,7 @@ class Training:
     # --- changes from outside ---------------------------------------------------------------------
 
     def set_running_pods(self, workers: int, *, others: bool, everyone: bool, apart: bool) -> None:
-        """Set which pods run: the number that trains, whether all others do, and whether all do.
+        """Set the running pods: the number that train, whether all others run, and whether all run.
 
         `apart`: whether the pods that train are on several nodes.
         """
@@ -95,8 +95,8 @@ class Training:
             pause = _JOINS if style is Style.SERVERS else self.spec.meets
             self._clock.after(pause, lambda: self._begin(epoch))
 
-    def get(self, share: float) -> None:
-        """Set the part of the CPU that its pods can use and get."""
+    def set_share(self, share: float) -> None:
+        """Set the fraction of their usable CPU that its pods receive."""
         if share != self.share:
             self.advance()
             self.share = share
@@ -113,7 +113,7 @@ class Training:
         self._hangs = True
 
     def lose_log(self) -> None:
-        """Lose the lines not read yet: the pod that printed them is gone."""
+        """Drop the unread lines, as the pod that printed them is gone."""
         self.lines.clear()
 
     def save(self) -> None:
@@ -124,7 +124,7 @@ class Training:
     # --- time -------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Bring the training to the present second, and print the lines until then."""
+        """Advance the training to the current second, and print the lines until then."""
         now, speed = self._clock.now, self.speed
         passed = now - self._since
         if passed <= 0:
@@ -164,7 +164,6 @@ class Training:
         self._epoch += 1
 
     def _restart(self) -> None:
-        """Go back to the last checkpoint."""
         lost = self.done - self.saved
         self.lost += lost
         self.lost_all += 0.0 if self.saved else lost
@@ -209,7 +208,7 @@ class Training:
 
     def _answer(self) -> None:
         if self.doing is not Doing.TRAINS or self._requested == self._answered:
-            return  # scheduled again at the next beginning
+            return  # scheduled again at the next start
         self.save()
         self._answered = self._requested
         self._print(self._clock.now, f"kfext.checkpoint {self._answered}")

@@ -1,4 +1,4 @@
-"""The training-operator of a model cluster: it creates and deletes pods as each job says."""
+"""The training-operator of a model cluster, which creates and deletes the pods of jobs."""
 
 from kfext.model.pod import ReplicaKey
 from kfext.sim.api import ApiServer
@@ -9,11 +9,11 @@ from kfext.sim.objects import LiveJob, LivePod
 _LATE = 1.0
 """Seconds from a change of a job to its reconciliation."""
 _PODS_A_SECOND = 10
-"""Pods that it creates a second at most, over all jobs."""
+"""The most pods that it creates in a second, over all jobs."""
 
 
 class TrainingOperator:
-    """Reconciles one job after another. `failed`: the jobs that it made fail, with the reason."""
+    """Reconciles one job after another. `failed`: the jobs that it failed, with the reasons."""
 
     def __init__(self, api: ApiServer, kubelets: Kubelets, clock: Clock) -> None:
         self.failed: dict[str, str] = {}

@@ -19,7 +19,7 @@ _NODES, _PER_NODE = 4, 4
 _JOBS = 60
 """Jobs of a world."""
 _ELASTIC = 0.6
-"""The part of the classes that are elastic."""
+"""The fraction of the classes that are elastic."""
 _MEAN_SECONDS = 240.0
 _SHORTEST, _LONGEST = 30.0, 20 * _MEAN_SECONDS
 _SIZES = (1, 2, 2, 4, 4, 8)
@@ -29,7 +29,7 @@ _START_SECONDS = 15.0
 
 
 def random_world(seed: int) -> World:
-    """Draw a small cluster with more work than room, and time to rest at the end."""
+    """Draw a small cluster with more work than capacity, and idle time at the end."""
     random = Random(seed)
     nodes = {
         f"node-{number}": NodeSize(random.choice([2000, 4000, 4000]))
@@ -46,7 +46,7 @@ def random_world(seed: int) -> World:
 
 
 def stream(seed: int) -> World:
-    """Return nine jobs that come within five minutes to eight slots, as in e2e/bench/stream."""
+    """Return nine jobs that arrive within five minutes at eight slots, as in e2e/bench/stream."""
     random = Random(seed)
     jobs = random.sample(STREAM, len(STREAM))
     times = [0.0, *sorted(random.uniform(0, 300) for _ in jobs[1:])]
@@ -54,21 +54,21 @@ def stream(seed: int) -> World:
     return World(nodes, tuple(map(arriving, jobs, times)))
 
 
-def _torch(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
+def _torch(name: str, minimum: int, requested: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.664, 0.03, 0.0)
-    spec = JobSpec(name, PYTORCH, Style.TORCHRUN, 0.0, asked, pace, steps)
+    spec = JobSpec(name, PYTORCH, Style.TORCHRUN, 0.0, requested, pace, steps)
     saves = Saving.ON_REQUEST
-    return replace(spec, bounds=(least, most), starts=6.0, meets=13.0, saving=saves, answers=2.0)
+    return replace(spec, bounds=(minimum, most), starts=6.0, meets=13.0, saving=saves, answers=2.0)
 
 
-def _servers(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
+def _servers(name: str, minimum: int, requested: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.0586, 0.0, 0.0)
-    spec = JobSpec(name, TENSORFLOW, Style.SERVERS, 0.0, asked, pace, steps, servers=1)
-    return replace(spec, bounds=(least, most), starts=13.0)
+    spec = JobSpec(name, TENSORFLOW, Style.SERVERS, 0.0, requested, pace, steps, servers=1)
+    return replace(spec, bounds=(minimum, most), starts=13.0)
 
 
 def _rigid(name: str, pods: int, steps: int, seconds: float) -> JobSpec:
-    """Return a job of a Master and workers in which a step takes so many seconds."""
+    """Return a job of a Master and workers with steps of this many seconds."""
     pace = Pace(seconds * pods, 0.0, 0.0)
     spec = JobSpec(name, PYTORCH, Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
     return replace(spec, starts=6.0, meets=7.0)
@@ -90,7 +90,7 @@ STREAM = (
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """Jobs that a user submits again and again: they ask for the same and take about as long."""
+    """Jobs that a user submits again and again, with equal requests and similar durations."""
 
     seconds: float
     workers: int
@@ -101,9 +101,9 @@ class JobClass:
 def cluster(
     seed: int, *, load: float, cv: float = 1.0, jobs: int = _JOBS, nodes: int = _NODES
 ) -> World:
-    """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
+    """Return jobs of twelve classes; while they arrive, their work is `load` of all slots.
 
-    `cv`: the coefficient of variation of the lengths of the classes.
+    `cv`: the coefficient of variation of the durations of the classes.
     """
     random = Random(seed)
 
@@ -141,19 +141,19 @@ _LENGTHS = {3: (80, (40, 110, 300)), 10: (100, (25, 40, 80))}
 
 
 def shared_node(seed: int, jobs: int) -> World:
-    """Return 3 or 10 jobs of one thread that share a node of one CPU; seed 0: as measured."""
+    """Return 3 or 10 jobs of one thread on a node of one CPU; seed 0 has the measured jobs."""
     random = Random(seed)
     within, durations = _LENGTHS[jobs]
     times = [0.0, *sorted(random.uniform(0, within) for _ in range(jobs - 2)), float(within)]
     drawn = [(at, random.choice(durations) * random.uniform(0.8, 1.25)) for at in times]
-    come = drawn if seed else _MEASURED[jobs]
-    specs = [thread(f"job-{number}", takes) for number, (_, takes) in enumerate(come)]
-    arrivals = [float(at) for at, _ in come]
+    work = drawn if seed else _MEASURED[jobs]
+    specs = [thread(f"job-{number}", takes) for number, (_, takes) in enumerate(work)]
+    arrivals = [float(at) for at, _ in work]
     return World({"node-0": NodeSize(1000)}, tuple(map(arriving, specs, arrivals)))
 
 
 def thread(name: str, takes: float) -> JobSpec:
-    """Return a job of one pod that takes so many core-seconds."""
+    """Return a job of one pod that takes this many core-seconds."""
     spec = JobSpec(name, PYTORCH, Style.GANG, 0.0, 0, _THREAD, 0, leaders=1, resize="cpu")
     steps = round(takes / _THREAD.work)
     return replace(spec, steps=steps, cpu=20, limit=0, starts=1.0, meets=1.0, prints=2.0)
@@ -163,12 +163,12 @@ _THREAD = Pace(0.1, 0.0, 0.0)
 
 
 def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
-    """Return a job that takes as long as its class at the number of workers it asks for."""
-    pace, asked = kind.pace, kind.workers
-    bounds = None if kind.style is Style.GANG else (max(1, asked // 4), 2 * asked)
+    """Return a job with the duration of its class at the requested size."""
+    pace, requested = kind.pace, kind.workers
+    bounds = None if kind.style is Style.GANG else (max(1, requested // 4), 2 * requested)
     # Steps of about a second, so that the log shows them as real jobs do.
     steps = max(20, round(kind.seconds))
-    scale = kind.seconds / steps / pace.seconds(asked)
+    scale = kind.seconds / steps / pace.seconds(requested)
     pace = Pace(pace.work * scale, pace.fixed * scale, pace.each * scale)
     servers, leaders = int(kind.style is Style.SERVERS), int(kind.style is Style.GANG)
     spec = JobSpec(
@@ -176,7 +176,7 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
         TENSORFLOW if servers else PYTORCH,
         kind.style,
         0.0,
-        asked - leaders,
+        requested - leaders,
         pace,
         steps,
         servers=servers,
@@ -191,7 +191,7 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
 
 
 def lognormal(random: Random, mean: float, *, cv: float) -> float:
-    """Draw a length with a mean; `cv`: the coefficient of variation."""
+    """Draw a duration with a mean; `cv`: the coefficient of variation."""
     sigma = math.sqrt(math.log(1 + cv * cv))
     return random.lognormvariate(math.log(mean) - sigma**2 / 2, sigma)
 
@@ -204,9 +204,9 @@ def spread_over(
     nodes: int = _NODES,
     per_node: int = _PER_NODE,
 ) -> World:
-    """Return the jobs with times of arrival such that they are `load` of the slots' work."""
-    held = sum((spec.training + _START_SECONDS) * spec.pods for spec in specs)
-    times = sorted(random.uniform(0, held / (nodes * per_node * load)) for _ in specs)
+    """Return the jobs with arrival times over which their work is `load` of all slots."""
+    work = sum((spec.training + _START_SECONDS) * spec.pods for spec in specs)
+    times = sorted(random.uniform(0, work / (nodes * per_node * load)) for _ in specs)
     sizes = {f"node-{number}": NodeSize(1000 * per_node) for number in range(nodes)}
     return World(sizes, tuple(map(arriving, specs, times)))
 
@@ -230,4 +230,4 @@ WORLDS: dict[str, Draw] = {
     "node-3": lambda seed: shared_node(seed, 3),
     "node-10": lambda seed: shared_node(seed, 10),
 }
-"""The worlds by name. The number is the load: the work that comes / what all slots can do."""
+"""The worlds by name. The number is the load: the work that arrives / the capacity of all slots."""

@@ -139,7 +139,7 @@ async def clear(client: Client, arm: Arm) -> None:
         with suppress(NotFound):  # Trainer is not installed
             await _remove(client, paths.jobs(KINDS[kind], arm.namespace))
     await _remove(client, paths.pods(arm.namespace))
-    await _remove(client, paths.InNamespaces("services")(arm.namespace))
+    await _remove(client, paths.Namespaced("services")(arm.namespace))
     if arm.groups:
         await _remove(client, arm.groups)
     await _until(lambda: client.list_all(arm.explains), what=f"{arm.explains} to be empty")

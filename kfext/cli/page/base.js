@@ -1,4 +1,4 @@
-// What the views share: elements, words, colours, and the state that the server sends.
+// Shared by the views: elements, words, colours, and the state that the server sends.
 
 const SVG = "http://www.w3.org/2000/svg";
 export const el = (tag, attributes = {}, ...children) =>
@@ -26,8 +26,8 @@ export function age(seconds) {
     if (seconds >= 2 * size) return `${Math.floor(seconds / size)}${unit}`;
   return `${Math.max(0, Math.floor(seconds))}s`;
 }
-// A time of day in UTC, with its day if it is far away. `digits`: 5 or, with seconds, 8.
-export function clock(at, digits = 5) {
+// A time of day in UTC, with its date if it is over 12 hours away.
+export function clock(at) {
   const [, day, month, , time] = new Date(at * 1000).toUTCString().split(" ");
   return `${Math.abs(at - page.state.at) > 12 * 3600 ? `${month} ${day} ` : ""}${time.slice(0, digits)}`;
 }
@@ -52,7 +52,7 @@ export function colour(job) {
 
 // --- the state ------------------------------------------------------------------------------------
 
-// What is shown: the state, its jobs as a list, what jobs take of each node, and the filters.
+// The shown data: the state, its jobs as a list, the jobs on each node, and the filters.
 export const page = {
   state: null, jobs: [], namespaces: [], taken: new Map(),
   namespace: "", word: "", hours: 1, redraw: () => {},
@@ -78,12 +78,12 @@ export function show(state) {
 }
 
 export const runs = (job) => !["Queued", "Suspended", "Finished"].includes(job.phase);
-const hit = (text) => text.includes(page.word);
+const matches = (text) => text.includes(page.word);
 export const shown = () =>
   page.jobs.filter(
     (job) =>
       (!page.namespace || job.namespace === page.namespace) &&
-      (hit(`${job.namespace}/${job.name}`) || job.places.some(([node]) => hit(node))),
+      (matches(`${job.namespace}/${job.name}`) || job.places.some(([node]) => matches(node))),
   );
 export const running = () =>
   shown().filter(runs).sort((a, b) => (a.ends ?? 1e12) - (b.ends ?? 1e12) || a.created - b.created);
@@ -95,10 +95,10 @@ const collator = new Intl.Collator("en", { numeric: true });
 export const nodes = () =>
   Object.entries(page.state.nodes)
     .map(([name, node]) => ({ name, ...node }))
-    .filter(({ name }) => !page.word || hit(name) || page.taken.get(name).some(({ job }) => hit(job.name)))
+    .filter(({ name }) => !page.word || matches(name) || page.taken.get(name).some(({ job }) => matches(job.name)))
     .sort((a, b) => collator.compare(a.name, b.name));
 
-// What a job has of the resource that the page counts.
+// A job's amount of the resource that the page counts.
 export const held = (job) =>
   job.places.reduce((sum, [, pods]) => sum + (pods ?? 0), 0) * (job.requests[page.state.unit] ?? 0);
 export const link = (job) => `#job/${[job.namespace, job.name, job.kind].map(encodeURIComponent).join("/")}`;
@@ -107,27 +107,27 @@ export const title = (job) => [
   el("a", { href: link(job) }, job.name),
   el("span", { class: "soft" }, ` ${job.namespace}`),
 ];
-export const left = (list, most) =>
+export const more = (list, most) =>
   list.length > most && el("p", { class: "soft" }, `and ${list.length - most} more: find a job by its name`);
 
-// --- what the stream leaves out -------------------------------------------------------------------
+// --- details, which are fetched on demand ---------------------------------------------------------
 
-const kept = new Map(); // path and id -> { version, body } of what was fetched last
-const asked = new Set(); // the paths that are being fetched
-// Returns a function from a job to its body. What is missing or old is fetched, and then drawn.
+const cache = new Map(); // path and id -> { version, body } of the last answer
+const fetching = new Set(); // the paths that are being fetched
+// Returns a function from a job to its body. Missing and old bodies are fetched, and then drawn.
 export function fetched(path, jobs) {
-  const old = jobs.filter((job) => kept.get(path + job.id)?.version !== job.version);
-  if (old.length && !asked.has(path)) {
-    asked.add(path);
+  const old = jobs.filter((job) => cache.get(path + job.id)?.version !== job.version);
+  if (old.length && !fetching.has(path)) {
+    fetching.add(path);
     const ids = old.length < 50 ? `?id=${old.map(({ id }) => encodeURIComponent(id)).join("&id=")}` : "";
     fetch(path + ids)
       .then((answer) => answer.json())
       .then((bodies) => {
-        for (const { id, version } of old) kept.set(path + id, { version, body: bodies[id] });
-        asked.delete(path);
+        for (const { id, version } of old) cache.set(path + id, { version, body: bodies[id] });
+        fetching.delete(path);
         page.redraw();
       })
-      .catch(() => asked.delete(path)); // the next change on the stream asks again
+      .catch(() => fetching.delete(path)); // the next change on the stream asks again
   }
-  return (job) => kept.get(path + job.id)?.body;
+  return (job) => cache.get(path + job.id)?.body;
 }

@@ -1,6 +1,6 @@
-// Who has which node, who waits next, and how far the running jobs are.
+// The nodes and their jobs, the next jobs in the queue, and the progress of the running jobs.
 
-import { age, clock, colour, does, el, held, left, link, many, nodes, page, percent, running, short, title, unit,
+import { age, clock, colour, does, el, held, link, many, more, nodes, page, percent, running, short, title, unit,
   waiting } from "/base.js";
 
 const MOST_ROWS = 40, MOST_JOBS = 200, NEXT = 6;
@@ -13,7 +13,7 @@ export function cluster() {
     el("section", { class: "card" }, el("h2", {}, `${many(jobs.length, "job")} with nodes, the first to end first`),
       table({ Job: "", Workers: "num", Progress: "", Metric: "num", "Steps a second": "num", Left: "num" },
         jobs.slice(0, MOST_JOBS).map(line)),
-      left(jobs, MOST_JOBS))));
+      more(jobs, MOST_JOBS))));
 }
 
 // `heads`: the class of each column by its head.
@@ -24,17 +24,16 @@ export const table = (heads, rows) => el("table", {},
 function sums(all, jobs, waits) {
   const sum = (value, ...words) => el("div", { class: "card sum" }, el("b", {}, value), el("span", {}, words));
   const counted = all.filter((node) => node.resource === page.state.unit);
-  const has = add(counted, "has"), free = add(counted, "free"), what = unit(page.state.unit);
+  const has = add(counted, "has"), free = add(counted, "free"), noun = unit(page.state.unit);
   const first = jobs.find((job) => job.ends > page.state.at), stuck = jobs.filter((job) => job.cells.STATE === "Stalled");
   const longest = Math.min(...waits.map((job) => job.created));
   const taken = jobs.reduce((total, job) => total + held(job), 0);
   return el("section", { class: "sums", "aria-label": "Summary" },
-    free !== null ? sum(`${short(has - free)} of ${short(has)}`, `${what}s in use, ${short(free)} free`)
-      : sum(short(taken), `${what}s in use by these jobs`),
-    sum(jobs.length, jobs.length === 1 ? "job runs with " : "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
-    sum(waits.length, waits.length === 1 ? "job waits" : "jobs wait",
-      waits.length > 0 && `, the oldest for ${age(page.state.at - longest)}`),
-    first ? sum(`${clock(first.ends)} UTC`, "next end: ", el("a", { href: link(first) }, first.name), `, ${many(held(first), what)}`)
+    free !== null ? sum(`${short(has - free)} of ${short(has)}`, `${noun}s in use, ${short(free)} free`)
+      : sum(short(taken), `${noun}s in use by these jobs`),
+    sum(jobs.length, "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
+    sum(waits.length, waits.length ? `jobs wait, the oldest for ${age(page.state.at - longest)}` : "jobs wait"),
+    first ? sum(`${clock(first.ends)} UTC`, "next end: ", el("a", { href: link(first) }, first.name), `, ${many(held(first), noun)}`)
       : sum("–", "no end is known"),
     stuck.length ? sum(stuck.length, stuck.length === 1 ? "job" : "jobs", " stalled: ", stuck.slice(0, 2).map(title))
       : sum(jobs.reduce((total, job) => total + job.changes, 0), "changes of running jobs by kfext"));
@@ -52,7 +51,7 @@ function map(all) {
     dense ? el("div", { class: "tiles" }, all.map(tile)) : all.map((node) => row(node, most)));
 }
 
-// The parts of a node: what each job takes of it, what other pods take, what is free; null is unknown.
+// The parts of a node: the use by each job and by other pods, and free capacity; null means unknown.
 function parts(node) {
   const sharers = new Set(node.cards.flatMap((card) => card.sharers.map(({ job }) => job)));
   const jobs = page.taken.get(node.name).filter(({ job }) => !sharers.has(job.id))
@@ -65,16 +64,16 @@ function parts(node) {
 const reserved = (node) => page.state.reserved?.nodes.includes(node.name);
 const says = (node) => node.state || (reserved(node) ? "reserved" : node.free === null ? "" : node.free ? `${short(node.free)} free` : "full");
 
-// `most`: what the jobs take of any node, for the width of a node of unknown size.
+// `most`: the largest use of a node by jobs, for the width of a node of unknown size.
 function row(node, most) {
-  const { jobs, used, free, other } = parts(node), kept = reserved(node), of = unit(node.resource);
+  const { jobs, used, free, other } = parts(node), kept = reserved(node), noun = unit(node.resource);
   const cells = jobs.map(({ job, pods, amount }) => el("a", {
     href: link(job), "data-job": job.id, "data-key": job.id, c: colour(job), style: `flex:${amount || 0.15} 0 0`,
     class: `cell run ${does(job) === "starts" ? "starts" : ""}`, tip: about(job, node, pods, amount),
-    "aria-label": `${job.name}: ${many(amount, of)} of ${node.name}`,
+    "aria-label": `${job.name}: ${many(amount, noun)} of ${node.name}`,
   }, amount > (node.has ?? 1) / 10 && job.name));
   if (other > 1e-6) cells.push(el("span", { class: "cell other", style: `flex:${other} 0 0`,
-    tip: free === null ? `${many(other, of)} free, or used by pods that you do not see` : `${many(other, of)} used by other pods` }));
+    tip: free === null ? `${many(other, noun)} free, or used by pods that you do not see` : `${many(other, noun)} used by other pods` }));
   cells.push(...node.cards.map(card));
   if (node.has === null) cells.push(el("span", { style: `flex:${most - used} 0 0` }));
   const whole = Number.isInteger(free) && free <= 16, size = whole ? 1 : free;
@@ -82,7 +81,7 @@ function row(node, most) {
     cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : `${many(size, of)} free` }));
   return el("div", { class: `node ${kept ? "reserved" : ""}`, "data-key": node.name },
     el("span", { class: "clip", tip: kept ? `${node.name}: ${RESERVED}` : node.name }, node.name),
-    el("div", { class: "cells" }, cells), el("span", { class: "soft" }, node.has === null ? many(used, of) : says(node)));
+    el("div", { class: "cells" }, cells), el("span", { class: "soft" }, node.has === null ? many(used, noun) : says(node)));
 }
 const about = (job, node, pods, amount) => [
   `${job.namespace}/${job.name}`,
@@ -139,7 +138,7 @@ const next = (waits) => el("section", { class: "card" },
       el("td", { class: "name" }, title(job)), el("td", { class: "name" }, needs(job)[0]),
       el("td", { class: "num" }, age(page.state.at - job.created)), el("td", { class: "name" }, job.startsShort || "unknown")))));
 
-// What a waiting job needs at least and asks for: its workers, and what they have together.
+// The demand of a waiting job: its workers, from the minimum to the requested size, and their resources.
 export function needs({ least, workers, requests, asks }) {
   const each = requests[page.state.unit], part = least ?? workers;
   const number = part < workers ? `${part} to ${many(workers, "worker")}` : many(workers ?? 0, "worker");

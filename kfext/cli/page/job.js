@@ -1,4 +1,4 @@
-// One job: its metric, steps and workers over time, where and why there, and what happened to it.
+// One job: its metric, steps and workers over time, its placement with the reason, and its history.
 
 import { age, clock, colour, does, el, fetched, many, page, percent, runs, short, svg, unit } from "/base.js";
 import { needs } from "/cluster.js";

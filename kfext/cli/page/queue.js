@@ -1,6 +1,6 @@
-// Why each waiting job waits, why it is at its place, and when it should start.
+// The waiting jobs: the reason, the position in the queue and the expected start of each.
 
-import { age, el, held, left, many, page, running, title, unit, waiting } from "/base.js";
+import { age, el, held, many, more, page, running, title, unit, waiting } from "/base.js";
 import { needs, table } from "/cluster.js";
 
 const MOST = 200, NEXT = 10;
@@ -12,13 +12,13 @@ export function queue() {
   return el("div", { class: "two most" }, el("section", { class: "card queued" },
     el("h2", {}, "Waiting jobs, in the order of the queue"),
     el("p", { class: "soft" }, "A job of higher priority comes first, then the older; a job that should be short has a head start. ",
-      "A policy may put the namespace first that used less. ",
+      "A policy may put the namespace with less usage first. ",
       "A job that fits starts, also past jobs that do not fit."),
     kept && el("p", { class: "note" }, `${many(kept.nodes.length, "node")} reserved for the first job that has waited long enough: `,
       kept.nodes.slice(0, 8).join(", "), kept.nodes.length > 8 && " and others",
       ". Jobs start there only if they end in time."),
     table({ Place: "num", Job: "", Needs: "", Waits: "num", Starts: "", Reason: "" }, waits.slice(0, MOST).map(line)),
-    left(waits, MOST)), ends());
+    more(waits, MOST)), ends());
 }
 
 export const rank = ({ ahead }) => (ahead === null ? "new" : ahead >= 20 ? `about ${ahead + 1}` : ahead + 1);
@@ -33,7 +33,7 @@ function line(job) {
     el("tr", {}, el("td", {}), el("td", { colspan: 5, tip: job.why.join("\n") }, missing(job).join("; "),
       el("span", { class: "soft" }, job.place.slice(1).map((clause) => `; ${clause}`)))));
 }
-// What it needs stands beside.
+// The first clause, the needs, has its own column.
 const missing = ({ reason, why }) => (reason === "NoRoom" && why.length > 1 ? why.slice(1, 2) : why.slice(0, 2));
 
 function ends() {

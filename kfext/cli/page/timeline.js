@@ -1,6 +1,6 @@
-// What each job did: waits, starts, sizes and moves, and when it should end; above, the use of the cluster.
+// The history of each job: waits, starts, sizes, moves, expected end; above it, the use of the cluster.
 
-import { age, clock, colour, does, el, fetched, left, link, many, nodes, page, runs, shown, svg, unit } from "/base.js";
+import { age, clock, colour, does, el, fetched, link, many, more, nodes, page, runs, shown, svg, unit } from "/base.js";
 
 const MOST = 60, LEFT = 210, ROW = 22, TALL = 16, TOP = 100;
 const SPANS = [[0.5, "30 min"], [1, "1 h"], [6, "6 h"], [24, "24 h"]];
@@ -9,7 +9,7 @@ const SIGNS = {
   up: "M0 4h8l-4-7z", down: "M0-3h8l-4 7z", move: "M4-4l4 4-4 4-4-4z", other: "M4-3a3 3 0 1 0 .1 0z",
 };
 
-// Returns what a job did as bands { from, to, does, workers, words }, and what happened as marks.
+// Returns the states of a job over time as bands { from, to, does, workers, words }, and its events as marks.
 export function course(job, history, now) {
   const bands = [{ from: job.created, does: "waits", workers: 0, words: "" }], marks = [];
   for (const { t, what, does: next, workers, nodes: on, why, times } of history ?? []) {
@@ -38,8 +38,8 @@ export const drawn = ({ t, sign, what, words }, x, y) => svg("path", {
 
 export function timeline() {
   const now = page.state.at, span = page.hours * 3600, from = now - span, to = now + span / 5, width = innerWidth - 72;
-  const of = fetched("/history", shown());
-  const all = shown().map((job) => ({ job, ...course(job, of(job), now) }));
+  const history = fetched("/history", shown());
+  const all = shown().map((job) => ({ job, ...course(job, history(job), now) }));
   const rank = ({ job }) => (runs(job) ? 0 : job.phase === "Queued" ? 1 : 2);
   const began = ({ job, bands }) => bands.find((band) => band.does !== "waits")?.from ?? job.created;
   const rows = all
@@ -54,7 +54,7 @@ export function timeline() {
         type: "button", "data-hours": hours, "aria-pressed": String(hours === page.hours),
       }, words)))),
     keys(),
-    all.some(({ job }) => of(job)?.length === 0) && el("p", { class: "soft" },
+    all.some(({ job }) => history(job)?.length === 0) && el("p", { class: "soft" },
       "Some jobs have no history: their TrainingPlan was written by kfext 0.3, or deleted since."),
     svg("svg", {
       viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${many(rows.length, "job")} in the last ${age(span)}`,
@@ -64,7 +64,7 @@ export function timeline() {
     ]),
     use(all, x, from, now),
     rows.slice(0, MOST).map((found, i) => row(found, TOP + i * ROW, x, from)), line(now, "now")),
-    left(rows, MOST));
+    more(rows, MOST));
 }
 
 const look = (kind, fill) => ({
@@ -103,7 +103,7 @@ function row({ job, bands, marks }, y, x, from) {
     marks.filter((mark) => mark.sign && mark.t >= from).map((mark) => drawn(mark, x(mark.t), y + TALL / 2)));
 }
 
-// What the jobs had of the cluster, and how many waited: the sum of what each did.
+// The use of the cluster and the number of waiting jobs over time: sums over all jobs.
 function use(all, x, from, now) {
   const steps = all.flatMap(({ job, bands }) => bands.flatMap((band) => {
     const takes = ["trains", "starts"].includes(band.does) ? band.workers * (job.requests[page.state.unit] ?? 0) : 0;

@@ -8,10 +8,10 @@ import { timeline } from "/timeline.js";
 
 const $ = (id) => document.getElementById(id);
 const VIEWS = { cluster, queue, timeline };
-const SILENT = 15; // seconds after which the news is old
+const SILENT = 15; // seconds without news that the page reports
 let received = 0;
 
-// --- drawing: only what differs is changed, so that focus, selection and scroll stay ---------------
+// --- drawing: only differences are written, so that focus, selection and scroll position last ------
 
 function draw() {
   if (!page.state || document.hidden) return;
@@ -35,7 +35,7 @@ function draw() {
   document.body.dataset.drawn ??= performance.now(); // for the bench
 }
 
-// Makes the children of a node what is wanted; a child with data-key stays the same element.
+// Makes the children of a node equal to `wanted`; a child with data-key stays the same element.
 function become(parent, wanted) {
   const keys = new Set(wanted.map((child) => child.dataset?.key));
   const keyed = new Map();
@@ -75,21 +75,21 @@ page.redraw = draw;
 let source = null;
 function listen() {
   source = new EventSource("/events");
-  const take = (state) => {
+  const receive = (state) => {
     show(state);
     received = Date.now();
     draw();
-    tell();
+    showAge();
   };
-  source.addEventListener("state", ({ data }) => take(JSON.parse(data)));
-  source.addEventListener("change", ({ data }) => take(applied(page.state, JSON.parse(data))));
+  source.addEventListener("state", ({ data }) => receive(JSON.parse(data)));
+  source.addEventListener("change", ({ data }) => receive(applied(page.state, JSON.parse(data))));
 }
-// A hidden page reads nothing: a browser has few connections to a server.
+// A hidden page reads nothing: a browser allows few connections to a server.
 document.addEventListener("visibilitychange", () => {
   source.close();
   if (!document.hidden) listen();
 });
-function tell() {
+function showAge() {
   const { at, heard } = page.state ?? {};
   const silent = received ? (Date.now() - received) / 1000 + (heard === null ? 1e9 : at - heard) : 0;
   $("live").classList.toggle("old", silent > SILENT);
@@ -97,9 +97,9 @@ function tell() {
   else if (received)
     $("live").textContent = silent > SILENT ? `No news for ${silent > 1e8 ? "long" : age(silent)}` : `As of ${clock(heard)} UTC`;
 }
-setInterval(tell, 1000);
+setInterval(showAge, 1000);
 
-// --- filters, keys, and what hovering shows ---------------------------------------------------------
+// --- filters, keys and tooltips ---------------------------------------------------------------------
 
 addEventListener("hashchange", () => {
   draw();

@@ -1,4 +1,4 @@
-"""The agent's work: kubelet says which pod is on which card, and each pod has its own terms."""
+"""The agent: it reads each pod's card from kubelet, and shares the cards by the pods' terms."""
 
 import asyncio
 import math
@@ -32,15 +32,15 @@ from kfext.model.gpu import GpuShare, folder_of, resource_of, units_of
 _log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
-"""Pause between two questions to kubelet about the units of each pod."""
+"""Pause between two requests to kubelet for the units of each pod."""
 _LEARN_SECONDS = 10.0
-"""Pause between two questions to kubelet about the cards that it offers, which seldom change."""
+"""Pause between two requests to kubelet for the cards that it offers, which seldom change."""
 _UNREAD_SECONDS = 60.0
-"""Once the cards have been unreadable for this long, only a new process can help: it starts NVML
-again, with the library of the driver that is loaded by then."""
+"""After this time without readable cards, only a new process can help: it starts NVML again, with
+the library of the driver that is loaded by then."""
 _RETURN_SECONDS = LONGEST_PAUSE + 0.5
-"""A new agent waits this long before it leads processes. The processes of an earlier agent come
-back one after the other, so a low-priority process could pass before the high-priority pod is
+"""A new agent waits this long before it leads processes. The processes of an earlier agent
+reconnect one after the other, so a low-priority process could pass before the high-priority pod is
 known. Until then each process paces itself beside the high-priority processes that it knows."""
 
 
@@ -48,9 +48,8 @@ class Agent:
     """Shares the cards of a node. `root`: the agent's own folder on the node.
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `cdi`: see `Slots`.
-    `allocated_devices`: asks kubelet for the devices of each pod. `allocatable_devices`: asks
-    kubelet for the ids of the cards that it gives out. Both raise grpc.RpcError while kubelet is
-    away.
+    `allocated_devices`: requests the devices of each pod from kubelet. `allocatable_devices`: the
+    ids of the cards that kubelet allocates. Both raise grpc.RpcError while kubelet is away.
     `terms`: the terms of a pod, or None. `uid`: the uid of a pod; empty while unknown.
     Raises InventoryError.
     """
@@ -79,7 +78,7 @@ class Agent:
         hook = lay_out(root / "hook", busybox=busybox)
         self._inventory = inventory
         self._present = inventory.cards()
-        self._read_at = math.inf  # before `run` nothing reads them
+        self._read_at = math.inf  # nothing reads the cards before `run`
         count = len(self._present)
         self._slots = Slots(
             node=node,
@@ -97,17 +96,17 @@ class Agent:
         self._known: dict[str, tuple[int, Pod]] = {}
         self._leads_from = math.inf
         self._leading = False
-        self._taken = asyncio.Event()
+        self._answered = asyncio.Event()
 
     def reports(self) -> list[SlotReport]:
-        """Return what is shown of each slot; nothing before the agent leads."""
+        """Return the report of each slot; none before the agent leads."""
         if not self._leading:
             return []
         now = monotonic()
         return [self._completed(card.report(now)) for card in self._cards]
 
     def cards(self) -> list[Card]:
-        """Return the cards of the node at the last reading, shared or not."""
+        """Return the cards of the node as last read, shared or not."""
         return self._present
 
     def state(self, slot: int) -> SlotState:
@@ -119,7 +118,7 @@ class Agent:
         return empty(self._allocatable, self._present, taken=taken, moved=moved)
 
     def liveness_problem(self) -> str | None:
-        """Return why a new process should replace this process, or None."""
+        """Return the reason why a new process should replace this process, or None."""
         unread = monotonic() - self._read_at
         return f"the cards were not read for {unread:.0f} s" if unread > _UNREAD_SECONDS else None
 
@@ -141,7 +140,7 @@ class Agent:
             self._sockets.close_all()
 
     def _completed(self, report: SlotReport) -> SlotReport:
-        """Return a card's own report with what the agent knows of its slot and its pods."""
+        """Return a card's own report with the agent's data on its slot and its pods."""
         sharers = (
             replace(sharer, uid=self._uid((sharer.namespace, sharer.pod)))
             for sharer in report.sharers
@@ -154,30 +153,30 @@ class Agent:
         )
 
     async def _serve(self, plugin: DevicePlugin) -> None:
-        """Serve kubelet once the reserved cards are known: earlier, all requests would fail."""
-        await self._taken.wait()
+        """Serve kubelet once the reserved cards are known; earlier, all requests would fail."""
+        await self._answered.wait()
         await plugin.run()
 
     async def _follow(self) -> float:
-        """Ask kubelet for the units of each pod."""
-        # Read the uids before the question: the answer may be about a pod that was there before.
+        """Read the units of each pod from kubelet."""
+        # Read the uids before the request: the answer may be about an earlier pod of the name.
         uids = {slot: self._uid(pod) for pod, slot in self._slots.reservations.items()}
         try:
             self._take(await self._ask_allocated())
             self._reservations = uids
-            self._taken.set()
+            self._answered.set()
         except (grpc.RpcError, IncompleteError) as error:
             _log.warning("kubelet does not answer", why=str(error))
         return _POLL_SECONDS
 
     async def _learn(self) -> float:
-        """Ask kubelet for the cards that it offers; while it is away, its last answer holds."""
+        """Read the cards that kubelet offers; while it is away, its last answer holds."""
         with suppress(grpc.RpcError):
             self._allocatable = await self._ask_allocatable()
         return _LEARN_SECONDS
 
     async def _look_after(self) -> float:
-        """Read the state of the cards; kubelet gets no units of a card with a problem."""
+        """Read the state of the cards; kubelet is offered no units of a card with a problem."""
         try:
             self._present = await asyncio.to_thread(self._inventory.cards)
         except InventoryError as error:
@@ -191,27 +190,27 @@ class Agent:
     def _take(self, held: Sequence[AllocatedDevices]) -> None:
         """Record kubelet's answer; a pod with unknown terms waits for the next answer.
 
-        New high-priority pods come first, so that they are known before the others are led.
+        New high-priority pods are first, so that they are known before the others are led.
         """
         self._slots.take(held)
         sharers = self._slots.sharers
         for slot, card in enumerate(self._cards):
             card.reserve(self._slots.cards.get(slot))
         for folder, known in tuple(self._known.items()):
-            if sharers.get(folder) != known:  # the pod is gone, or its units changed hands
+            if sharers.get(folder) != known:  # the pod is gone, or another pod has its units
                 self._forget(folder)
         now = monotonic()
         if now < self._leads_from:
             return
-        asked = [(folder, self._terms(pod)) for folder, (_, pod) in sharers.items()]
-        led = [(folder, terms) for folder, terms in asked if terms is not None]
+        candidates = [(folder, self._terms(pod)) for folder, (_, pod) in sharers.items()]
+        led = [(folder, terms) for folder, terms in candidates if terms is not None]
         for folder, terms in sorted(led, key=lambda item: not item[1].high):
             self._known[folder] = slot, pod = sharers[folder]
             self._cards[slot].promise(folder, pod, terms, now=now)
         self._leading = True
 
     def _allocate(self, slot: int, units: Sequence[str]) -> Allocation:
-        """Give units to a new container. Raises RefusedError.
+        """Allocate units to a new container. Raises RefusedError.
 
         The last pod with these units may have had the name of the new pod.
         """
@@ -236,18 +235,18 @@ async def _look(card: SharedCard) -> float:
 
 
 async def _repeat(act: Callable[[], Awaitable[float]]) -> None:
-    """Act without end, each time after the number of seconds that the last call returned.
+    """Act forever, each time after the number of seconds that the last call returned.
 
     An unexpected error must end neither this task nor the work for other cards. It is logged when
     it begins.
     """
-    fails = False
+    failed = False
     while True:
         try:
             seconds = await act()
-            fails = False
+            failed = False
         except Exception:
-            if not fails:
+            if not failed:
                 _log.exception("a card or kubelet is not followed; tried again")
-            fails, seconds = True, _POLL_SECONDS
+            failed, seconds = True, _POLL_SECONDS
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What the agent reads from the API server, the pods of its node, and writes: its SharedGPUs."""
+"""The agent at the API server: it reads the pods of its node, and writes its SharedGPUs."""
 
 import asyncio
 import math
@@ -43,7 +43,7 @@ class NodePods:
         self.run = self._pods.run
 
     def terms(self, pod: Pod) -> GpuShare | None:
-        """Return the terms on which a pod shares its card, or None without terms or for no pod."""
+        """Return the terms on which a pod shares its card, or None without terms or pod."""
         pod_read = self._known(pod)
         return pod_read.terms if pod_read else None
 
@@ -77,12 +77,11 @@ def _decode(raw: bytes) -> _NodePod:
 _log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 10.0
-"""Pause between two writes of a slot with new figures alone; a decisive change is written at
-once."""
+"""Pause between two writes of a slot with new figures; a decisive change is written at once."""
 REPEAT_SECONDS = 60.0
 """An unchanged slot is written again after this time, in case it was deleted or edited by hand. The
 API server stores nothing without a change."""
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _STEP = 10
 """Figures are rounded to this many thousandths, because each change is a write."""
 _MIB = 2**20
@@ -93,7 +92,7 @@ Object = dict[str, Any]
 class SharedGpus:
     """Keeps the SharedGPU of each slot current.
 
-    `node`: the Node that owns the SharedGPUs. `reports`: of its slots.
+    `node`: the Node that owns the SharedGPUs. `reports`: returns the reports of its slots.
     """
 
     def __init__(
@@ -112,26 +111,26 @@ class SharedGpus:
                     await self.write(report, now=monotonic())
                 except ApiError as error:
                     _log.warning("slot not shown", slot=report.slot, why=str(error))
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def write(self, report: SlotReport, *, now: float) -> None:
         """Write a slot if it is due. Raises ApiError."""
         slot, status = report.slot, status_of(report)
         written, last = self._written.get(slot, ({}, 0.0))
         pause = REPEAT_SECONDS if status == written else PAUSE_SECONDS
-        if written and _decides(status) == _decides(written) and now - last < pause:
+        if written and _decisive(status) == _decisive(written) and now - last < pause:
             return
         if not written:
             await self._create(slot)
         try:
             await self._apply(slot, {"status": status}, subresource="status")
         except NotFound:
-            self._written.pop(slot, None)  # the slot was deleted by hand, so it is made again
+            self._written.pop(slot, None)  # the slot was deleted by hand; create it again
             raise
         self._written[slot] = (status, now)
 
     async def _create(self, slot: int) -> None:
-        """Create a slot, or leave it as it is."""
+        """Create the SharedGPU of a slot if it does not exist."""
         node = mapping((await self._client.get(paths.nodes(self._node))).get("metadata"))
         uid = text(node.get("uid"))  # it changes if the Node is deleted and registered again
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
@@ -198,8 +197,8 @@ def _sharer(sharer: SharerReport, report: SlotReport) -> Object:
     return shown
 
 
-def _decides(status: Object) -> tuple[object, ...]:
-    """Return the fields of a status that decide on jobs."""
+def _decisive(status: Object) -> tuple[object, ...]:
+    """Return the fields of a status that affect decisions on jobs."""
     sharers = [
         tuple(sharer.get(key) for key in ("podUID", "strikes", "evict"))
         for sharer in status["sharers"]

@@ -1,4 +1,4 @@
-"""One card and the pods on it: which pod gives way, and for how long."""
+"""One card and the pods on it: it decides which pods give way, and for how long."""
 
 import socket
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from kfext.model.gpu import UNITS, GpuShare
 _log = structlog.get_logger(__name__)
 
 _SOON, _AT_ONCE = 0.05, 0.001
-"""Seconds between two looks at a card: the longest and the shortest time."""
+"""The longest and the shortest time between two looks at a card, in seconds."""
 
 
 class SharedCard:
-    """The sharers of one card, by the names of their folders. `look` says when to call it again.
+    """The sharers of one card, by the names of their folders. `look` returns when to call it again.
 
-    Other sharers learn at the next look of processes that joined or left.
+    Other sharers learn of processes that joined or left at the next look.
     """
 
     def __init__(self, slot: int) -> None:
@@ -38,14 +38,14 @@ class SharedCard:
         self._ringing: list[socket.socket] = []
         self._ahead = False
         self._busy: list[tuple[int, int]] = []
-        # A process hears its bell only with pages: this page stands for no process, so never busy.
-        self._nobody = Page.make()
-        self._nobody.words[words.LAYOUT] = words.VERSION
+        # A process hears its bell only with pages: this page is of no process, and never busy.
+        self._idle_page = Page.make()
+        self._idle_page.words[words.LAYOUT] = words.VERSION
 
     def reserve(self, card: str | None) -> None:
         """Set the reserved card; without a card the gates are shut."""
         if card is None and self._card is not None:
-            _log.warning("a card is not reserved any more: its gates are shut", slot=self._slot)
+            _log.warning("a card is no longer reserved: its gates are shut", slot=self._slot)
         elif card is not None and self._card is None:
             _log.info("a card is reserved", slot=self._slot, card=card)
         self._card = card
@@ -92,30 +92,30 @@ class SharedCard:
             self.withdraw(folder)
 
     def look(self, now: float) -> float:
-        """Decide for all sharers of the card; return in how many seconds to call again."""
+        """Decide for all sharers of the card; return the seconds until the next call."""
         self._exchange_descriptors()
         lows = self._lows()
         for sharer in self._sharers.values():
             sharer.look(now)
         self._time(lows, now)
         self._rule(lows, now)
-        seen = {
+        activities = {
             name: replace(sharer.activity, wants=False) if sharer.shut else sharer.activity
             for name, sharer in lows.items()
         }
-        before = self._dispatcher.holder
-        until = self._dispatcher.look(seen, now=now)
+        previous = self._dispatcher.holder
+        until = self._dispatcher.look(activities, now=now)
         holder = self._dispatcher.holder
         alone, reserved = len(self._sharers) == 1, self._card is not None
         for name, sharer in lows.items():
             turn = self._dispatcher.may_work(name, now=now)
             sharer.order(turn=turn, alone=alone, reserved=reserved, now=now)
-        if holder is not None and holder != before:
+        if holder is not None and holder != previous:
             lows[holder].bell.ring()
         return max(min(_SOON, until), _AT_ONCE)
 
     def report(self, now: float) -> SlotReport:
-        """Return what is shown of the card."""
+        """Return the report of the card."""
         loss = self._neighbours.meter.loss if self._neighbours else None
         sharers = [
             sharer.report(now) for sharer in self._sharers.values() if sharer.terms is not None
@@ -135,7 +135,7 @@ class SharedCard:
         }
 
     def _gives_way(self, sharer: Sharer) -> bool:
-        """Return whether a pod gives way: low priority, or unknown terms beside a high pod."""
+        """Return whether a pod gives way: with low priority, or unknown terms beside a high pod."""
         if sharer.terms is None:
             return any(other.high for other in self._sharers.values())
         return not sharer.high
@@ -146,10 +146,10 @@ class SharedCard:
 
     def _pages(self) -> list[int]:
         pages = [process.descriptor for process in self._high_processes()]
-        return pages or [self._nobody.descriptor]
+        return pages or [self._idle_page.descriptor]
 
     def _greet(self, sharer: Sharer, process: Process) -> None:
-        """Make a new low-priority process give way from its first moment."""
+        """Make a new low-priority process give way from its start."""
         if self._gives_way(sharer):
             self._ahead = self._ahead or self._high_processes() != self._highs
             sharer.give_way(self._pages(), [process])
@@ -157,7 +157,7 @@ class SharedCard:
                 process.send_orders()
 
     def _exchange_descriptors(self) -> None:
-        """Send each side the descriptors of the other side that changed since the last look."""
+        """Send each side the descriptors of the other side, if changed since the last look."""
         highs = self._high_processes()
         giving = [sharer for sharer in self._sharers.values() if self._gives_way(sharer)]
         changed = highs != self._highs or self._ahead  # new processes already have newer pages
@@ -191,9 +191,9 @@ class SharedCard:
         if self._neighbours is None:
             budget = min(sharer.terms.loss_budget for sharer in highs if sharer.terms)
             self._neighbours = Neighbours(budget=budget, now=now)
-        now_read = reading(self._highs, now)
-        if now_read is not None:
-            self._neighbours.meter.note(now_read)
+        current = reading(self._highs, now)
+        if current is not None:
+            self._neighbours.meter.note(current)
         rulings = self._neighbours.rule(
             {name: sharer.seen() for name, sharer in lows.items()}, now=now
         )

@@ -1,4 +1,4 @@
-"""The files of the hook, laid out on the node as a job's Python finds them."""
+"""The files of the hook, laid out on the node so that a job's Python finds them."""
 
 import hashlib
 import os
@@ -15,8 +15,8 @@ _PACKAGE = "kfext_hook"
 def lay_out(root: Path, *, busybox: Path) -> Path:
     """Lay out this version of the hook under `root`; return its folder, to be first on PYTHONPATH.
 
-    The folder also gets the static binary with the shell that starts jobs with the hook. It appears
-    once all its files are on disk. Other versions stay, because running processes import from them.
+    The folder also has the static binary with the shell that starts jobs with the hook. It appears
+    once all its files are on disk. Other versions remain, as running processes import from them.
     """
     (source,) = map(Path, kfext.gpu.hook.__path__)
     files = {path.name: path.read_bytes() for path in sorted(source.glob("*.py"))}
@@ -26,7 +26,7 @@ def lay_out(root: Path, *, busybox: Path) -> Path:
     if folder.is_dir():
         return folder
     unfinished = root / f".{folder.name}"
-    shutil.rmtree(unfinished, ignore_errors=True)  # left by an agent that was killed
+    shutil.rmtree(unfinished, ignore_errors=True)  # of an agent that was killed
     (unfinished / _PACKAGE).mkdir(parents=True)
     for path in (unfinished, unfinished / _PACKAGE):
         path.chmod(0o755)  # a job's container may run as any user

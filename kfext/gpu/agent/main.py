@@ -33,7 +33,7 @@ class Config:
     """The arguments of the agent.
 
     `pod`: the name of the agent's pod, in GPU_NAMESPACE. `root`: the agent's own folder on the
-    node. `cdi`: whether containers get their card by its CDI name instead of a variable.
+    node. `cdi`: whether containers receive their card by its CDI name instead of a variable.
     """
 
     node: str
@@ -45,7 +45,7 @@ class Config:
 
 
 async def run(config: Config) -> None:
-    """Share the cards of the node until SIGTERM. Raises KfextError if it cannot go on.
+    """Share the cards of the node until SIGTERM. Raises KfextError if it cannot continue.
 
     When the agent ends, jobs keep running; low-priority jobs then pace themselves.
     """
@@ -77,7 +77,7 @@ async def run(config: Config) -> None:
 def raise_open_file_limit() -> None:
     """Raise the limit of open files to the node's limit: a process of a sharer needs up to five.
 
-    With containerd as a service of a recent systemd, a container begins with 1024.
+    With containerd as a service of a recent systemd, a container starts with 1024.
     """
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -94,7 +94,7 @@ async def _wait_for_pods(pods: NodePods, stop: asyncio.Event) -> None:
 def _agent(config: Config, pods: NodePods) -> Agent:
     busybox = shutil.which(BUSYBOX)
     if busybox is None:
-        raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs are given")
+        raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs need")
     try:
         return Agent(
             node=config.node,

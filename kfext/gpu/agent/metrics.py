@@ -12,11 +12,11 @@ from kfext.runtime import Scraped, filled
 LABELS = ("slot", "namespace", "pod_name")
 """Prometheus itself adds a label `pod`."""
 _MIB = 2**20
-_LEAST_LEFT = 0.01
-"""Of the time: a share of less time than this says nothing."""
+_LEAST_IDLE = 0.01
+"""Fraction of the time; the harvest of less idle time says nothing."""
 _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
     "kfext_gpu_share_ratio": (
-        "The part of the card that a pod was promised",
+        "The part of the card that is guaranteed to a pod",
         lambda sharer: sharer.share,
     ),
     "kfext_gpu_high_busy_ratio": (
@@ -28,11 +28,11 @@ _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
         lambda sharer: None if sharer.high else sharer.harvest,
     ),
     "kfext_gpu_micro_step_seconds": (
-        "How long a micro-step beside the pod of high priority should take at most",
+        "The longest that a micro-step beside the pod of high priority should take",
         lambda sharer: sharer.micro_step,
     ),
     "kfext_gpu_longest_micro_step_seconds": (
-        "How long the longest micro-step takes, as the pod itself measured it at first",
+        "The time of the longest micro-step, as the pod itself measured it at first",
         lambda sharer: sharer.longest,
     ),
     "kfext_gpu_memory_used_bytes": (
@@ -65,22 +65,22 @@ def registry(
 ) -> CollectorRegistry:
     """Return the agent's metrics, in a registry of their own.
 
-    `reports`: what is known of each slot; `cards`: the cards of the node.
+    `reports`: returns the reports of all slots; `cards`: the cards of the node.
     """
-    made = CollectorRegistry()
-    made.register(Scraped(lambda: _families(list(reports()), list(cards()))))
-    return made
+    metrics = CollectorRegistry()
+    metrics.register(Scraped(lambda: _families(list(reports()), list(cards()))))
+    return metrics
 
 
 def _families(slots: Sequence[SlotReport], cards: Sequence[Card]) -> Iterator[Metric]:
-    """Yield the families of the cards, of the slots and of their sharers, which come and go."""
-    yield from _of_cards(cards)
-    yield from _of_slots(slots)
+    """Yield the families of the cards, of the slots and of their current sharers."""
+    yield from _card_metrics(cards)
+    yield from _slot_metrics(slots)
     sizes = {card.uuid: card.memory * _MIB for card in cards}
     sharers = [(_labels(slot, sharer), sharer) for slot in slots for sharer in slot.sharers]
     limit = GaugeMetricFamily(
         "kfext_gpu_memory_limit_bytes",
-        "Memory of the card that a pod was promised; nothing enforces it",
+        "Memory of the card that is guaranteed to a pod; nothing enforces it",
         labels=LABELS,
     )
     promised = (
@@ -91,19 +91,19 @@ def _families(slots: Sequence[SlotReport], cards: Sequence[Card]) -> Iterator[Me
     yield filled(limit, promised)
     for name, (text, value_of) in _GAUGES.items():
         gauge = GaugeMetricFamily(name, text, labels=LABELS)
-        yield filled(gauge, ((at, value_of(sharer)) for at, sharer in sharers))
-    lows = [(at, sharer) for at, sharer in sharers if not sharer.high]
+        yield filled(gauge, ((labels, value_of(sharer)) for labels, sharer in sharers))
+    lows = [(labels, sharer) for labels, sharer in sharers if not sharer.high]
     for name, (text, count_of) in _COUNTERS.items():
         counter = CounterMetricFamily(name, text, labels=LABELS)
-        yield filled(counter, ((at, count_of(sharer)) for at, sharer in lows))
+        yield filled(counter, ((labels, count_of(sharer)) for labels, sharer in lows))
     preemptions = CounterMetricFamily(
         "kfext_gpu_preemptions",
         "Times that a pod of low priority was held back for losses, or is to leave the card",
         labels=(*LABELS, "kind"),
     )
-    for at, sharer in lows:
-        preemptions.add_metric((*at, "shut"), sharer.times_shut)
-        preemptions.add_metric((*at, "evict"), sharer.times_evicted)
+    for labels, sharer in lows:
+        preemptions.add_metric((*labels, "shut"), sharer.times_shut)
+        preemptions.add_metric((*labels, "evict"), sharer.times_evicted)
     yield preemptions
 
 
@@ -111,7 +111,7 @@ def _labels(slot: SlotReport, sharer: SharerReport) -> tuple[str, str, str]:
     return str(slot.slot), sharer.namespace, sharer.pod
 
 
-def _of_cards(cards: Sequence[Card]) -> Iterator[Metric]:
+def _card_metrics(cards: Sequence[Card]) -> Iterator[Metric]:
     used = GaugeMetricFamily(
         "kfext_gpu_card_utilisation_ratio",
         "The part of the last moments in which a card worked, by its driver",
@@ -119,7 +119,7 @@ def _of_cards(cards: Sequence[Card]) -> Iterator[Metric]:
     )
     yield filled(used, (((card.uuid,), card.utilisation) for card in cards))
     power = GaugeMetricFamily(
-        "kfext_gpu_card_power_watts", "What a card draws, by its driver", labels=("uuid",)
+        "kfext_gpu_card_power_watts", "The power of a card, by its driver", labels=("uuid",)
     )
     yield filled(power, (((card.uuid,), card.power) for card in cards))
     errors = CounterMetricFamily(
@@ -127,18 +127,18 @@ def _of_cards(cards: Sequence[Card]) -> Iterator[Metric]:
         "Errors of a card that the driver reported since the agent started, by Xid",
         labels=("uuid", "xid"),
     )
-    found = ((card.uuid, xid, times) for card in cards for xid, times in card.errors.items())
-    yield filled(errors, (((uuid, str(xid)), times) for uuid, xid, times in found))
+    reported = ((card.uuid, xid, times) for card in cards for xid, times in card.errors.items())
+    yield filled(errors, (((uuid, str(xid)), times) for uuid, xid, times in reported))
 
 
 def _promised(sharer: SharerReport, size: int | None) -> float | None:
-    """Return the memory that a sharer was promised, of a card with so many bytes, if known."""
+    """Return the memory that is guaranteed to a sharer, of a card with `size` bytes, if known."""
     if sharer.promised is not None:
         return sharer.promised
     return None if size is None else sharer.share * size
 
 
-def _of_slots(slots: Sequence[SlotReport]) -> Iterator[Metric]:
+def _slot_metrics(slots: Sequence[SlotReport]) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "kfext_gpu_slot_info", "1 for each card that is reserved", labels=("slot", "uuid")
     )
@@ -159,7 +159,7 @@ def _of_slots(slots: Sequence[SlotReport]) -> Iterator[Metric]:
 
 
 def _efficiency(slot: SlotReport) -> float | None:
-    """Return the harvest over the last seconds, or None without sharers or with an unknown part.
+    """Return the harvest over the last seconds, or None without sharers or with unknown figures.
 
     Above 1, low-priority pods work beside the high-priority pod, within its loss budget.
     """
@@ -168,6 +168,6 @@ def _efficiency(slot: SlotReport) -> float | None:
     ]
     lows = [sharer.harvest for sharer in slot.sharers if not sharer.high]
     worked = [part for part in lows if part is not None]
-    if not idle or not lows or len(worked) < len(lows) or idle[0] < _LEAST_LEFT:
+    if not idle or not lows or len(worked) < len(lows) or idle[0] < _LEAST_IDLE:
         return None
     return sum(worked) / idle[0]

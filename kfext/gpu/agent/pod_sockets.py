@@ -2,8 +2,8 @@
 
 A connection through a pod's folder comes from that pod, because only that pod mounts the folder.
 
-A thread serves each connection, because what a process sends can block the receiver: closing the
-last descriptor of a lingering TCP socket, or of a file of FUSE, waits.
+A thread serves each connection, because a process can block the receiver: to close the last
+descriptor of a lingering TCP socket, or of a file of FUSE, may take long.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ _log = structlog.get_logger(__name__)
 
 SOCKET = "agent"
 _MOST_PROCESSES = 16
-"""Connections of one pod at a time; a training process has one. Others wait to be accepted."""
+"""The most connections of a pod; a training process has one. Others wait to be accepted."""
 _GREETING_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
-"""Pause after a connection before the pod's next connection takes its place: each costs the agent a
+"""Pause after a connection before the pod's next connection is accepted: each costs the agent a
 thread, and turns of the loop that leads the sharers of all cards."""
 
 
 @dataclass(slots=True)
 class _PodSocket:
-    """The socket of one folder, its connections, and the room for more."""
+    """The socket of one folder, its connections, and the number that may be added."""
 
     name: str
     listening: socket.socket
@@ -45,7 +45,7 @@ class _PodSocket:
 
 
 class PodSockets:
-    """Opens and closes the sockets. `enter` and `leave` are called as processes come and go.
+    """Opens and closes the sockets. `enter` and `leave` are called as processes connect and end.
 
     Both run in the event loop: `enter` with the name of the folder and the process, `leave` with
     the name and the number of the process. The process is closed after that.
@@ -87,7 +87,7 @@ class PodSockets:
         return names
 
     def close_all(self) -> None:
-        """End all connections; the folders stay for the next agent."""
+        """End all connections; the folders remain for the next agent."""
         for name in tuple(self._sockets):
             self.close(name)
 
@@ -108,7 +108,6 @@ class PodSockets:
             (self._root / name).rmdir()
 
     def _accept(self, pod_socket: _PodSocket, loop: asyncio.AbstractEventLoop) -> None:
-        """Accept connections until the socket is closed."""
         with pod_socket.listening:
             while True:
                 pod_socket.room.acquire()
@@ -133,12 +132,11 @@ class PodSockets:
     def _serve(
         self, pod_socket: _PodSocket, peer: socket.socket, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Serve a process from its greeting until its connection ends."""
         try:
             with peer:
                 process = self._greeted(peer)
                 if process is not None:
-                    self._know(pod_socket.name, peer, process, loop)
+                    self._follow(pod_socket.name, peer, process, loop)
         except (OSError, ValueError) as error:
             _log.info("not a sharer", folder=pod_socket.name, why=str(error))
         except Exception:
@@ -148,14 +146,14 @@ class PodSockets:
             sleep(_PAUSE_SECONDS)
             pod_socket.room.release()
 
-    def _know(
+    def _follow(
         self, name: str, peer: socket.socket, process: Process, loop: asyncio.AbstractEventLoop
     ) -> None:
-        ends = select.poll()
-        ends.register(peer, select.POLLIN)
+        end = select.poll()
+        end.register(peer, select.POLLIN)
         try:
             _call(loop, self._enter, name, process)
-            ends.poll()  # a process sends nothing after its greeting
+            end.poll()  # a process sends nothing after its greeting
         finally:
             try:
                 _call(loop, self._leave, name, process.number)
@@ -170,7 +168,7 @@ class PodSockets:
             return None
         _, descriptors = message
         if not descriptors:
-            raise ValueError("no descriptor came with its greeting")
+            raise ValueError("its greeting has no descriptor")
         return Process(next(self._numbers), peer, descriptors[0])
 
 
@@ -179,7 +177,7 @@ def _thread(run: Callable[..., None], *args: object) -> None:
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
-    """Call a function in the event loop and wait for its end. Raises what the function raises."""
+    """Call a function in the event loop and wait for its end. Raises the errors of the function."""
     done: Future[None] = Future()
 
     def call() -> None:

@@ -12,7 +12,7 @@ from kfext.gpu.rules.measures import BoundedGrowth
 from kfext.gpu.rules.neighbours import Ruling
 
 _LEASE_NS = 2 * 10**9
-"""How long an order holds: after that a process takes the agent for dead."""
+"""The validity of an order; after it a process regards the agent as dead."""
 _NS = 1e9
 _NO_END = 2**63
 
@@ -53,7 +53,7 @@ class Process:
         return self._page[word] / _NS
 
     def grown(self, word: int, *, now: float) -> float:
-        """Return by how many seconds a time on its page grew since the last call; first 0."""
+        """Return the growth of a time on its page since the last call, in seconds; first 0."""
         counted = self.seconds(word)
         if word == words.BUSY_NS and self._page[words.BUSY] == 1:  # the page counts at the end
             counted += max(now - self.seconds(words.CHANGED), 0.0)
@@ -65,7 +65,7 @@ class Process:
         self._send({"orders": True}, [self._orders.descriptor])
 
     def send_highs(self, pages: Sequence[int], bell: socket.socket) -> None:
-        """Send the pages of the processes that it gives way to, and its own bell."""
+        """Send the pages of the processes to give way to, and its own bell."""
         self._send({"highs": len(pages)}, [*pages, bell.fileno()])
 
     def send_bells(self, bells: Sequence[socket.socket]) -> None:
@@ -75,8 +75,7 @@ class Process:
     def order(self, mode: int, ruling: Ruling, *, allowance: float, turn: bool, now: float) -> None:
         """Write its orders, which hold for a lease; see `kfext.gpu.hook.words`.
 
-        `allowance`: for how many seconds it may intrude from now on. `turn`: whether it has the
-        turn.
+        `allowance`: the seconds that it may intrude from now on. `turn`: whether it has the turn.
         """
         page = self._orders.words
         allowed = self._page[words.INTRUDED_NS] + int(allowance * _NS)
@@ -99,9 +98,9 @@ class Process:
         self._orders.close()
 
     def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Send without waiting. A process that does not read must connect and start again.
+        """Send without waiting. A process that does not read must connect again.
 
-        It must not miss a message, such as the pages of processes that it gives way to.
+        It must not miss a message, such as the pages of processes to give way to.
         """
         try:
             send(self._peer, message, descriptors)
@@ -113,7 +112,7 @@ class Bell:
     """A pair of sockets that wakes the processes of one pod, which wait at their gates.
 
     `heard`: the end that the processes hear; it cannot send. `rung`: the end that others ring. If
-    several processes wait, a ring may wake only one; the others look again soon after.
+    several processes wait, a ring may wake only one; the others check again soon after.
     """
 
     def __init__(self) -> None:

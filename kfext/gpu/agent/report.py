@@ -1,4 +1,4 @@
-"""What is known of a slot: one value for metrics and the SharedGPU."""
+"""The reports on a slot, for metrics and the SharedGPU."""
 
 from dataclasses import dataclass
 
@@ -12,21 +12,21 @@ class SharerReport:
 
     `uid`: of the pod; empty while unknown.
     `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
-        None: no hook is heard.
-    `busy`: the part in which it would work with the card to itself; None: unknown.
+        None without a hook.
+    `busy`: the part in which it would work with the card to itself, None for unknown.
     `waited`, `intruded`: the seconds that it waited at its gates, and that it worked beside the
         busy high-priority job (0 for that job).
-    `memory`: the bytes that it has; None: unknown. `promised`: the bytes that it was promised;
-        None: the same part of the memory as of the time.
-    `micro_step`: the longest that a micro-step should take. `longest`: the longest that one takes,
-        as its processes measured; None: not measured. `coarse`: `longest` is too long, because the
-        step has no place for the gate.
+    `memory`: the bytes that it has, None for unknown. `promised`: the bytes guaranteed to it; None
+        stands for the same part of the memory as of the time.
+    `micro_step`: the longest that a micro-step should take. `longest`: the longest measured by its
+        processes, None before. `coarse`: `longest` is too long, as the step has no place for the
+        gate.
     `beacon_age`: seconds since a process of the high-priority job last showed life; None for other
         jobs, and if no process is heard.
     `infeasible`: it cannot have its minimum.
-    `times_shut`, `times_evicted`: how often losses shut its gate, and told it to leave.
-    `strikes`: the shuttings that still count. `evict`: it must leave the card.
-    `unhooked`: why its activity is unknown, a word of `kfext.model.shared_gpu`; empty if known.
+    `times_shut`, `times_evicted`: the times that losses shut its gate, and evicted it.
+    `strikes`: the shut-outs that still count. `evict`: it must leave the card.
+    `unhooked`: the reason of an unknown activity, from `kfext.model.shared_gpu`; else empty.
     """
 
     namespace: str
@@ -54,11 +54,11 @@ class SharerReport:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Whether a slot takes sharers.
+    """Whether a slot accepts sharers.
 
-    `memory`: in MiB; without a card, of the smallest card that the slot may get.
-    `trouble`: why it takes no sharers, empty if it does; without a card, why no card that it may
-    get would take sharers. `moved`: see `Slots.moved`.
+    `memory`: in MiB; without a card, of the smallest card that may be reserved for the slot.
+    `trouble`: the reason why the slot, or without a card each such card, accepts no sharers; else
+        empty. `moved`: see `Slots.moved`.
     """
 
     memory: int = 0
@@ -68,9 +68,9 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """A slot and the pods on its card. `card`: its UUID; None: not reserved for kfext.
+    """A slot and the pods on its card. `card`: the UUID, None before a card is reserved for kfext.
 
-    `loss`: the part of its speed that the high-priority job loses; None: unknown.
+    `loss`: the part of its speed that the high-priority job loses, None for unknown.
     `reservation`: the uid of the pod that reserves the card; empty while unknown.
     """
 

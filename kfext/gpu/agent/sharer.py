@@ -29,9 +29,9 @@ idle."""
 
 
 class Unhooked:
-    """Collects what the processes of one pod report of themselves, which may be wrong.
+    """Collects the reports of a pod's processes on themselves, which may be wrong.
 
-    A report from a process without a hook says nothing of processes with a hook.
+    A report from a process without a hook says nothing about processes with a hook.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Unhooked:
         self._came = False
 
     def hooked(self, process: Process) -> bool:
-        """Return whether a new process has a hook; a process without one reports why, and goes."""
+        """Return whether a new process has a hook; a process without it reports why, and ends."""
         reason = process[words.UNHOOKED]
         self._stated = reason or self._stated
         self._came = self._came or not reason
@@ -48,8 +48,8 @@ class Unhooked:
     def why(self, processes: Collection[Process], *, promised: float) -> str:
         """Return the reason; empty without a reason.
 
-        `processes`: the live processes with a hook. `promised`: how many seconds ago the pod got
-        its part.
+        `processes`: the live processes with a hook. `promised`: the seconds since the pod has its
+        part.
         """
         failed = [process[words.UNHOOKED] for process in processes if process[words.UNHOOKED]]
         if failed or processes:
@@ -77,7 +77,7 @@ class Passes:
         self._counts[process.number] = process[words.MICRO_STEPS]
 
     def leave(self, number: int) -> None:
-        """Forget a process that has gone."""
+        """Forget a process that has ended."""
         self._counts.pop(number, None)
         self._last.pop(number, None)
 
@@ -104,10 +104,10 @@ _CALIBRATED = (words.READY, words.COARSE)
 
 
 class Sharer:
-    """A pod on a card. `terms`: unset until they are known.
+    """A pod on a card. `terms`: None before they are known.
 
-    `ruling`: None without a high-priority job. `times_shut`, `times_evicted`: how often losses shut
-    its gate, and told it to leave, since the start of this agent.
+    `ruling`: None without a high-priority job. `times_shut`, `times_evicted`: the times that losses
+    shut its gate, and evicted it, since the start of this agent.
 
     `activity` covers the time between the last two calls of `look`.
     """
@@ -138,18 +138,18 @@ class Sharer:
 
     @property
     def shut(self) -> bool:
-        """Whether its gate is shut, so that a turn is of no use to it."""
+        """Whether its gate is shut, so that a turn is useless to it."""
         return self.ruling is not None and self.ruling.shut
 
     def take(self, ruling: Ruling | None) -> None:
-        """Record what it may do from now on."""
+        """Set its ruling from now on."""
         before, self.ruling = self.ruling, ruling
         if ruling is not None:
             # The counts of a ruling start at 0 with each new high-priority job.
             more = max(ruling.times_shut - (before.times_shut if before is not None else 0), 0)
             self.times_shut += more
-            told = before is not None and before.evict
-            self.times_evicted += more > 0 and ruling.evict and not told
+            evicted = before is not None and before.evict
+            self.times_evicted += more > 0 and ruling.evict and not evicted
 
     def promise(self, pod: Pod, terms: GpuShare, *, now: float) -> None:
         """Record the pod, or its new terms."""
@@ -167,7 +167,7 @@ class Sharer:
         return True
 
     def leave(self, number: int) -> None:
-        """Forget a process that has gone."""
+        """Forget a process that has ended."""
         if self.processes.pop(number, None) is None:
             return
         self._passes.leave(number)
@@ -209,7 +209,7 @@ class Sharer:
             self._throughput.note(read, alone=alone)
 
     def seen(self) -> Seen:
-        """Return what the high-priority job has to bear from it."""
+        """Return its effects on the high-priority job."""
         assert self.terms is not None
         return Seen(
             self.terms.min_share,
@@ -232,7 +232,7 @@ class Sharer:
             process.order(mode, ruling, allowance=allowance, turn=turn, now=now)
 
     def report(self, now: float) -> SharerReport:
-        """Return what is shown of it."""
+        """Return its report."""
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
         heard = [process for process in processes if not process[words.UNHOOKED]]
@@ -273,10 +273,10 @@ class Sharer:
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:
-    """Return how far a job is: the reading of its process with the most steps."""
-    first = max(
+    """Return the progress of a job: the reading of its process with the most steps."""
+    leader = max(
         processes, key=lambda process: (process[words.STEPS], -process.number), default=None
     )
-    if first is None:
+    if leader is None:
         return None
-    return Reading(now, first[words.STEPS], min(first.seconds(words.STEPPED), now))
+    return Reading(now, leader[words.STEPS], min(leader.seconds(words.STEPPED), now))

@@ -1,4 +1,4 @@
-"""The slots of this node: the card and the state of each, and what a container of a pod gets."""
+"""The slots of this node: the card and the state of each, and the allocations of containers."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 _MIG = "MIG-"
-"""The beginning of the id of a part of a card split by MIG."""
+"""The prefix of the id of a part of a card split by MIG."""
 
 
 def reserved(card: str, present: Sequence[Card], *, moved: bool) -> SlotState:
@@ -25,21 +25,21 @@ def empty(
 ) -> SlotState:
     """Return the state of a slot without a card.
 
-    `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), the slot
-    may get any card of the driver. `taken`: the cards of other slots.
+    `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), any
+    card of the driver may be reserved for the slot. `taken`: the cards of other slots.
     """
     ids = sorted(offered) or [card.uuid for card in present]
     free = [_card(device, present) for device in ids if device not in taken]
-    well = [card.memory for card in free if not card.trouble]
-    trouble = free[0].trouble if free and not well else ""
-    return SlotState(min(well, default=0), trouble, moved)
+    healthy = [card.memory for card in free if not card.trouble]
+    trouble = free[0].trouble if free and not healthy else ""
+    return SlotState(min(healthy, default=0), trouble, moved)
 
 
 def _card(device: str, present: Sequence[Card]) -> Card:
-    """Return the card with an id of kubelet's, with a trouble if it cannot be shared."""
+    """Return the card with an id from kubelet, with a trouble if it cannot be shared."""
     uuid, replicated, _ = device.partition("::")
     if replicated:
-        return Card(device, 0, "NVIDIA's device plugin gives it to several pods at once")
+        return Card(device, 0, "NVIDIA's device plugin allocates it to several pods at once")
     if uuid.startswith(_MIG):
         return Card(device, 0, "it is a part of a GPU that is split by MIG")
     by_uuid = {card.uuid: card for card in present}
@@ -47,21 +47,21 @@ def _card(device: str, present: Sequence[Card]) -> Card:
 
 
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
-"""Where a job's containers see the hook's files and the folder of their socket."""
+"""The paths in a job's containers of the hook's files and of the folder of their socket."""
 _CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """The kind in the CDI specification of NVIDIA's device plugin, which lists the node's cards by
 UUID. Source: k8s-device-plugin, cmd/nvidia-device-plugin."""
-_KEPT = 5
-"""A folder goes after this many answers of kubelet in a row without its pod. A pod that has just
-got its units may be missing in an answer that was under way."""
+_MOST_ABSENT = 5
+"""A folder is removed after this many answers of kubelet in a row without its pod. A pod with new
+units may be missing in an answer that was under way."""
 
 
 class Slots:
-    """Which card each slot stands for, and which pod has which units.
+    """The card of each slot, and the units of each pod.
 
     `hook`: the folder with the hook's files. `given`: a folder on the node with a file for each
-    slot that has sharers, with the card that they got. `cdi`: whether kubelet gets the CDI name of
-    the card; otherwise the container gets a variable that NVIDIA's runtime reads.
+    slot that has sharers, with their card. `cdi`: whether kubelet receives the CDI name of the
+    card; otherwise the container has a variable that NVIDIA's runtime reads.
     `cards`: the UUID of the card of each reserved slot. `sharers`: slot and pod, by the name of the
     pod's folder. `reservations`: the slot of each reservation pod, by the pod's name.
     """
@@ -94,38 +94,38 @@ class Slots:
         """Return the slot of a folder, which is named after one of its units."""
         return self._slots[folder]
 
-    def take(self, held: Iterable[AllocatedDevices]) -> None:
-        """Record what kubelet gave to each container; remove folders of pods that have gone."""
+    def take(self, devices: Iterable[AllocatedDevices]) -> None:
+        """Record the devices of each container; remove folders of pods that are gone."""
         self.sharers = {}
         reserved: dict[int, list[str]] = {}
-        for device in held:
-            reservation = self.reservations.get((device.namespace, device.pod))
-            if reservation is not None and device.resource == NATIVE_GPU:
-                reserved.setdefault(reservation, []).extend(device.devices)
-            elif slot_of(device.resource) is not None and device.devices:
-                folder = folder_of(device.devices)
+        for item in devices:
+            reservation = self.reservations.get((item.namespace, item.pod))
+            if reservation is not None and item.resource == NATIVE_GPU:
+                reserved.setdefault(reservation, []).extend(item.devices)
+            elif slot_of(item.resource) is not None and item.devices:
+                folder = folder_of(item.devices)
                 if folder in self._slots:
-                    self.sharers[folder] = (self._slots[folder], (device.namespace, device.pod))
+                    self.sharers[folder] = (self._slots[folder], (item.namespace, item.pod))
         # A reservation has one card; with more cards the slot's card would be ambiguous.
         self.cards = {slot: cards[0] for slot, cards in reserved.items() if len(cards) == 1}
         self._remove_gone()
 
     def moved(self, slot: int) -> bool:
         """Return whether the sharers of a slot have a card that is not the reserved card."""
-        given, card = self._card_given(slot), self.cards.get(slot)
+        given, card = self._recorded_card(slot), self.cards.get(slot)
         return bool(given) and card is not None and card != given
 
     def allocate(self, slot: int, units: Sequence[str]) -> Allocation:
-        """Return what a container with some units of a slot gets. Raises RefusedError."""
+        """Return the allocation of a container with some units of a slot. Raises RefusedError."""
         card = self.cards.get(slot)
         if card is None:
             raise RefusedError(
                 f"no card is reserved for slot {slot} of this node; kfext reserves a card when it "
-                f"places a job there, and nothing else may ask for its units"
+                f"places a job there, and nothing else may request its units"
             )
         if self.moved(slot):
             raise RefusedError(f"other pods in slot {slot} have another card, which was reserved")
-        self._give(slot, card)
+        self._record_card(slot, card)
         name = folder_of(units)
         folder = self._sockets.open(name)
         self._absent[name] = 0
@@ -141,7 +141,7 @@ class Slots:
         for folder, absent in tuple(self._absent.items()):
             if folder in self.sharers:
                 self._absent[folder] = 0
-            elif absent + 1 < _KEPT:
+            elif absent + 1 < _MOST_ABSENT:
                 self._absent[folder] = absent + 1
             else:
                 del self._absent[folder]
@@ -150,14 +150,14 @@ class Slots:
         self._awaited = {
             folder for folder in self._awaited if folder in self._absent
         } - self.sharers.keys()
-        there = self._awaited | self.sharers.keys()
-        present = {self._slots[folder] for folder in there if folder in self._slots}
+        used = self._awaited | self.sharers.keys()
+        present = {self._slots[folder] for folder in used if folder in self._slots}
         for slot in {*self._slots.values()} - present:
             (self._given / str(slot)).unlink(missing_ok=True)
 
-    def _give(self, slot: int, card: str) -> None:
-        """Record the card that sharers of a slot get. Raises RefusedError."""
-        if self._card_given(slot) == card:
+    def _record_card(self, slot: int, card: str) -> None:
+        """Record the card of the sharers of a slot. Raises RefusedError."""
+        if self._recorded_card(slot) == card:
             return
         # In one step: an empty file would hide the sharers' card from the next agent.
         written = self._given / f"{slot}.new"
@@ -167,7 +167,7 @@ class Slots:
         except OSError as error:
             raise RefusedError(f"the card of slot {slot} cannot be recorded: {error}") from error
 
-    def _card_given(self, slot: int) -> str:
+    def _recorded_card(self, slot: int) -> str:
         try:
             return (self._given / str(slot)).read_text()
         except FileNotFoundError:

@@ -18,11 +18,11 @@ NOT_SHOWN = "the driver does not show it"
 class Card:
     """A card.
 
-    `memory`: in MiB, all of it.
-    `trouble`: why it takes no sharers; empty if it does.
-    `utilisation`: the part of the last moments in which it worked. `power`: the watts that it
-    draws. None: unknown.
-    `errors`: how often it has reported each Xid, since the inventory was made.
+    `memory`: its total in MiB.
+    `trouble`: the reason why it accepts no sharers; empty if it does.
+    `utilisation`: the fraction of the last moments in which it worked. `power`: in watts. Both are
+    None for unknown.
+    `errors`: the number of its reports of each Xid, since the inventory was made.
     """
 
     uuid: str
@@ -41,18 +41,18 @@ class Inventory(Protocol):
 
 
 class InventoryError(Exception):
-    """The cards cannot be read; the message says why."""
+    """The cards cannot be read; the message has the reason."""
 
 
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors of a program, which leave the card intact. Source: NVIDIA, "Xid Errors", and
+"""Errors of a program, after which the card is intact. Source: NVIDIA, "Xid Errors", and
 k8s-device-plugin internal/rm/health.go."""
 _MODES = {
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "EXCLUSIVE_THREAD",
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "PROHIBITED",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
 }
-"""Modes that let at most one process use a card; NVIDIA's MPS daemon needs the last mode."""
+"""Modes in which at most one process can use a card; NVIDIA's MPS daemon needs the last mode."""
 _UNKNOWN = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_FunctionNotFound,
@@ -62,11 +62,11 @@ _MIB = 2**20
 
 
 class Nvml:
-    """Reads the cards. A card that has reported an error stays out until the agent starts again.
+    """Reads the cards. A card that has reported an error is excluded until the agent starts again.
 
-    A card that the driver no longer shows stays out too, and hides no other card. A card that the
-    driver did not show from the start has a number instead of its UUID, so the node keeps its
-    number of slots.
+    A card that the driver no longer shows is excluded too, and hides no other card. A card that the
+    driver did not show from the start has a number instead of its UUID, so the number of slots of
+    the node does not change.
     """
 
     def __init__(self) -> None:
@@ -116,12 +116,12 @@ class Nvml:
         return self._measured(Card(uuid, memory, trouble), handle)
 
     def _measured(self, card: Card, handle: Any) -> Card:
-        """Return a card with the figures that it has; a split card has few."""
-        used = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        """Return a card with its figures; a split card has few."""
+        rates = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
         milliwatts = _figure(pynvml.nvmlDeviceGetPowerUsage, handle)
         return replace(
             card,
-            utilisation=None if used is None else used.gpu / 100,
+            utilisation=None if rates is None else rates.gpu / 100,
             power=None if milliwatts is None else milliwatts / 1000,
             errors=dict(self._reported.get(card.uuid, {})),
         )
@@ -129,7 +129,7 @@ class Nvml:
     def _take_events(self) -> str:
         """Record the errors since the last call, without waiting for more.
 
-        Return the last error of a card that cannot be identified any more; empty without one.
+        Return the last error of a card that can no longer be identified; empty without an error.
         """
         unnamed = ""
         while True:
@@ -137,19 +137,19 @@ class Nvml:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
             except (pynvml.NVMLError_Timeout, pynvml.NVMLError_GpuIsLost):
                 return unnamed
-            what = f"it reported Xid {event.eventData}"
+            error = f"it reported Xid {event.eventData}"
             try:
                 uuid = pynvml.nvmlDeviceGetUUID(event.device)
             except pynvml.NVMLError:
-                unnamed = what
+                unnamed = error
                 continue
             self._reported.setdefault(uuid, Counter())[event.eventData] += 1
             if event.eventData not in _APPLICATION_XIDS:
-                self._errors[uuid] = what
+                self._errors[uuid] = error
 
 
 def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
-    """Return a figure of a card, or None without a figure now."""
+    """Return a figure of a card, or None without it."""
     try:
         return read(handle)
     except pynvml.NVMLError:
@@ -165,7 +165,7 @@ def _register(index: int, events: Any) -> None:
 
 
 def _why_not_shared(handle: Any) -> str:
-    """Return what keeps a healthy card from being shared; empty if nothing does."""
+    """Return the reason why a healthy card cannot be shared; empty if it can."""
     split = _known(pynvml.nvmlDeviceGetMigMode, handle)
     if split is not None and split[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         return "it is split by MIG"
@@ -178,7 +178,7 @@ def _why_not_shared(handle: Any) -> str:
 
 
 def _known(read: Callable[[Any], Any], handle: Any) -> Any:
-    """Return what is read of a card, or None for an unknown figure."""
+    """Return a figure of a card, or None for an unknown figure."""
     try:
         return read(handle)
     except _UNKNOWN:

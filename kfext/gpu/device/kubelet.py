@@ -1,4 +1,4 @@
-"""Kubelet's two gRPC services for plugins: a resource is offered, and pods' devices are read.
+"""Kubelet's two gRPC services for plugins: they offer a resource, and list the devices of pods.
 
 The messages are tables instead of generated code. They are from `deviceplugin/v1beta1/api.proto`
 and `podresources/v1/api.proto` of k8s.io/kubelet 0.35, without the fields that kfext neither reads
@@ -16,8 +16,8 @@ import structlog
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Fields = tuple[tuple[str, int, str], ...]
-"""Name, number and type of each field: a type of protobuf or a message, `[]` before repeated ones,
-`{}` for a map of strings."""
+"""Name, number and type of each field: a type of protobuf or a message, with the prefix `[]` if
+repeated; `{}` for a map of strings."""
 _SCALARS = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
@@ -95,9 +95,9 @@ def _add(message: Any, package: str, *, field: str, number: int, type_: str) -> 
         entry = f"{field.capitalize()}Entry"
         pairs = message.nested_type.add(name=entry)
         pairs.options.map_entry = True
-        for key, place in (("key", 1), ("value", 2)):
+        for key, index in (("key", 1), ("value", 2)):
             pairs.field.add(
-                name=key, number=place, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL
+                name=key, number=index, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL
             )
         plain = f"{message.name}.{entry}"
     added.type_name = f".{package}.{plain}"
@@ -111,18 +111,18 @@ _VERSION = "v1beta1"
 _MESSAGES = messages(_VERSION, DEVICE_PLUGIN)
 _HEALTH = {True: "Healthy", False: "Unhealthy"}
 _LOOK_SECONDS = 1.0
-"""Pause between two looks for a kubelet that was restarted: it forgets its plugins."""
+"""Pause between two checks for a restart of kubelet, which forgets its plugins then."""
 
 
 class RefusedError(Exception):
-    """A container must not start with these devices; kubelet shows the sentence on the pod."""
+    """A container must not start with these devices; kubelet shows the message on the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a container gets: variables, folders, and devices by their CDI names.
+    """The variables, folders and devices (by CDI names) of a container.
 
-    `mounts`: by the folder of the node, where the container sees it, read-only.
+    `mounts`: folder on the node -> path in the container, read-only.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Allocation:
 
 
 class DevicePlugin:
-    """Offers the devices of one resource. `allocate`: gets the ids that a container gets.
+    """Offers the devices of one resource. `allocate`: called with the ids for a container.
 
     It raises RefusedError if the container must not start with them.
     """
@@ -159,7 +159,7 @@ class DevicePlugin:
             self._changed.notify_all()
 
     async def run(self) -> None:
-        """Serve, and register with kubelet, again after each of its starts, until cancelled."""
+        """Serve until cancelled, and register with kubelet after each of its starts."""
         while True:
             try:
                 await self._run_once()
@@ -170,9 +170,9 @@ class DevicePlugin:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _run_once(self) -> None:
-        """Serve, and register with kubelet, until kubelet is restarted or away."""
+        """Serve, and register with kubelet, until kubelet restarts or is away."""
         server = self._server()
-        # gRPC fails in its main loop where its start is cancelled.
+        # gRPC fails in its main loop if its start is cancelled.
         started = asyncio.ensure_future(server.start())
         try:
             await asyncio.shield(started)
@@ -186,14 +186,14 @@ class DevicePlugin:
             await server.stop(grace=None)
 
     async def _until_forgotten(self, known: tuple[int, int]) -> None:
-        """Return when kubelet was restarted, which removes the sockets of all plugins."""
+        """Return after a restart of kubelet, which removes the sockets of all plugins."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if known != self._kubelet() or not self._socket.exists():
                 return
 
     def _kubelet(self) -> tuple[int, int] | None:
-        """Return what tells one run of kubelet from another, or None without kubelet."""
+        """Return the identity of a run of kubelet, or None without kubelet."""
         try:
             status = (self._folder / KUBELET).stat()
         except FileNotFoundError:
@@ -201,7 +201,6 @@ class DevicePlugin:
         return status.st_ino, status.st_ctime_ns
 
     def _server(self) -> grpc.aio.Server:
-        """Return a server that has the socket. Raises RuntimeError if it cannot listen."""
         handlers = {
             "GetDevicePluginOptions": _unary(self._options, "Empty", "DevicePluginOptions"),
             "Allocate": _unary(self._allocated, "AllocateRequest", "AllocateResponse"),
@@ -237,7 +236,7 @@ class DevicePlugin:
     async def _list_and_watch(self, _: Any, __: Any) -> AsyncIterator[Any]:
         while True:
             offered = self._devices
-            devices = [{"ID": device, "health": _HEALTH[well]} for device, well in offered.items()]
+            devices = [{"ID": device, "health": _HEALTH[ok]} for device, ok in offered.items()]
             yield _MESSAGES["ListAndWatchResponse"](devices=devices)
             async with self._changed:
                 while self._devices is offered:
@@ -277,7 +276,7 @@ def _unary(method: Any, request: str, response: str) -> Any:
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _ANSWERS = messages("v1", POD_RESOURCES)
 _LONGEST = 64 * 2**20
-"""The largest answer in bytes: a hundred units a card and two hundred pods stay far below."""
+"""The largest answer in bytes: far more than for a hundred units a card and two hundred pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,37 +301,37 @@ async def allocated_devices(
 
     `running`: returns namespace and name of pods that run on the node, including the caller's pod.
     Raises grpc.RpcError, or IncompleteError for an answer without one of these pods: a restarted
-    kubelet reads its pods from the API server and lists them one by one, although all of them run.
+    kubelet reads its pods from the API server and adds them one by one, although all of them run.
     """
-    answer = await _asked(socket, "List", of="ListPodResources")
+    answer = await _request(socket, "List", prefix="ListPodResources")
     listed = {(pod.namespace, pod.name) for pod in answer.pod_resources}
     for namespace, name in running():
         if (namespace, name) not in listed:
             raise IncompleteError(f"kubelet does not list pod {namespace}/{name}, which runs")
-    held: dict[tuple[str, str, str, str], set[str]] = {}
+    allocated: dict[tuple[str, str, str, str], set[str]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             for devices in container.devices:  # kubelet lists each device separately
                 key = (pod.namespace, pod.name, container.name, devices.resource_name)
-                held.setdefault(key, set()).update(devices.device_ids)
-    return [AllocatedDevices(*key, frozenset(ids)) for key, ids in held.items()]
+                allocated.setdefault(key, set()).update(devices.device_ids)
+    return [AllocatedDevices(*key, frozenset(ids)) for key, ids in allocated.items()]
 
 
 async def allocatable_devices(resource: str, socket: Path = POD_RESOURCES_SOCKET) -> frozenset[str]:
     """Return the healthy devices of a resource, free or not. Raises grpc.RpcError.
 
-    A kubelet before Kubernetes 1.23 does not answer this.
+    A kubelet before Kubernetes 1.23 does not serve it.
     """
-    answer = await _asked(socket, "GetAllocatableResources", of="AllocatableResources")
+    answer = await _request(socket, "GetAllocatableResources", prefix="AllocatableResources")
     offered = (
         devices.device_ids for devices in answer.devices if devices.resource_name == resource
     )
     return frozenset(device for ids in offered for device in ids)
 
 
-async def _asked(socket: Path, method: str, *, of: str) -> Any:
-    """Return the answer to a question without arguments; `of`: the prefix of its messages."""
-    request, response = _ANSWERS[f"{of}Request"], _ANSWERS[f"{of}Response"]
+async def _request(socket: Path, method: str, *, prefix: str) -> Any:
+    """Return the answer to a request without arguments; `prefix`: of the names of its messages."""
+    request, response = _ANSWERS[f"{prefix}Request"], _ANSWERS[f"{prefix}Response"]
     limits = [("grpc.max_receive_message_length", _LONGEST)]
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=limits) as channel:
         ask = channel.unary_unary(

@@ -1,4 +1,4 @@
-"""The connection to the node's agent: what the process sends, and what it gets.
+"""The connection of a process to the node's agent, in both directions.
 
 The connection is of type SOCK_SEQPACKET: each message is a JSON object, with descriptors beside it.
 """
@@ -22,7 +22,7 @@ from .page import Page
 
 
 class HiddenThread:
-    """A thread of the hook that runs a function and does not keep the process from ending.
+    """A thread of the hook that runs a function and does not prevent the end of the process.
 
     The program does not see it, since a program may join all threads that it sees.
     """
@@ -34,7 +34,7 @@ class HiddenThread:
         _thread.start_new_thread(self._run, ())
 
     def join(self, seconds: float) -> None:
-        """Wait for its end, for some time at most. Called in the thread itself, return at once."""
+        """Wait for its end, at most for `seconds`. Called in the thread itself, return at once."""
         if self._number != _thread.get_ident():
             self._ended.wait(seconds)
 
@@ -47,11 +47,11 @@ class HiddenThread:
 
 
 LONGEST = 4096
-"""Most bytes of a message."""
+"""The most bytes of a message."""
 MOST_DESCRIPTORS = 64
-"""Most descriptors beside a message."""
+"""The most descriptors beside a message."""
 _PAUSES = (0.1, 0.5, 1.0)
-"""Seconds before each new try to connect; the last pause repeats."""
+"""Seconds before each new attempt to connect; the last pause repeats."""
 LONGEST_PAUSE = _PAUSES[-1]
 
 
@@ -66,11 +66,11 @@ def receive(
 ) -> tuple[dict[str, Any], list[int]] | None:
     """Return the next message and its descriptors, or None at the end. Raises OSError, ValueError.
 
-    `most`: how many descriptors are received. After an error no descriptor stays open.
+    `most`: the most descriptors to receive. After an error no descriptor stays open.
     """
-    room = socket.CMSG_LEN(most * array.array("i").itemsize)
+    size = socket.CMSG_LEN(most * array.array("i").itemsize)
     flags = socket.MSG_CMSG_CLOEXEC
-    data, ancillary, answer, _ = peer.recvmsg(LONGEST, room, flags)
+    data, ancillary, received_flags, _ = peer.recvmsg(LONGEST, size, flags)
     descriptors = array.array("i")
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -79,7 +79,7 @@ def receive(
         if not data:
             close_all(descriptors.tolist())
             return None
-        if answer & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if received_flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise ValueError("the message is too long, or too many descriptors came with it")
         message = json.loads(data)
         if not isinstance(message, dict):
@@ -97,10 +97,10 @@ def close_all(descriptors: list[int]) -> None:
 
 
 class AgentConnection:
-    """Keeps the process connected to the agent while it runs; the agent may be replaced.
+    """Connects the process to the agent as long as it runs; the agent may be replaced.
 
-    `own`: the page that the agent may read. `take`: gets each message and its descriptors.
-    `pause`: waits some seconds before the next try to connect.
+    `own`: the page that the agent may read. `take`: called with each message and its descriptors.
+    `pause`: waits some seconds before the next attempt to connect.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class AgentConnection:
         HiddenThread(self._run)
 
     def leave(self) -> None:
-        """Close the fork's part of the connection, which would stay open while the fork lives."""
+        """Close the fork's copy of the connection, which would stay open while the fork lives."""
         if self._agent is not None:
             self._agent.close()
         self._own.close()
 
     def _run(self) -> None:
-        tries = 0
+        attempts = 0
         while True:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
@@ -134,23 +134,23 @@ class AgentConnection:
                     send(agent, {}, [self._own.descriptor])
                     while received := receive(agent):
                         self._take(*received)
-                        tries = 0
+                        attempts = 0
             except (OSError, ValueError):
                 pass  # the agent is away, or is being replaced
-            self._pause(_PAUSES[min(tries, len(_PAUSES) - 1)])
-            tries += 1
+            self._pause(_PAUSES[min(attempts, len(_PAUSES) - 1)])
+            attempts += 1
 
 
 _PAUSE_SECONDS = 30.0
-"""Pause before the agent is told again: it may be new, or may not have known the pod before."""
+"""Pause before the next report to the agent, which may be new, or may not have known the pod."""
 
 
 class UnhookedReporter:
-    """Tells the agent why this process has no hook: the first reason; a fork gives its own.
+    """Reports to the agent why this process has no hook: the first reason; a fork reports its own.
 
     The agent shows the reason to the job's owner.
 
-    It keeps no connection: a pod has a limited number, and processes with hooks need them.
+    It retains no connection: a pod has a limited number, and processes with hooks need them.
     """
 
     def __init__(self, path: str) -> None:
@@ -158,7 +158,7 @@ class UnhookedReporter:
         self._reported_by: int | None = None
 
     def report(self, reason: int) -> None:
-        """Tell the agent a reason, a number of `words.UNHOOKED`. Raises OSError.
+        """Report a reason to the agent, a number of `words.UNHOOKED`. Raises OSError.
 
         The first call starts a thread, and later calls do nothing.
         """

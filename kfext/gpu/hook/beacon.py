@@ -20,22 +20,23 @@ from .pauses import record
 from .waits import CLOCK, Clock
 
 _QUEUED = 64
-"""Most markers that wait. The oldest marker is dropped first: a later one says more."""
+"""The most markers that wait. The oldest marker is dropped first: a later one says more."""
 _JOIN_SECONDS = 1.0
-"""How long the end of the process waits for a thread that may be inside CUDA."""
+"""The time that the end of the process waits for a thread that may be inside CUDA."""
 _TIMES = 8
-"""How many of the last times of work tell when the present work will probably end."""
+"""The number of last times of work that estimate the end of the current work."""
 
 
 class Beacon:
     """Writes BUSY to the process's own page, and wakes the jobs that wait for the card.
 
-    `begin` is called before the job gives work to the card, `end` after it has given some. The card
-    is idle again once the work before the last `end` is done and no `begin` came after it. `begin`
-    takes about a microsecond, because it is called hundreds of times in a step. `pause` is as
-    cheap, for a place where more work comes soon: it becomes an `end` if none comes for two
+    `begin` is called before the job submits work to the card, `end` after it has submitted some.
+    The card is idle again once the work before the last `end` is done and no `begin` came after it.
+    `begin` takes about a microsecond, because it is called hundreds of times in a step. `pause` is
+    as cheap, for a place where more work follows soon: it becomes an `end` if none follows for two
     heartbeats.
-    `memory`: the bytes that the process has reserved. `fail`: gets the error that ends the beacon.
+    `memory`: returns the bytes that the process has reserved. `fail`: called with the error that
+    ends the beacon.
     """
 
     def __init__(
@@ -61,14 +62,14 @@ class Beacon:
         self._threads = [HiddenThread(run) for run in (self._heartbeat, self._watch)]
 
     def begin(self) -> int:
-        """Record that the job is about to give work to the card; return the number of the call."""
+        """Record that the job is about to submit work; return the number of the call."""
         self._begun += 1
         if not self._busy:
             self._set(busy=True)
         return self._begun
 
     def end(self, marker: Marker, begun: int | None = None) -> None:
-        """Record that the job has given work to the card up to a marker, perhaps for the last time.
+        """Record that the job has submitted work up to a marker, perhaps for the last time.
 
         `begun`: the number of the matching `begin`; by default the last.
         """
@@ -78,7 +79,7 @@ class Beacon:
         self._markers.put((self._begun if begun is None else begun, marker))
 
     def pause(self, marker: Marker) -> None:
-        """Record that the job has given work to the card up to a marker, and more will follow."""
+        """Record that the job has submitted work up to a marker, and more will follow."""
         self._paused = (self._begun, marker)
 
     def step(self) -> None:
@@ -87,9 +88,9 @@ class Beacon:
         self._page[words.STEPPED] = self._clock.now()
 
     def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Record which jobs to wake when the card becomes idle. Raises ValueError.
+        """Record the jobs to wake when the card becomes idle. Raises ValueError.
 
-        `bells`: how many sockets come with the message; they replace the earlier sockets.
+        `bells`: the number of sockets with the message; they replace the earlier sockets.
         """
         if message.get("bells") != len(descriptors):
             close_all(descriptors)
@@ -137,14 +138,14 @@ class Beacon:
             self._fail(error)
 
     def _expected(self) -> int | None:
-        """Return when the present work will probably end; None: unknown, or no job waits for it."""
+        """Return the probable end of the current work; None for unknown, or without bells."""
         if not self._lasted or not self._bells:
             return None
         return self._page[words.CHANGED] + int(median(self._lasted))
 
     def _become_idle(self, begun: int) -> None:
         self._set(busy=False)
-        if self._begun != begun:  # a `begin` came meanwhile and saw a busy card
+        if self._begun != begun:  # a `begin` came in between and saw a busy card
             self._set(busy=True)
             return
         for bell in self._bells:
@@ -164,10 +165,10 @@ class Beacon:
 
 
 def _ring(bell: socket.socket) -> None:
-    """Wake a waiting job, without a risk that this job blocks or fails.
+    """Wake a waiting job, without a risk that this process blocks or fails.
 
     An eventfd has that risk: both processes share its O_NONBLOCK flag, so the other process may
     clear it, fill the counter, and make the next write wait without end.
     """
-    with suppress(OSError):  # the bell is full, so the job has enough to read; or it has gone
+    with suppress(OSError):  # the bell is full, so the job has enough to read; or the job is gone
         bell.send(b"i", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)

@@ -1,4 +1,4 @@
-"""The port to the card: what the hook needs to know about the work on it."""
+"""The port to the card: the hook's view of the work on it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _ONLY_CARD = 0
 """A sharer has one card, so that card is the first in each of its processes."""
 _MOST_EVENTS = 64
-"""Events that are kept for later markers: as many as a beacon may wait for."""
+"""Events that are retained for later markers: as many as a beacon may wait for."""
 
 
 class Marker(Protocol):
-    """A point in the work that a thread has given to the card."""
+    """A point in the work that a thread has submitted to the card."""
 
     def wait(self, expected: int | None = None) -> None:
         """Wait until all work before the marker has ended, without holding Python's lock.
 
-        `expected`: when that will probably be, in nanoseconds of CLOCK_MONOTONIC. With it the wait
-        ends sooner after the work, and uses more CPU.
+        `expected`: the probable end, in nanoseconds of CLOCK_MONOTONIC. With it the wait ends
+        sooner after the work, and uses more CPU.
         """
 
 
@@ -42,20 +42,20 @@ class Device(Protocol):
     """A card, or a simulated card."""
 
     def ready(self) -> bool:
-        """Return whether the process has begun to use the card; never begins that itself."""
+        """Return whether the process has started to use the card; never starts it itself."""
 
     def capturing(self) -> bool:
         """Return whether the calling thread's work for the card is recorded instead of run."""
 
     def mark(self) -> TimedMarker:
-        """Return a marker after all work that the calling thread has given to the card."""
+        """Return a marker after all work that the calling thread has submitted to the card."""
 
     def memory(self) -> int:
         """Return the bytes of the card that the process has reserved, from any thread."""
 
 
 class CudaMarker:
-    """An event of CUDA; `release` gets it when the marker is not needed any more."""
+    """An event of CUDA; `release` is called with it when the marker is no longer needed."""
 
     def __init__(self, event: Any, release: Callable[[Any], None]) -> None:
         self._event = event
@@ -66,7 +66,7 @@ class CudaMarker:
         self._release(self._event)
 
     def reached(self) -> bool:
-        """Return whether the event has come."""
+        """Return whether the event is complete."""
         return bool(_without_captures(self._event.query))
 
     def wait(self, expected: int | None = None) -> None:
@@ -84,8 +84,8 @@ def _without_captures(act: Callable[[], Any]) -> Any:
     """Call a function of an event.
 
     By default such a call in any thread makes the capture of a CUDA graph fail in all other threads
-    (cudaStreamCaptureModeGlobal). So this thread switches to its own captures alone meanwhile, as
-    PyTorch's watchdog of NCCL does (pytorch/pytorch#148594).
+    (cudaStreamCaptureModeGlobal). So this thread limits the mode to its own captures during the
+    call, as PyTorch's watchdog of NCCL does (pytorch/pytorch#148594).
     """
     ctypes = import_module("ctypes")
     exchange = _driver().cuThreadExchangeStreamCaptureMode
@@ -121,7 +121,7 @@ class Cuda:
         return CudaMarker(event, self._events.append)
 
     def memory(self) -> int:
-        """Return what the caching allocator holds, without a call of CUDA."""
+        """Return the bytes that the caching allocator holds, without a call of CUDA."""
         return int(self._torch.cuda.memory_reserved(_ONLY_CARD))
 
 

@@ -53,7 +53,7 @@ def _on_keras(keras: ModuleType) -> None:
         _REPORTER.report(CALLBACK_LIST)
 
     def connect() -> Beacon:
-        # 0: unknown, since Keras does not expose the memory of its backend.
+        # 0 means unknown, since Keras does not expose the memory of its backend.
         return _connect_beacon(lambda: 0)
 
     _register(KerasHook(keras, _KILL_SWITCH, connect, report_callback_list))

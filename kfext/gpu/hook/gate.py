@@ -1,9 +1,9 @@
 """The gate before each micro-step of a low-priority job, and the agent's orders that open it.
 
 A micro-step begins when the card is idle, or when the agent allows it. Beside a high-priority job
-only one is on the card at a time, so the card is soon free again when that job comes back. If the
+only one is on the card at a time, so the card is soon free again when that job returns. If the
 pauses of that job repeat, a micro-step begins only if it probably ends before the next work, and it
-is launched just before its forerunner ends.
+is launched just before its predecessor ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Orders:
     def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Apply a message of the agent. Raises ValueError for a malformed message.
 
-        `orders`: the agent's page comes with it. `highs`: how many pages come, with the bell last.
+        `orders`: the message has the agent's page. `highs`: the number of pages; the bell is last.
         """
         highs = message.get("highs", 0)
         wanted = 1 if message.get("orders") else highs + 1 if highs else 0
@@ -69,9 +69,9 @@ class Orders:
         return any(high[words.BUSY] == 1 for high in self.living(now))
 
     def pause(self, now: int) -> tuple[float, list[float]]:
-        """Return for how many seconds the high-priority job has been idle, and its last pauses.
+        """Return the seconds since the high-priority job became idle, and its last pauses.
 
-        There are none if not exactly one of its processes lives.
+        There are none unless exactly one of its processes lives.
         """
         highs = self.living(now)
         if len(highs) != 1:
@@ -85,7 +85,7 @@ class Orders:
         return page is not None and self.led(now) and page[words.MODE] == words.FREE
 
     def price(self) -> float:
-        """Return what a micro-step may cost the high-priority job, see `pauses.PRICE`."""
+        """Return the price of a micro-step for the high-priority job, see `pauses.PRICE`."""
         page = self.page
         return page[words.PRICE] / 1000 if page is not None and page[words.PRICE] else PRICE
 
@@ -98,8 +98,8 @@ class Orders:
     def allow(self, now: int, *, intruded: int) -> bool:
         """Return whether a micro-step may begin.
 
-        `intruded`: how long (ns) the process has worked beside a busy high-priority job. Without an
-        agent it passes only while the card is idle; see `PACE`.
+        `intruded`: the time (ns) of its work beside a busy high-priority job. Without an agent it
+        passes only while the card is idle; see `PACE`.
         """
         page = self.page
         if page is None or now >= page[words.LEASE]:
@@ -115,15 +115,15 @@ class Orders:
 
 
 _NAP_SECONDS = 0.05
-"""How often the orders are read while the gate is shut: they change without a ring."""
+"""Time between two readings of the orders while the gate is shut: they change without a ring."""
 _SHORT_NAP_SECONDS = 0.002
-"""The same while a micro-step does not fit: a pause that lasts for longer changes that."""
+"""The same while a micro-step does not fit: it may fit once the pause has lasted longer."""
 OUTSTANDING = 2
-"""Micro-steps on the card beside other jobs, at most; `kfext.gpu.rules` has their cost."""
+"""The most micro-steps on the card beside other jobs; `kfext.gpu.rules` has their cost."""
 FREE_OUTSTANDING = 16
 """The same if no other job waits for the card: a thread that wakes late leaves no gap."""
 PACE = 0.2
-"""The part of the time that a job may use while no agent lives."""
+"""The fraction of the time that a job may use while no agent lives."""
 _LONGEST_REST_SECONDS = 1.0
 """The longest rest after a micro-step while no agent lives."""
 
@@ -132,7 +132,7 @@ class _MicroStep(NamedTuple):
     """A micro-step on the card. Times are in nanoseconds.
 
     `marker`: at its end. `stepped`: the marker of the step right before that end, if any. `began`:
-    when it passed the gate. `length`: as it was learned, 0: unknown.
+    the time at which it passed the gate. `length`: as learned; 0 for unknown.
     """
 
     marker: TimedMarker
@@ -189,7 +189,7 @@ class Gate:
     def enter(self, seconds: float = 0.0) -> None:
         """Wait until the next micro-step may begin; call it between two micro-steps.
 
-        `seconds`: how long the card will probably work for it; 0: unknown.
+        `seconds`: the probable time of its work on the card; 0 for unknown.
         """
         page = self._page
         seconds = min(max(0.0, seconds), LONGEST)  # also if it is no number
@@ -218,7 +218,7 @@ class Gate:
         self._length = int(seconds * NS)
 
     def _leaves(self, now: int) -> int:
-        """Return how many micro-steps may stay on the card while the next begins."""
+        """Return the number of micro-steps that may be on the card when the next begins."""
         if self._orders.living(now):
             return int(self._predicts)
         free = self._orders.free(now) and self._page[words.HOOKED] == words.READY
@@ -240,9 +240,9 @@ class Gate:
         return orders.tolerates(intruded)
 
     def _fits(self, now: int, seconds: float) -> bool:
-        """Return whether a micro-step will probably end before the high-priority job comes back.
+        """Return whether a micro-step will probably end before the high-priority job returns.
 
-        Without an agent every one does: the pace of the job is limited in any case.
+        Without an agent it always fits, since the pace of the job is limited anyway.
         """
         if not self._predicts or not self._orders.led(now):
             return True
@@ -252,14 +252,14 @@ class Gate:
         return fits(elapsed, seconds, queued=queued, pauses=pauses, price=price)
 
     def _ends(self) -> int:
-        """Return when the oldest micro-step on the card will end, by what was learned of it."""
+        """Return the end of the oldest micro-step on the card, by its learned length."""
         oldest = self._outstanding[0]
         return max(oldest.began, self._reached) + oldest.length
 
     def _drain(self, *, leaving: int) -> int:
-        """Wait until at most `leaving` micro-steps are on the card; charge them, return now.
+        """Wait until at most `leaving` micro-steps are on the card; charge them, return the time.
 
-        Where pauses can be predicted, the last one has nearly ended too: the decision comes late.
+        If pauses can be predicted, the last has nearly ended too, which makes the decision late.
         """
         while len(self._outstanding) > leaving:
             self._reach(self._outstanding[0], polls=leaving < FREE_OUTSTANDING - 1)
@@ -279,25 +279,25 @@ class Gate:
             end.marker.wait()
         elif not end.marker.reached():
             end.marker.wait(self._ends())
-            self._reached = self._clock.now()  # the next one begins now at the latest
+            self._reached = self._clock.now()  # the next micro-step begins now at the latest
         if end.stepped is not None:
             end.stepped.wait()
             rested = max(end.marker.seconds_since(end.stepped), 0.0)
             self._page[words.RESTED_NS] += int(rested * NS)
 
     def _account(self, now: int) -> None:
-        """Charge the time of the last micro-step, and rest after it while no agent lives."""
+        """Charge the time of the last micro-step, and pause after it while no agent lives."""
         if not self._began:
             return
-        took = now - self._began
-        self._page[words.WORKED_NS] += took
+        duration = now - self._began
+        self._page[words.WORKED_NS] += duration
         if self._intrudes:
-            self._page[words.INTRUDED_NS] += took
+            self._page[words.INTRUDED_NS] += duration
         if not self._orders.led(now):
-            self._clock.sleep(min(took * (1 / PACE - 1) / NS, _LONGEST_REST_SECONDS))
+            self._clock.sleep(min(duration * (1 / PACE - 1) / NS, _LONGEST_REST_SECONDS))
 
     def _listen(self) -> None:
-        """Wait for the bell, briefly because the orders may change, and read all its rings."""
+        """Wait briefly for the bell, as the orders may change, and read all its rings."""
         bell = self._orders.bell
         if bell is None:
             self._clock.sleep(self._nap)

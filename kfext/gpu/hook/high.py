@@ -1,4 +1,4 @@
-"""The high-priority job: the beacon shows when PyTorch gives work to the card."""
+"""The high-priority job: the beacon shows when PyTorch submits work to the card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .learning import Learning
 from .torch_calls import TorchCalls, first_parameter
 
 _MOST_FORWARDS = 4
-"""Forwards without a backward after which none is expected, unless one has followed as many."""
+"""After this many forwards no backward is expected, unless one has followed as many before."""
 _LEARNING_STEPS, _MOST_CALLS = 5, 1000
 """The hook watches all modules for this many steps, or calls of outermost modules."""
 
@@ -22,7 +22,7 @@ class HighPriorityHook:
 
     While a model is new, all modules call the beacon, which takes about a microsecond each. Each
     end of work takes about a tenth of a millisecond, because a thread wakes for it. `join` makes
-    the beacon when the process first gives work to the card.
+    the beacon when the process first submits work to the card.
     """
 
     def __init__(self, calls: TorchCalls, device: Device, join: Callable[[], Beacon]) -> None:
@@ -43,7 +43,7 @@ class HighPriorityHook:
         self._learn()
 
     def leave(self) -> None:
-        """Forget the beacon in a fork, which makes its own if it ever uses the card."""
+        """Drop the beacon in a fork, which makes its own if it ever uses the card."""
         self._beacon = None
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ class HighPriorityHook:
             self._learning.passed()
 
     def _leave_raised_backward(self) -> None:
-        """Detect that the last backward raised an error; the program may go on without a step."""
+        """Detect an error in the last backward; the program may continue without a step."""
         if self._in_backward and not self._calls.in_backward():
             self._in_backward = False
             self._within.clear()
@@ -107,7 +107,7 @@ class HighPriorityHook:
         self._beacon.begin()
 
     def _end(self) -> None:
-        """Let the card become idle after the work that it has, unless backward goes on."""
+        """Let the card become idle after its current work, unless backward continues."""
         if self._beacon is not None and not self._in_backward:
             self._beacon.end(self._device.mark())
 
@@ -117,7 +117,7 @@ class HighPriorityHook:
         if not trains or self._forwards > self._usual:
             self._end()
         elif self._beacon is not None and not self._in_backward:
-            self._beacon.pause(self._device.mark())  # more forwards, or backward, come next
+            self._beacon.pause(self._device.mark())  # more forwards, or backward, follow
 
     def _backward(self) -> None:
         self._usual = max(self._usual, self._forwards)

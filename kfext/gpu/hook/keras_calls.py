@@ -1,11 +1,11 @@
 """The high-priority job that trains by `Model.fit` of Keras on TensorFlow: tf.keras or Keras 3.
 
 TensorFlow has no cheap marker to wait for. But the logs of a batch, such as its loss, exist only
-once the card has done the work before them. So the card is busy from the begin of each batch, and
-idle once the logs of the last batch exist and no other batch has begun. Keras 3 reads the logs
+once the card has done the work before them. So the card is busy from the start of each batch, and
+idle once the logs of the last batch exist and no other batch has started. Keras 3 reads the logs
 before it calls the hook, perhaps in a thread of its own. Keras 2 passes tensors, and the beacon's
-thread waits for them. The hook hears nothing of a custom training loop, or of a `fit` that gets a
-whole `CallbackList`.
+thread waits for them. The hook cannot follow a custom training loop, or a `fit` with a whole
+`CallbackList`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class KerasHook:
         self._wrap(keras.Model, switch.guard(self.rest))
 
     def leave(self) -> None:
-        """Forget the beacon in a fork, where TensorFlow does not work."""
+        """Drop the beacon in a fork, where TensorFlow does not work."""
         self._beacon = None
 
     def stop(self) -> None:
@@ -66,7 +66,7 @@ class KerasHook:
             self._beacon.stop()
 
     def begin(self) -> None:
-        """Record the begin of a batch."""
+        """Record the start of a batch."""
         if self._beacon is None:
             if not uses_card():
                 return
@@ -74,7 +74,7 @@ class KerasHook:
         self._begun.append(self._beacon.begin())
 
     def finish(self, logs: Any) -> None:
-        """Record the end of a batch; the next may have begun, and ends may come out of order."""
+        """Record the end of a batch; the next may have started, and ends may be out of order."""
         if self._beacon is not None and self._begun:
             self._beacon.end(Logs(logs), self._begun.popleft())
 
@@ -85,7 +85,7 @@ class KerasHook:
             self._beacon.step()
 
     def rest(self) -> None:
-        """Record that all batches have ended; a batch without data has a begin but no end."""
+        """Record that all batches have ended; a batch without data has a start but no end."""
         self._begun.clear()
         if self._beacon is not None:
             self._beacon.end(Logs(None))
@@ -109,13 +109,13 @@ class KerasHook:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of `fit` with the hook's callback as the last callback."""
         bound = import_module("inspect").signature(fit).bind(*args, **kwargs)
-        given = bound.arguments.get("callbacks")
+        passed = bound.arguments.get("callbacks")
         if self._keras.backend.backend() != "tensorflow":
             return args, kwargs
-        if hasattr(given, "callbacks"):
+        if hasattr(passed, "callbacks"):
             self._report_callback_list()
             return args, kwargs
-        listed = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
+        listed = list(passed) if isinstance(passed, (list, tuple)) else [passed] if passed else []
         bound.arguments["callbacks"] = [*listed, self._callback()]
         return bound.args, bound.kwargs
 
@@ -135,7 +135,7 @@ def _callback_class(
     step, rest = guard(hook.step), guard(hook.rest)
 
     class Announcing(base):  # type: ignore[misc]
-        """Announces batches, with the marks that keep Keras as fast as without it."""
+        """Announces batches, with the marks that avoid any slowdown of Keras."""
 
         async_safe = True  # Keras 3 then does not wait for each batch
 

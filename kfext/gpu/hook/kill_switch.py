@@ -38,14 +38,14 @@ class KillSwitch:
     def guard(
         self, act: Callable[..., None], rests: Callable[[], bool] = _never
     ) -> Callable[..., None]:
-        """Return a function that does what `act` does, but raises nothing and returns None.
+        """Return a function that calls `act`, but raises nothing and returns None.
 
         It does nothing while `rests` returns true, or after the first error of any guarded
         function.
         """
 
         def _act(*args: Any) -> None:
-            # `rests` comes first: torch.compile traces no further once it answers.
+            # `rests` is first: torch.compile traces no further once it has answered.
             if rests() or not self._on:
                 return
             try:

@@ -1,4 +1,4 @@
-"""What a hook learns of a training: when it has seen enough, and where its gate should stand."""
+"""The learning of a hook: when it has watched a training enough, and where its gate belongs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from weakref import ref
 
 _PATIENCE_STEPS = 50
-"""Steps without a watched module after which the job counts as training another model; doubled each
-time."""
+"""After this many steps without a watched module the job counts as training another model; doubled
+each time."""
 
 
 class Learning:
-    """Counts what a training does; calls `settle` when that is enough, and `learn` to begin again.
+    """Counts the steps of a training; calls `settle` after enough, and `learn` to start again.
 
-    `steps`: how many steps of optimizers are watched. `most`: how many calls of `passed` are enough
-    without that many steps, since a job that only infers makes no steps.
+    `steps`: the number of optimizer steps to watch. `most`: the number of calls of `passed` that
+    suffice without these steps, since a job that only infers makes no steps.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Learning:
                 self._begin_again()
 
     def passed(self) -> None:
-        """Record that the job has come to a watched place."""
+        """Record that the job has reached a watched place."""
         self._passed = True
         if not self.settled:
             self.passes += 1
@@ -88,11 +88,11 @@ Place = Hashable
 
 
 def choose(steps: Sequence[Sequence[tuple[Place, float]]], longest: float) -> frozenset[Place]:
-    """Return the places to keep, so that the work between two of them takes at most `longest` s.
+    """Return the places to use, so that the work between two of them takes at most `longest` s.
 
     `steps`: for each step the places in order, each with the seconds that the card worked from it
     to the next place. If the work after a place takes longer than `longest`, that place and the
-    next place are kept. The first place of each step is kept.
+    next place are used. The first place of each step is used.
     """
     usual = typical(steps)
     places: set[Place] = set()
@@ -117,22 +117,22 @@ def typical(steps: Sequence[Sequence[tuple[Place, float]]]) -> dict[Place, float
 
 
 def micro_steps(
-    steps: Sequence[Sequence[tuple[Place, float]]], kept: frozenset[Place]
+    steps: Sequence[Sequence[tuple[Place, float]]], used: frozenset[Place]
 ) -> dict[Place, float]:
-    """Return the longest time that the card works from each kept place to the next, in seconds.
+    """Return the longest time that the card works from each used place to the next, in seconds.
 
-    The first place of each step must be kept.
+    The first place of each step must be used.
     """
     usual = typical(steps)
-    found: dict[Place, float] = {}
+    longest: dict[Place, float] = {}
     for step in steps:
         began, since = step[0][0], 0.0
         for place, _ in step:
-            if place in kept:
+            if place in used:
                 began, since = place, 0.0
             since += usual[place]
-            found[began] = max(found.get(began, 0.0), since)
-    return found
+            longest[began] = max(longest.get(began, 0.0), since)
+    return longest
 
 
 def median(values: Sequence[float]) -> float:

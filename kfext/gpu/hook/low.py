@@ -15,21 +15,21 @@ from .torch_calls import TorchCalls, first_parameter
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
 """At first kernels are chosen and memory is reserved; then the gate stands at every module."""
 _MOST_PLACES = 20_000
-"""Places that are watched if the job makes no steps; the first half of them is ignored."""
+"""Places that are watched if the job makes no steps; the first half is ignored."""
 _TOLERANCE = 0.2
-"""Other places are chosen if the ordered length of a micro-step changes by more than this part."""
+"""Other places are chosen if the ordered length of a micro-step changes by over this fraction."""
 FORWARD, BACKWARD = "forward", "backward"
 OPTIMIZER, REPLAY, _END = ("optimizer", 0), ("replay", 0), ("end", 0)
 
 _Place = Tuple[str, int]
 _Laps = List[Tuple[_Place, TimedMarker, TimedMarker]]
-"""Places in order, each with markers at the end of the work before it and at its begin."""
+"""Places in order, each with markers at the end of the work before it and at its start."""
 
 
 class LowPriorityHook:
     """Makes a training with PyTorch pass the gate before modules and when backward reaches them.
 
-    `join` makes the gate when the process first gives work to the card. A place is FORWARD or
+    `join` makes the gate when the process first submits work to the card. A place is FORWARD or
     BACKWARD with the id of a module; or OPTIMIZER; or REPLAY, of a CUDA graph. The gate always
     stands at OPTIMIZER and REPLAY.
     """
@@ -51,12 +51,12 @@ class LowPriorityHook:
             learn=self._learn,
             settle=self._settle,
         )
-        calls.on_optimizers(lambda: self._come_to(OPTIMIZER), self._stepped, lambda: None)
+        calls.on_optimizers(lambda: self._pass_gate(OPTIMIZER), self._stepped, lambda: None)
         calls.on_replays(self._replay, lambda: None)
         self._learn()
 
     def leave(self) -> None:
-        """Forget the gate in a fork, which makes its own if it ever uses the card."""
+        """Drop the gate in a fork, which makes its own if it ever uses the card."""
         self._gate = None
 
     def stop(self) -> None:
@@ -84,22 +84,22 @@ class LowPriorityHook:
         self._choose()
 
     def _choose(self) -> None:
-        """Keep the gate at few places, with at most one micro-step of work between two of them."""
+        """Place the gate at few places, with at most one micro-step of work between two of them."""
         gate = self._gate
         assert gate is not None
         self._calls.unhook(self._handles)
         self._wanted = gate.micro_step()
-        kept = choose(self._measured, self._wanted) | {OPTIMIZER, REPLAY}
-        self._lengths = micro_steps(self._measured, kept)
+        chosen = choose(self._measured, self._wanted) | {OPTIMIZER, REPLAY}
+        self._lengths = micro_steps(self._measured, chosen)
         gate.calibrated(max(self._lengths.values(), default=0.0))
         for key, reference in self._modules.items():
             module = reference()
             if module is None:
                 continue
-            if (FORWARD, key) in kept:
+            if (FORWARD, key) in chosen:
                 cross = partial(self._cross, (FORWARD, key))
                 self._handles.append(self._calls.before_forward(module, cross))
-            if (BACKWARD, key) in kept:
+            if (BACKWARD, key) in chosen:
                 returned = partial(self._returned, (BACKWARD, key))
                 self._handles.append(self._calls.after_forward(module, returned))
 
@@ -119,23 +119,22 @@ class LowPriorityHook:
 
     def _look(self, side: str, key: int) -> None:
         """Pass the gate at a module while all modules are watched."""
-        self._come_to((side, key))
+        self._pass_gate((side, key))
         if self._gate is not None:
             self._learning.passed()
 
     def _cross(self, place: _Place) -> None:
-        """Pass the gate at a chosen place."""
         gate = self._joined()
         if gate is not None:
             gate.enter(self._lengths.get(place, 0.0))
             self._learning.passed()
 
     def _replay(self) -> None:
-        self._come_to(REPLAY)
+        self._pass_gate(REPLAY)
         if self._gate is not None:
             self._learning.passed()
 
-    def _come_to(self, place: _Place) -> None:
+    def _pass_gate(self, place: _Place) -> None:
         """Pass the gate; while measuring, record the work from this place to the next."""
         gate = self._joined()
         if gate is None:
@@ -158,7 +157,7 @@ class LowPriorityHook:
             return
         self._learning.see_parameter(first_parameter(optimizer))
         gate.step()
-        if self._measuring:  # _END keeps a wait for data out of the optimizer's lap
+        if self._measuring:  # _END excludes a wait for data from the optimizer's lap
             mark = self._device.mark()
             self._laps[-1].append((_END, mark, mark))
             self._laps.append([])

@@ -1,8 +1,8 @@
 """A page of memory that one process writes and others can only read.
 
-The page is a memfd with a sealed size, which only its owner has mapped for writing. A reader that
-holds the descriptor can neither change the page nor cut it off; cutting it off would kill the owner
-with SIGBUS at its next write. Needs Linux 5.1.
+The page is a memfd with a sealed size, which only its owner has mapped for writing. A reader with
+the descriptor can neither change nor truncate the page; to truncate it would kill the owner with
+SIGBUS at its next write. Needs Linux 5.1.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Page:
     def of(cls, descriptor: int) -> Page:
         """Return another process's page by its descriptor.
 
-        Raises ValueError, and closes the descriptor, if the page has another size or could be cut
-        off while this process reads it.
+        Raises ValueError, and closes the descriptor, if the page has another size or could be
+        truncated while this process reads it.
         """
         try:
             sealed = fcntl.fcntl(descriptor, _GET_SEALS)
@@ -92,7 +92,7 @@ def _memfd() -> int:
     number = _MEMFD_CREATE.get(machine)
     if number is None:
         raise OSError(errno.ENOSYS, f"this Python cannot make a memfd on {machine}")
-    ctypes = import_module("ctypes")  # this takes milliseconds, and few processes need it
+    ctypes = import_module("ctypes")  # the import takes milliseconds, and few processes need it
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = int(libc.syscall(ctypes.c_long(number), b"kfext", ctypes.c_uint(flags)))
     if descriptor < 0:
@@ -101,11 +101,11 @@ def _memfd() -> int:
 
 
 HEARTBEAT_SECONDS = 0.2
-"""Pause between two signs of life. A reader takes the process for dead after five pauses."""
+"""Pause between two signs of life. A reader regards the process as dead after five pauses."""
 
 
 def beat(page: memoryview, memory: Callable[[], int], now: int) -> None:
-    """Write to the process's page that it runs, and how many bytes of the card it has reserved."""
+    """Write a sign of life to the process's page, and the bytes that it has reserved."""
     page[words.HEARTBEAT] = now
     with suppress(Exception):  # a process with unknown memory must not look dead
         page[words.MEMORY] = memory()

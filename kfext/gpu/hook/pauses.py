@@ -1,4 +1,4 @@
-"""What the past pauses of the high-priority job say of its present pause. Times are in seconds."""
+"""The past pauses of the high-priority job, and its present pause. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import words
 from .words import NS
 
 KEPT = 32
-"""How many pauses are known."""
+"""The number of pauses on the page."""
 LONGEST = 60.0
 """A longer pause counts as this long."""
 PRICE = 0.1
@@ -19,7 +19,7 @@ _ENOUGH = 8
 _ALIKE = 0.15
 _LAUNCH = 0.00003
 _MARGIN = 0.0001
-"""Taken off each pause: the job gives work to the card a little later than it says so."""
+"""Subtracted from each pause: the job submits work a little later than it announces it."""
 
 
 def record(page: memoryview, nanoseconds: int) -> None:
@@ -46,17 +46,17 @@ def repeat(pauses: Sequence[float]) -> bool:
 def fits(
     elapsed: float, seconds: float, *, queued: float, pauses: Sequence[float], price: float
 ) -> bool:
-    """Return whether a micro-step costs the high-priority job little enough, by its past pauses.
+    """Return whether a micro-step delays the high-priority job little enough, by its past pauses.
 
-    `elapsed`: how long the present pause has lasted. `seconds`: of the micro-step. `queued`: of the
-    work on the card before it. `price`: see `PRICE`.
-    A pause that has lasted longer than all others goes on for as long again, in the median.
+    `elapsed`: the length of the present pause so far. `seconds`: of the micro-step. `queued`: of
+    the work on the card before it. `price`: see `PRICE`.
+    A pause that has lasted longer than all others lasts as long again, in the median.
     """
     if not pauses:
         return True
-    left = [pause - _MARGIN for pause in pauses if pause - _MARGIN > elapsed]
-    if not left:
+    longer = [pause - _MARGIN for pause in pauses if pause - _MARGIN > elapsed]
+    if not longer:
         return queued + seconds <= 2 * price * elapsed
     ends = elapsed + queued + seconds + _LAUNCH
-    delays = (min(max(ends - pause, 0.0), seconds) for pause in left)
-    return sum(delays) / len(left) <= price * seconds
+    delays = (min(max(ends - pause, 0.0), seconds) for pause in longer)
+    return sum(delays) / len(longer) <= price * seconds

@@ -1,6 +1,6 @@
 """Python imports this file at its start, because its folder is first on PYTHONPATH.
 
-Then the next sitecustomize runs. Whatever fails here, the job must not notice.
+Then the next sitecustomize runs. No failure here may affect the job.
 """
 
 import os

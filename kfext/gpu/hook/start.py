@@ -1,8 +1,8 @@
-"""What happens at the start of each Python process of a job that shares a GPU.
+"""The start of the hook in each Python process of a job that shares a GPU.
 
-As little as possible, and without modules of the standard library that a program may replace: the
-program's folder is on `sys.path` only later, and an earlier import would hide the program's module.
-So all other files of the hook are imported only after a framework, which needs most of the same
+It does as little as possible, without modules of the standard library that a program may replace:
+the program's folder is on `sys.path` only later, and an earlier import would hide its module. So
+all other files of the hook are imported only after a framework, which needs most of the same
 modules anyway.
 """
 
@@ -24,7 +24,7 @@ PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
 RECORDED = "KFEXT_PYTHONPATH"
 """Environment variables: `high` or `low`; the agent's socket; a file with the image's own path."""
 DEVICE = "KFEXT_GPU_DEVICE"
-"""Variable with MODULE:CLASS that simulates the card in tests; the class gets the module torch."""
+"""Variable with MODULE:CLASS of a simulated card in tests; the class is called with torch."""
 HIGH = "high"
 _PYTHONPATH = "PYTHONPATH"
 """A variable of the pod replaces the image's own PYTHONPATH instead of extending it."""
@@ -33,7 +33,7 @@ _KERAS = ("keras", "tf_keras", "tensorflow")
 
 
 def start() -> None:
-    """Install hooks when the process imports a framework. Raises no error that can be foreseen."""
+    """Install hooks when the process imports a framework. Raises no foreseeable error."""
     restore(os.environ.get(RECORDED, ""))
     if not os.environ.get(SOCKET):
         return
@@ -63,9 +63,9 @@ def report(text: str) -> None:
 
 
 def restore(recorded: str) -> None:
-    """Put the image's own PYTHONPATH, which a file has, after the hook's path.
+    """Append the image's own PYTHONPATH, from a file, to the hook's path.
 
-    This holds for the process and its children. The file is written before the job's containers
+    This applies to the process and its children. The file is written before the job's containers
     start; without it nothing is restored.
     """
     try:
@@ -83,10 +83,10 @@ def restore(recorded: str) -> None:
 
 
 def _last_of(present: str) -> int:
-    """Return where in `sys.path` the paths of PYTHONPATH end."""
-    given = {os.path.abspath(path) for path in present.split(os.pathsep) if path}
-    places = [place for place, path in enumerate(sys.path) if os.path.abspath(path) in given]
-    return max(places, default=-1) + 1
+    """Return the index in `sys.path` after the paths of PYTHONPATH."""
+    wanted = {os.path.abspath(path) for path in present.split(os.pathsep) if path}
+    indices = [index for index, path in enumerate(sys.path) if os.path.abspath(path) in wanted]
+    return max(indices, default=-1) + 1
 
 
 def when_imported(
@@ -100,10 +100,10 @@ def when_imported(
 
 
 class _Finder:
-    """Asks the finders after it, and makes the loader call the function at the end.
+    """Calls the finders after it, and makes the loader call the function at the end.
 
-    Code often looks for a framework without importing it, or tries again after a failed import. So
-    a name is dropped only after its module has been imported.
+    Code often looks for a framework without importing it, or retries after a failed import. So a
+    name is dropped only after its module has been imported.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class _Finder:
             return None
         others: list[Any] = [finder for finder in sys.meta_path if finder is not self]
         specs = (finder.find_spec(fullname, path, target) for finder in others if _finds(finder))
-        self._searching.add(thread)  # another finder may ask all finders again
+        self._searching.add(thread)  # another finder may call all finders again
         try:
             spec: ModuleSpec | None = next((finder for finder in specs if finder is not None), None)
         finally:
@@ -153,7 +153,7 @@ class _Finder:
 
 
 def _finds(finder: Any) -> bool:
-    """Return whether a finder is of the kind that Python has had since 3.4."""
+    """Return whether a finder has the interface of Python 3.4 and later."""
     return hasattr(finder, "find_spec")
 
 

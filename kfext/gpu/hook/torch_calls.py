@@ -1,4 +1,4 @@
-"""How the hook follows a training with PyTorch, 1.13 or later.
+"""Follows a training with PyTorch, 1.13 or later.
 
 Full-backward hooks of modules break ReLU in place, so they are not used. Instead, hooks on the
 tensors that a module returns are called when backward reaches the module.
@@ -21,8 +21,8 @@ from typing import Any
 from .device import Device
 from .kill_switch import KillSwitch
 
-_MOST_HELD = 200
-"""Most objects searched for tensors in what a module returns."""
+_MOST_OBJECTS = 200
+"""The most objects that are searched for tensors in a module's returned value."""
 
 
 class TorchCalls:
@@ -66,15 +66,15 @@ class TorchCalls:
         return isinstance(module, self._torch.jit.ScriptModule)
 
     def unhook(self, handles: list[Any]) -> None:
-        """End what the handles stand for, and forget them."""
+        """Remove the hooks of the handles, and clear the list."""
         while handles:
             handles.pop().remove()
 
     def on_backward(self, returned: Any, act: Callable[[], None]) -> bool:
-        """Call `act` when backward reaches what a module returned; gradients stay the same.
+        """Call `act` when backward reaches a value that a module returned; gradients stay the same.
 
         Return whether backward can reach it. Tensors that are no results, such as parameters, are
-        skipped: they would keep all hooks.
+        skipped: they would retain all hooks.
         """
         act, results = self._guard(act), 0
         for tensor in tensors(self._torch, returned):
@@ -84,7 +84,7 @@ class TorchCalls:
         return results > 0
 
     def after_backward(self, act: Callable[[], None]) -> None:
-        """Call `act` at the end of the present backward."""
+        """Call `act` at the end of the current backward."""
         engine = self._torch.autograd.Variable._execution_engine
         engine.queue_callback(self._guard(act))
 
@@ -105,8 +105,8 @@ class TorchCalls:
     ) -> None:
         """Announce the steps of all optimizers, while the process lives.
 
-        `after` gets the optimizer. If a step calls the step of another optimizer, only the inner
-        step counts; `around` is called after the outer step instead.
+        `after` receives the optimizer. If a step calls the step of another optimizer, only the
+        inner step counts; `around` is called after the outer step instead.
         """
         begin, end = innermost(before, after, around)
         before, after = self._guard(begin), self._guard(end)
@@ -133,7 +133,7 @@ def _nothing() -> None:
 
 
 def compiling(torch: Any) -> Callable[[], bool]:
-    """Return a function that tells whether torch.compile is tracing; torch.compile must know it."""
+    """Return a function that tests whether torch.compile is tracing; torch.compile must know it."""
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     if is_compiling is None and hasattr(torch, "compile"):  # 2.0 has the function in another module
         is_compiling = getattr(import_module("torch._dynamo"), "is_compiling", None)
@@ -141,16 +141,16 @@ def compiling(torch: Any) -> Callable[[], bool]:
 
 
 def tensors(torch: Any, value: Any) -> Iterator[Any]:
-    """Yield the tensors in what a module returned: in tuples, lists, dicts and objects, nested."""
+    """Yield the tensors in a returned value: in tuples, lists, dicts and objects, nested."""
     items = [value]
     for item in items:  # the list grows meanwhile
         if issubclass(type(item), torch.Tensor):  # isinstance() may run code of a proxy
             yield item
-        elif len(items) < _MOST_HELD:
-            items.extend(islice(_held(torch, item), _MOST_HELD))
+        elif len(items) < _MOST_OBJECTS:
+            items.extend(islice(_contents(torch, item), _MOST_OBJECTS))
 
 
-def _held(torch: Any, value: Any) -> Iterable[Any]:
+def _contents(torch: Any, value: Any) -> Iterable[Any]:
     try:
         if isinstance(value, dict):
             return value.values()
@@ -166,9 +166,9 @@ def _held(torch: Any, value: Any) -> Iterable[Any]:
 class AllModules:
     """Calls functions before and after the forward of each module.
 
-    torch.compile compiles a model again for each new set of such hooks, and gives up after some
-    times. So it sees only one of two sets: these two hooks under fixed keys, or none. Code compiled
-    with them keeps them. `module`: torch.nn.modules.module.
+    torch.compile compiles a model again for each new set of such hooks, and stops after some times.
+    So it sees only one of two sets: these two hooks under fixed keys, or none. Code compiled with
+    them retains them. `module`: torch.nn.modules.module.
     """
 
     def __init__(self, module: Any, guard: Callable[..., Callable[..., None]]) -> None:
@@ -226,7 +226,7 @@ def first_parameter(optimizer: Any) -> Any:
 def innermost(
     before: Callable[[], None], after: Callable[[Any], None], around: Callable[[], None]
 ) -> tuple[Callable[[], None], Callable[[Any], None]]:
-    """Return what to call before and after each step of an optimizer.
+    """Return the functions to call before and after each step of an optimizer.
 
     If a step calls the step of another optimizer, `after` announces only the inner step.
     """
@@ -265,14 +265,14 @@ def announced(
 def wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], None]) -> None:
     """Wrap `step` once in the class of each optimizer that is made.
 
-    A wrapper on the object would not do: learning-rate schedulers wrap the method again and drop
-    it.
+    A wrapper on the object would not suffice: learning-rate schedulers wrap the method again and
+    drop it.
     """
-    made = base.__init__
+    original = base.__init__
 
-    @wraps(made)
+    @wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        made(self, *args, **kwargs)
+        original(self, *args, **kwargs)
         step = type(self).step
         if not getattr(step, "kfext", False):
             type(self).step = announced(step, before, after)
@@ -291,7 +291,7 @@ class Hook:
         self._act = act
 
     def __call__(self, _: Any, __: Any, *returned: Any) -> None:
-        """Act, because PyTorch has reached the module."""
+        """Act: PyTorch has reached the module."""
         self._act(*returned)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""How the hook waits: its clock, and a wait that polls when it expects the end.
+"""The waits of the hook: its clock, and a wait that polls when it expects the end.
 
 A thread that blocks until an event of CUDA may wake milliseconds late. A wait that polls shortly
 before the expected end wakes within a tenth of a millisecond, and sleeps most of the time.
@@ -26,13 +26,13 @@ class Clock:
 
 CLOCK = Clock()
 EARLY_SECONDS = 0.0003
-"""How long before the expected end the polls begin: more than a sleep oversleeps."""
+"""The polls start this long before the expected end: more than a sleep oversleeps."""
 _NAP_SECONDS = 0.00002
-"""The pause between two polls; Linux makes about 70 us of it."""
+"""The pause between two polls; on Linux it lasts about 70 us."""
 _GLANCE_SECONDS = 0.005
-"""The longest sleep without a poll: what an estimate that is too long costs at most."""
+"""The longest sleep without a poll, and so the most that too long an estimate costs."""
 _POLLED_SECONDS = 0.002
-"""How long polls may go on: after that the estimate says nothing."""
+"""The longest time of polls; after it the estimate is useless."""
 
 
 def approach(reached: Callable[[], bool], expected: int, clock: Clock) -> bool:
@@ -41,17 +41,17 @@ def approach(reached: Callable[[], bool], expected: int, clock: Clock) -> bool:
     `expected`: in nanoseconds of the clock.
     """
     while not reached():
-        left = (expected - clock.now()) / NS - EARLY_SECONDS
-        if left <= 0:
+        remaining = (expected - clock.now()) / NS - EARLY_SECONDS
+        if remaining <= 0:
             return False
-        clock.sleep(min(left, _GLANCE_SECONDS))
+        clock.sleep(min(remaining, _GLANCE_SECONDS))
     return True
 
 
 def polled(reached: Callable[[], bool], expected: int, clock: Clock) -> bool:
-    """Wait until `reached` returns true; return whether it has, or this took too many polls.
+    """Wait until `reached` returns true; return False after too many polls.
 
-    `expected`: when that will probably be, see `approach`.
+    `expected`: the probable end, see `approach`.
     """
     if approach(reached, expected, clock):
         return True

@@ -4,71 +4,71 @@ The first word of every page is the version of this layout; a reader ignores oth
 """
 
 NS = 1_000_000_000
-"""Nanoseconds of a second."""
+"""Nanoseconds in a second."""
 VERSION = 1
 LAYOUT = 0
 
 # The page of a sharer, which its hook writes.
 HEARTBEAT = 1
-"""When the process last ran Python."""
+"""The time at which the process last ran Python."""
 BUSY = 2
-"""1 while the card has unfinished work of the process, or is about to get some; else 0."""
+"""1 while the card has unfinished work of the process, or is about to receive some; else 0."""
 CHANGED = 3
-"""When BUSY was last set."""
+"""The time at which BUSY was last set."""
 BUSY_NS = 4
 """The total time of BUSY, until it was last set to 0."""
 STEPS = 5
-"""How many steps the job's optimizers have made."""
+"""The number of steps of the job's optimizers."""
 STEPPED = 6
-"""When the optimizers last made a step."""
+"""The time of the last step of the optimizers."""
 MICRO_STEPS = 7
-"""How many micro-steps were begun."""
+"""The number of micro-steps begun."""
 LONGEST_NS = 8
 """The time of the longest micro-step on the card, by the last calibration."""
 ASKING = 9
-"""1 while a micro-step waits for the gate and all earlier ones are done; else 0."""
+"""1 while a micro-step waits for the gate and all earlier micro-steps are done; else 0."""
 WAITED_NS = 10
 """The total time that micro-steps have waited for the gate."""
 WORKED_NS = 11
-"""The total time that the process has been between two gates."""
+"""The total time of the process between two gates."""
 INTRUDED = 12
-"""How many micro-steps were begun while the job of high priority was busy, or would probably not
-end before it is."""
+"""The number of micro-steps that began while the high-priority job was busy, or that would probably
+not end before it is."""
 INTRUDED_NS = 13
 """The total time of the micro-steps counted in INTRUDED."""
 MEMORY = 14
-"""Bytes of the card that the process has reserved; 0: unknown."""
+"""Bytes of the card that the process has reserved; 0 for unknown."""
 HOOKED = 15
-"""What the hook does at the gate: 0 for nothing, else a number below."""
+"""The state of the hook at the gate: 0 for none, else a number below."""
 UNHOOKED = 17
-"""Why the agent ignores this process, a number below; 0: it does not."""
+"""The reason why the agent ignores this process, a number below; 0 if it does not."""
 RESTED_NS = 18
-"""The part of WORKED_NS in which the card had nothing to do between a step and what follows."""
+"""The part of WORKED_NS in which the card was idle between a step and the next work."""
 PAUSED = 31
-"""How many pauses, from BUSY 0 to BUSY 1, have ended."""
+"""The number of pauses, from BUSY 0 to BUSY 1, that have ended."""
 PAUSES = 32
 """The first of `kfext.gpu.hook.pauses.KEPT` words with the last pauses, the oldest replaced."""
 
 WATCHING, READY, COARSE = 1, 2, 3
-"""HOOKED: calibrating; at its boundaries; some micro-step is longer than any should be."""
+"""HOOKED: calibrating; at its boundaries; some micro-step is too long."""
 
 FAILED, OLD_TENSORFLOW, CALLBACK_LIST = 1, 2, 3
-"""UNHOOKED: a hook raised an error; TensorFlow is older than 2.6; `Model.fit` gets a whole
+"""UNHOOKED: a hook raised an error; TensorFlow is older than 2.6; `Model.fit` has a whole
 `CallbackList`."""
 
 # The page of orders, which the agent writes for one sharer.
 LEASE = 1
-"""When these orders end; after that the agent counts as dead."""
+"""The time at which these orders end; after it the agent counts as dead."""
 MODE = 2
 """A number below."""
 MICRO_STEP_NS = 3
 """The longest that a micro-step should take."""
 TURN = 4
-"""When the sharer's turn among the sharers of its class ends."""
+"""The end of the sharer's turn among the sharers of its class."""
 ALLOWANCE_NS = 5
 """The total time, since the start, that it may work while the high-priority job is busy."""
 PRICE = 6
-"""`kfext.gpu.hook.pauses.PRICE` in thousandths; 0: the default."""
+"""`kfext.gpu.hook.pauses.PRICE` in thousandths; 0 for the default."""
 
 OPEN, GATED, SHUT, FREE = 0, 1, 2, 3
 """MODE: always open; open while the high-priority job is idle; always shut; always open, and no

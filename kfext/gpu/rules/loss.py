@@ -1,4 +1,4 @@
-"""How much slower a high-priority job is than with the card to itself.
+"""The loss of speed of a high-priority job, compared with the card to itself.
 
 For one second in thirty the other sharers are held back while the job's steps are timed; between
 such windows the steps are timed too. The meter compares means, because a median would hide losses
@@ -19,10 +19,10 @@ HELD_SECONDS = 1.0
 PERIODS = 30
 """The time between two windows, in window lengths."""
 _LEAST_PAUSE = 3
-"""The shortest pause, in window lengths with all extensions: a window costs all other jobs."""
+"""The shortest pause, in window lengths with all extensions: a window delays all other jobs."""
 LONGEST_HELD = 60.0
 _HELD_STEPS = 5
-"""The longest window in steps, if longer than `WINDOW`: a job may evaluate or save meanwhile."""
+"""The longest window in steps, if longer than `WINDOW`: a job may evaluate or save in it."""
 _STEPS = 3
 WINDOWS = 5
 """Clean windows that count; `FRESH` new windows, clean or not, confirm a loss."""
@@ -30,16 +30,16 @@ FRESH = 3
 
 
 class LossMeter:
-    """Times the steps of one job, and decides when the other jobs are held back for that.
+    """Times the steps of one job, and decides when the other jobs are held back for it.
 
     `budget`: the part of its speed that the job may lose. Call `note` several times a second, and
-    hold the others back while `holding` is true. `windows`: the number of windows with steps, also
+    hold the others back while `holding` is true. `windows`: the number of windows with steps, even
     beside a job that did not stop: they confirm a loss. `step_seconds`: the time of a step with the
     card to itself. `loss`: the part of its speed that the job loses, below 0 if it gains. Both are
-    unset until they are known.
-    `held_back`: whether all others do stop in a window. If not, a window shows nothing of the job
-    alone, and the earlier measurements still count. `disturbed`: whether another job may work now
-    although it is held back; steps beside that job do not count.
+    None before they are known.
+    `held_back`: whether all others do stop in a window. If not, a window shows nothing about the
+    job alone, and the earlier measurements still count. `disturbed`: whether another job may work
+    now although it is held back; steps beside that job do not count.
     """
 
     def __init__(self, *, budget: float) -> None:
@@ -60,31 +60,31 @@ class LossMeter:
         self._shared: deque[tuple[float, float]] = deque()
 
     def note(self, reading: Reading) -> None:
-        """Record how far the job is; begin or end a window if it is due."""
+        """Record the progress of the job; start or end a window if it is due."""
         if self._stretch is None:
             self._stretch = Stretch(reading)
             self._next = max(self._next, reading.at + HELD_SECONDS)
             return
-        took = self._stretch.note(reading)
+        step_time = self._stretch.note(reading)
         if self.holding:
             self._spoilt = self._spoilt or self.disturbed
-            if took is not None:
+            if step_time is not None:
                 if self._spoilt:
-                    self._lost += took * max(reading.steps - self._steps, 0)
+                    self._lost += step_time * max(reading.steps - self._steps, 0)
                 else:
-                    self._held.append(took)
+                    self._held.append(step_time)
             if reading.steps != self._steps:
                 self._spoilt = self.disturbed
             self._steps = reading.steps
             self._end_window(reading, self._stretch.began)
             return
-        if took is not None:
-            self._shared.append((reading.at, took))
+        if step_time is not None:
+            self._shared.append((reading.at, step_time))
             while len(self._shared) > _STEPS and reading.at - self._shared[0][0] > WINDOW:
                 self._shared.popleft()
             self._compare()
         # A job without steps is not timed, so the others are not held back for it.
-        if took is not None and reading.at >= self._due(self._stretch.began):
+        if step_time is not None and reading.at >= self._due(self._stretch.began):
             self.holding, self._held = True, []
             self._spoilt, self._lost, self._steps = False, 0.0, reading.steps
             self._stretch = Stretch(reading)
@@ -104,25 +104,25 @@ class LossMeter:
 
     @property
     def excess(self) -> float:
-        """How far the loss is over the budget, in budgets; below 0 within it or while unknown."""
+        """The excess of the loss over the budget, in budgets; below 0 within it or if unknown."""
         return (self.loss or 0.0) / self.budget - 1
 
     def _compare(self) -> None:
         if self.step_seconds is not None and len(self._shared) >= _STEPS:
             self.loss = 1 - self.step_seconds / typical(took for _, took in self._shared)
 
-    def _due(self, ended: float) -> float:
-        """Return when the next window is due after the end of the last; sooner if in doubt."""
-        return min(self._next, ended + WINDOW) if self.over else self._next
+    def _due(self, end: float) -> float:
+        """Return the time of the next window; it is sooner if the job is over its budget."""
+        return min(self._next, end + WINDOW) if self.over else self._next
 
     def _end_window(self, reading: Reading, began: float) -> None:
-        """End the present window, if it has seen enough or has lasted too long."""
-        lasted = reading.at - began
+        """End the current window, if it has enough steps or has lasted too long."""
+        elapsed = reading.at - began
         enough = len(self._held) >= _STEPS
-        usual = typical(took for _, took in self._shared) if self._shared else 0.0
-        longest = min(max(WINDOW, _HELD_STEPS * usual), LONGEST_HELD)
+        shared = typical(took for _, took in self._shared) if self._shared else 0.0
+        longest = min(max(WINDOW, _HELD_STEPS * shared), LONGEST_HELD)
         longest += min(self._lost, WINDOW if self.over else LONGEST_HELD)
-        if not (enough and lasted >= HELD_SECONDS) and lasted < longest:
+        if not (enough and elapsed >= HELD_SECONDS) and elapsed < longest:
             return
         if enough and self.held_back:
             self._alone.append(self._held)
@@ -131,6 +131,6 @@ class LossMeter:
             self.windows += 1
             self._compare()
         self.holding = False
-        measured = max(lasted - self._lost, HELD_SECONDS)
-        self._next = reading.at + max((PERIODS - 1) * measured, _LEAST_PAUSE * lasted)
+        measured = max(elapsed - self._lost, HELD_SECONDS)
+        self._next = reading.at + max((PERIODS - 1) * measured, _LEAST_PAUSE * elapsed)
         self._stretch = Stretch(reading)

@@ -1,8 +1,8 @@
-"""What is measured of a job on a card: the time of its steps, and its part of the card's time.
+"""Measurements of a job on a card: the time of its steps, and its part of the card's time.
 
-The sum of the normalised speeds of all jobs on a card tells whether sharing gains anything. A
-normalised speed is the speed beside others as a part of the speed alone. Below 1, the jobs would
-end sooner one after the other (W. Xiao et al., "Gandiva", OSDI 2018).
+The sum of the normalised speeds of all jobs on a card shows whether sharing gains anything. A
+normalised speed is the speed beside others / the speed alone. Below a sum of 1, the jobs would end
+sooner one after the other (W. Xiao et al., "Gandiva", OSDI 2018).
 """
 
 import math
@@ -16,11 +16,11 @@ WINDOW = 10.0
 
 
 class BoundedGrowth:
-    """How much a counter of seconds has grown, never by more than the time that has passed.
+    """The growth of a counter of seconds, bounded by the time that has passed.
 
     The user's code writes the counter, so any number may be in it. `count`: its value at `now`.
-    Work is counted at its end and may have begun long before, so time in which the counter stood
-    still can be claimed later.
+    Work is counted at its end and may have started long before, so time in which the counter did
+    not grow can be claimed later.
     """
 
     def __init__(self, count: float, *, now: float) -> None:
@@ -56,19 +56,18 @@ class Recent:
 
 
 _SPAN = 1.0
-"""Steps are averaged over this many seconds: a gate lets several pass, and then none for a
-while."""
+"""Steps are averaged over this many seconds: a gate passes several steps, then none for a while."""
 _TIMES = 30
 _ENOUGH = 3
 _OTHERWISE = 3.0
-"""A step of this many median steps is an evaluation, or has saved a checkpoint."""
+"""A step of this many median steps includes an evaluation or a checkpoint."""
 _STEPS_TO_OTHERS = 20
-"""At most one step in this many, rounded up, counts as such; more are slow because of others."""
+"""At most one step in this many, rounded up, counts as such; more are due to other jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A reading of a job's page: the steps made until `at`, and when the last step was made."""
+    """A reading of a job's page: the steps made until `at`, and the time of the last, `stepped`."""
 
     at: float
     steps: int
@@ -76,10 +75,10 @@ class Reading:
 
 
 class Stretch:
-    """Times steps that are all made under the same conditions; the first step is left out.
+    """Times steps that are all made under the same conditions; the first step is skipped.
 
-    Each time is the mean over the steps in at least `span` seconds. `began`: when the stretch
-    began.
+    Each time is the mean over the steps in at least `span` seconds. `began`: the start of the
+    stretch.
     """
 
     def __init__(self, first: Reading, *, span: float = 0.0) -> None:
@@ -90,28 +89,28 @@ class Stretch:
 
     def note(self, reading: Reading) -> float | None:
         """Return the time of a step, or None without enough steps so far."""
-        made = reading.steps - self._steps
-        before = self._stepped
-        if made <= 0:
-            if made < 0:  # the steps are of another process, or the process lies
+        steps = reading.steps - self._steps
+        previous = self._stepped
+        if steps <= 0:
+            if steps < 0:  # the steps are of another process, or the process lies
                 self._steps, self._stepped = reading.steps, None
             return None
-        if before is None or reading.stepped < before:
+        if previous is None or reading.stepped < previous:
             self._steps, self._stepped = reading.steps, reading.stepped
             return None
-        lasted = reading.stepped - before
-        if lasted <= 0 or lasted < self._span:
+        elapsed = reading.stepped - previous
+        if elapsed <= 0 or elapsed < self._span:
             return None
         self._steps, self._stepped = reading.steps, reading.stepped
-        return lasted / made
+        return elapsed / steps
 
 
 def typical(times: Iterable[float]) -> float:
-    """Return the mean of some times, without the times in which the job also did something else."""
+    """Return the mean of times, without outliers in which the job also evaluated or saved."""
     ordered = sorted(times)
     longest = _OTHERWISE * median(ordered)
     fewest = len(ordered) - math.ceil(len(ordered) / _STEPS_TO_OTHERS)
-    return fmean(time for place, time in enumerate(ordered) if place < fewest or time <= longest)
+    return fmean(time for index, time in enumerate(ordered) if index < fewest or time <= longest)
 
 
 class Throughput:
@@ -125,21 +124,21 @@ class Throughput:
         }
 
     def note(self, reading: Reading, *, alone: bool) -> None:
-        """Record how far the job is; `alone`: it had the card to itself since the last call."""
+        """Record the job's progress; `alone`: it had the card to itself since the last call."""
         if self._stretch is None or alone is not self._alone:
             self._stretch, self._alone = Stretch(reading, span=_SPAN), alone
             return
-        took = self._stretch.note(reading)
-        if took is not None:
-            self._times[alone].append(took)
+        step_time = self._stretch.note(reading)
+        if step_time is not None:
+            self._times[alone].append(step_time)
 
     def restart(self) -> None:
-        """Forget where the job was: it was held back, or its processes have changed."""
+        """Forget the progress of the job: it was held back, or its processes have changed."""
         self._stretch = None
 
     @property
     def normalised(self) -> float | None:
-        """Its speed beside others, as a part of its speed alone; None before both are measured."""
+        """Its speed beside others / its speed alone; None before both are measured."""
         alone, beside = self._times[True], self._times[False]
         if min(len(alone), len(beside)) < _ENOUGH:
             return None
@@ -149,19 +148,19 @@ class Throughput:
 STRETCH = 60.0
 """The shortest measurement in seconds."""
 _STEPS = 3
-"""The fewest steps of a measurement, so that it holds for a job with long steps too."""
+"""The fewest steps of a measurement, so that it is valid for a job with long steps too."""
 _STRETCHES = 5
-"""Measurements in the mean: a job may do something else later."""
+"""The measurements in the mean: the job may change later."""
 
 
 class Profile:
-    """Measures in what part of the time a job would keep its card busy if it were alone there.
+    """Measures the part of the time in which a job would use its card if it were alone on it.
 
     The job is measured in stretches of its steps, one after the other. Waiting for others counts
     neither as work nor as time in which the job could have worked. Work that is faster alone, such
     as steps that others slow down, makes the part too large, not too small.
 
-    The first stretch begins after the first step: earlier time, such as for loading data, says
+    The first stretch starts after the first step: earlier time, such as for loading data, says
     nothing about the training.
     """
 
@@ -178,10 +177,10 @@ class Profile:
         return sum(used for used, _ in self._measured) / could if could else None
 
     def note(self, steps: int, *, used: float, could: float) -> None:
-        """Record the steps of the job so far, and two numbers of seconds since the last call.
+        """Record the steps of the job so far, and two durations since the last call, in seconds.
 
         `used`: the time on the card, below 0 if an earlier call stated too much. `could`: the time
-        in which the job used the card or could have.
+        in which the job used the card or could have used it.
         """
         if self._from is None or steps < self._from:  # the steps are of another process
             self.restart()
@@ -196,6 +195,6 @@ class Profile:
                 self._from, self._used, self._could = steps, 0.0, 0.0
 
     def restart(self) -> None:
-        """Begin a new stretch with the next step: the job's processes have changed."""
+        """Start a new stretch with the next step: the job's processes have changed."""
         self._from, self._began = None, False
         self._used = self._could = 0.0

@@ -1,4 +1,4 @@
-"""What low-priority jobs on a card may do beside the high-priority job."""
+"""The rules for low-priority jobs on a card beside the high-priority job."""
 
 import math
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from kfext.gpu.rules.strikes import PATIENCE, Strikes
 from kfext.model.shared_gpu import EVICTED_AFTER
 
 _RISE = 0.02
-"""The rise per second of the part of the time in which low may intrude."""
+"""The rise per second of the fraction of time in which low may intrude."""
 _FALL = 0.5
 
 
 class Pair:
-    """How long one low-priority job may work beside the high-priority job.
+    """The time that one low-priority job may work beside the high-priority job.
 
-    Low works while high is idle. If that leaves low less than its minimum although it waits for
-    more, it may also work beside high within high's loss budget: the budget wins.
+    Low works while high is idle. If low then has less than its minimum although it waits for more,
+    it may also work beside high within high's loss budget, which takes precedence.
     `meter`: of the high-priority job. `minimum`: the part of the time that low should have.
     """
 
@@ -34,34 +34,34 @@ class Pair:
         self._short_since: float | None = None
 
     def note(self, *, worked: float, intruded: float, waits: bool, gated: bool, now: float) -> None:
-        """Record what low has done since the last call: seconds of work, and of intrusion.
+        """Record the seconds of low's work and intrusion since the last call.
 
         `waits`: it waits at its gate. `gated`: its gate lets it pass while high is idle.
         """
         passed, self._last = now - self._last, now
         self._worked.add(worked, now=now)
         self._waited.add(passed if waits else 0.0, now=now)
-        short = min(self._minimum - self.share, self._waited.share)
-        if not gated or short <= 0:
+        shortfall = min(self._minimum - self.share, self._waited.share)
+        if not gated or shortfall <= 0:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
         self._adapt(passed)
-        if gated and short > 0 and not (self._meter.holding or self._meter.over):
-            self._left += min(self._rate, short) * passed
-        # Saved time can be spent at once, so it may not exceed a window's budget. A long micro-step
-        # may not cost low more than a minute's budget.
+        if gated and shortfall > 0 and not (self._meter.holding or self._meter.over):
+            self._left += min(self._rate, shortfall) * passed
+        # Saved time can be spent at once: at most a window's budget. A long micro-step must not
+        # cost low more than a minute's budget.
         budget = self._meter.budget
         self._left = min(max(self._left - intruded, -budget * PATIENCE), budget * WINDOW)
 
     @property
     def allowance(self) -> float:
-        """For how many seconds low may intrude from now on."""
+        """The seconds that low may intrude from now on."""
         return max(self._left, 0.0)
 
     @property
     def share(self) -> float:
-        """The part of the last window in which low has worked."""
+        """The fraction of the last window in which low has worked."""
         return self._worked.share
 
     @property
@@ -81,18 +81,18 @@ class Pair:
 
 LONGEST_MICRO_STEP = 0.005
 _MICRO_STEPS_IN_A_STEP = 80
-"""The high-priority job comes back within a micro-step of low, and so waits for half of it and for
-the change between the two jobs: less than 1 % of its own step."""
+"""The high-priority job returns within a micro-step of low, and so waits for half of it and for the
+switch between the two jobs: less than 1 % of its own step."""
 OUTSTANDING = 2
-"""Micro-steps that the gate of a low-priority job leaves on the card at a time, at most."""
+"""The most micro-steps of a low-priority job that its gate allows on the card at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A low-priority job since the last look, in seconds. `minimum`: the time that it should have.
 
-    `waits`: it waits at its gate. `normalised`: its speed beside others, as a part of its speed
-    alone. `gives_way`: it is known to have a gate. `works`: it may have a micro-step on the card.
+    `waits`: it waits at its gate. `normalised`: its speed beside others / its speed alone.
+    `gives_way`: it is known to have a gate. `works`: it may have a micro-step on the card.
     """
 
     minimum: float
@@ -106,12 +106,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What a low-priority job may do until the next ruling. Times are in seconds.
+    """The permissions of a low-priority job until the next ruling. Times are in seconds.
 
     `shut`: its gate is shut. Otherwise it may pass while the high-priority job is idle, and intrude
-    for `allowance` from now on. `price`: see `kfext.gpu.hook.pauses`. `infeasible`: this does not
-    give it its minimum. `strikes`: for losses. `evict`: it must leave the card. `times_shut`: how
-    often losses shut its gate, in total.
+    for `allowance` from now on. `price`: see `kfext.gpu.hook.pauses`. `infeasible`: it does
+    not reach its minimum. `strikes`: for losses. `evict`: it must leave the card. `times_shut`: the
+    total number of times that losses shut its gate.
     """
 
     shut: bool
@@ -137,13 +137,13 @@ class Neighbours:
         self._shut: set[str] = set()
 
     def remove(self, name: str) -> None:
-        """Forget a low-priority job: another job may come under its name."""
+        """Forget a low-priority job: another job may be added under its name."""
         self._pairs.pop(name, None)
         self._strikes.remove(name)
         self._shut.discard(name)
 
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
-        """Return what each low-priority job may do."""
+        """Return the ruling of each low-priority job."""
         meter = self.meter
         meter.held_back = all(seen.gives_way for seen in lows.values())
         self._pairs = {
@@ -171,13 +171,13 @@ class Neighbours:
         )
         if shut != self._shut:
             self._shut = shut
-            meter.restart()  # the others have changed, so the measurements no longer hold
+            meter.restart()  # the others have changed, so the measurements are void
         rulings = {name: self._ruling(name) for name in lows}
         meter.disturbed = any(seen.works for seen in lows.values() if seen.gives_way)
         return rulings
 
     def _gains_nothing(self, lows: Mapping[str, Seen]) -> bool:
-        """Return whether all jobs would end sooner one by one: the sum of speeds is below 1."""
+        """Return whether all jobs would end sooner in sequence: the sum of speeds is below 1."""
         loss = self.meter.loss
         parts = [seen.normalised for name, seen in lows.items() if name not in self._shut]
         speeds = [part for part in parts if part is not None]
@@ -200,7 +200,7 @@ class Neighbours:
         )
 
     def _micro_step(self) -> float:
-        """Return how long a micro-step may be, by the time of a high-priority step."""
+        """Return the longest allowed micro-step, by the time of a high-priority step."""
         step = self.meter.step_seconds
         if step is None:
             return LONGEST_MICRO_STEP

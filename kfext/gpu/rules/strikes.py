@@ -1,8 +1,8 @@
-"""What happens to low-priority jobs if the high-priority job beside them loses too much.
+"""The penalties of low-priority jobs if the high-priority job beside them loses too much.
 
 The gate of a low-priority job is shut for a minute, and after the third time the job leaves the
 card. The minute of losses before that may have breaks: a measured loss counts until enough time
-within the budget has made up for it, so a rest now and then does not get around the budget.
+within the budget has made up for it, so occasional pauses do not evade the budget.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ _TOLERANCE = 0.1
 class StrikeRecord:
     """The record of a job. `times_shut`: in total, with the forgotten strikes.
 
-    `losing`: seconds of the present losses with its gate open. `windows`: how many windows had been
-    measured when they began.
+    `losing`: seconds of the current losses with its gate open. `windows`: the number of windows
+    measured before they started.
     """
 
     strikes: int = 0
@@ -35,7 +35,7 @@ class StrikeRecord:
 
 
 class Strikes:
-    """The strikes of the low-priority jobs on one card; `records`: of all jobs of the last call."""
+    """The strikes of the low-priority jobs on one card; `records`: of the jobs in the last call."""
 
     def __init__(self, now: float) -> None:
         self.records: dict[str, StrikeRecord] = {}
@@ -44,7 +44,7 @@ class Strikes:
         self._calm_since = self._last = now
 
     def remove(self, name: str) -> None:
-        """Forget a job, and the present losses if the job is suspected of them."""
+        """Forget a job, and the current losses if the job is suspected of them."""
         self.records.pop(name, None)
         if name == _busiest(self._worked, self._worked):
             self._forget_losses()
@@ -60,11 +60,11 @@ class Strikes:
     ) -> set[str]:
         """Return the jobs with shut gates, out of the jobs in `worked`.
 
-        `losing`: too much is lost on the card. `excess`: how far the high-priority job is over its
-        budget, in budgets; below 0 within it. `windows`: how often that was measured so far.
-        `worked`: how much each job has worked lately. Losses that last, and are confirmed by new
-        measurements, shut out the job that has worked most, out of the jobs with an open gate in at
-        least half of the losses. One job at a time is shut out, since the others may do no harm.
+        `losing`: the losses on the card are too large. `excess`: of the high-priority job over its
+        budget, in budgets; below 0 within it. `windows`: the measurements of it so far. `worked`:
+        the recent share of each job. Losses that last, and are confirmed by new measurements, shut
+        out the job with the largest share, out of the jobs with an open gate in at least half of
+        the losses. One job at a time is shut out, since the others may do no harm.
         """
         passed, self._last = now - self._last, now
         self._worked = worked
@@ -85,7 +85,7 @@ class Strikes:
     def _lost(
         self, open_: Iterable[str], passed: float, *, losing: bool, windows: int, excess: float
     ) -> bool:
-        """Count the time since the last call; return whether losses are not made up for yet."""
+        """Count the time since the last call; return whether losses are still not made up for."""
         records = [self.records[name] for name in open_]
         for record in records if losing else ():
             record.windows = record.windows if record.losing > 0 else windows
@@ -105,7 +105,7 @@ class Strikes:
             record.losing = 0.0
 
     def _forget_strikes(self, *, losing: bool, now: float) -> None:
-        """Take back a strike of each job after a long time without losses."""
+        """Remove a strike of each job after a long time without losses."""
         if losing or any(now < record.shut_until for record in self.records.values()):
             self._calm_since = now
         elif now - self._calm_since >= FORGOTTEN_SECONDS:
@@ -115,5 +115,5 @@ class Strikes:
 
 
 def _busiest(names: Iterable[str], worked: Mapping[str, float]) -> str:
-    """Return the job that has worked most, empty without jobs."""
+    """Return the job with the largest share; empty without jobs."""
     return max(names, key=lambda name: (worked[name], name), default="")

@@ -3,7 +3,7 @@
 The rule is earliest eligible virtual deadline first (I. Stoica and H. Abdel-Wahab, 1995), with the
 shares as weights. Each sharer also has a bucket of time that it may use, which fills as time
 passes: a sharer with micro-steps longer than its turns rests after them. In any window a sharer
-that always has work gets at least its share less one `QUOTA`. Time that others leave goes to the
+that always has work receives at least its share less one `QUOTA`. Unused time is divided among the
 sharers with work, in proportion to their shares.
 """
 
@@ -19,7 +19,7 @@ TURN = QUOTA / 4
 
 @dataclass(slots=True)
 class _Sharer:
-    """`starts`: the virtual time at which the sharer may have its next turn.
+    """A sharer. `starts`: the virtual time of its next turn at the earliest.
 
     `tokens`: the seconds that it may use at the time `filled`. `paid`: seconds that were charged
     before it used them.
@@ -32,7 +32,7 @@ class _Sharer:
     paid: float = 0.0
 
     def fill(self, now: float, *, used: float = 0.0) -> None:
-        """Let time pass, in which the sharer has used the card for `used` seconds."""
+        """Advance to `now`; the sharer has used the card for `used` seconds since the last call."""
         self.tokens = min(TURN, self.tokens + (now - self.filled) - used)
         self.filled = now
 
@@ -58,13 +58,13 @@ class Turns:
         self._sharers.pop(name, None)
 
     def next(self, wanting: Collection[str], *, now: float) -> str | None:
-        """Return the sharer with the next turn, or None without a bucket that has time."""
+        """Return the sharer with the next turn; None with empty buckets alone."""
         able = {name: sharer for name in wanting if (sharer := self._sharers.get(name))}
         for sharer in able.values():
             sharer.fill(now)
         able = {name: sharer for name, sharer in able.items() if sharer.tokens > 0}
         for name in able.keys() - self._able:
-            # A sharer saves up nothing while it has no work.
+            # A sharer accumulates no claim while it has no work.
             able[name].starts = max(able[name].starts, self._virtual)
         self._able = frozenset(able)
         if not able:
@@ -82,7 +82,7 @@ class Turns:
         return sharer.tokens > 0
 
     def wakes(self, wanting: Collection[str], *, now: float) -> float:
-        """Return in how many seconds the first bucket stops being empty; infinity for never."""
+        """Return the seconds until the first bucket is no longer empty; infinity for never."""
         sharers = [sharer for name in wanting if (sharer := self._sharers.get(name))]
         waits = (max(-sharer.tokens - (now - sharer.filled), 0.0) for sharer in sharers)
         return min(waits, default=math.inf)
@@ -91,7 +91,7 @@ class Turns:
         """Charge a sharer for the seconds of its turn, or for its use of the card if that is more.
 
         The use that a sharer reports moves only its own place: virtual time follows the turns, so a
-        sharer that lies takes nothing from the others. Use becomes known at the end of a
+        sharer that lies costs the others nothing. Use becomes known at the end of a
         micro-step, and a turn has already paid for the use within it.
         """
         served = self._sharers.get(name)
@@ -106,7 +106,7 @@ class Turns:
         self._virtual += held / max(weights, served.share)
 
     def forfeit(self, name: str, seconds: float) -> None:
-        """Charge a sharer for the rest of a turn that was taken from it."""
+        """Charge a sharer for the remainder of a turn that was ended early."""
         if served := self._sharers.get(name):
             served.starts += seconds / served.share
 
@@ -130,7 +130,7 @@ class Activity:
 class Dispatcher:
     """Lets one sharer at a time work. `turns`: of all sharers. `holder`: the sharer with the turn.
 
-    While no sharer wants a turn, the first to come may work at once.
+    While no sharer wants a turn, the first that does may work at once.
     """
 
     def __init__(self) -> None:
@@ -142,19 +142,19 @@ class Dispatcher:
         self._used = False
 
     def look(self, sharers: Mapping[str, Activity], *, now: float) -> float:
-        """Charge what was used, and give the next turn; return in how many seconds to call again.
+        """Charge the use, and assign the next turn; return the seconds until the next call.
 
         Return infinity if only a sharer's activity can change anything.
         """
-        for name, seen in sharers.items():
+        for name, activity in sharers.items():
             held = now - self._looked if name == self.holder else 0.0
-            self.turns.ran(name, held=held, used=seen.used, now=now)
+            self.turns.ran(name, held=held, used=activity.used, now=now)
         self._looked = now
-        wanting = [name for name, seen in sharers.items() if seen.wants]
+        wanting = [name for name, activity in sharers.items() if activity.wants]
         self._idle = not wanting
-        rest = self._left(sharers, now)
-        if rest > 0:
-            return rest
+        remaining = self._remaining(sharers, now)
+        if remaining > 0:
+            return remaining
         self.holder = self.turns.next(wanting, now=now)
         if self.holder is None:
             return self.turns.wakes(wanting, now=now)
@@ -165,12 +165,11 @@ class Dispatcher:
         """Return whether a sharer may begin a micro-step."""
         return name == self.holder or (self._idle and self.turns.allows(name, now=now))
 
-    def _left(self, sharers: Mapping[str, Activity], now: float) -> float:
-        """Return the seconds left of the turn."""
+    def _remaining(self, sharers: Mapping[str, Activity], now: float) -> float:
         if self.holder is None or self.holder not in sharers:
             return 0.0
         self._used = self._used or sharers[self.holder].begun
-        rest = (TURN if self._used else UNUSED) - (now - self._began)
-        if rest <= 0 and not self._used:
+        remaining = (TURN if self._used else UNUSED) - (now - self._began)
+        if remaining <= 0 and not self._used:
             self.turns.forfeit(self.holder, TURN - UNUSED)
-        return rest
+        return remaining

@@ -16,7 +16,7 @@ from e2e.harness.kube import Kube
 from e2e.testbed.cluster import Testbed
 from kfext import names
 from kfext.cli.cluster import ClusterOptions
-from kfext.cli.ui import of_cluster
+from kfext.cli.ui import cluster_source
 from kfext.cli.ui_state import Source, State
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -104,7 +104,7 @@ async def seen_by(
     options = ClusterOptions(namespace, None, kubeconfig)
     async with (
         options.connect() as client,
-        of_cluster(client, options, all_namespaces=all_namespaces) as source,
+        cluster_source(client, options, all_namespaces=all_namespaces) as source,
     ):
         await source.ready()
         yield source

@@ -149,7 +149,7 @@ async def test_a_user_without_rights_is_forbidden(testbed: Testbed, tmp_path: Pa
 async def test_a_pod_finds_the_server_by_its_service_account(
     testbed: Testbed, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = paths.InNamespaces("serviceaccounts")("default", "default", "token")
+    account = paths.Namespaced("serviceaccounts")("default", "default", "token")
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = (await client.create(account, request))["status"]["token"]
     (tmp_path / "token").write_text(token + "\n")

@@ -105,29 +105,29 @@ async def test_the_user_of_a_kubeconfig_is_shown(
 SILENT: dict[str, tuple[dict[str, Any], str]] = {
     "a program that fails": (
         plugin("sh", "-c", "echo no session >&2; exit 3"),
-        "the plugin sh of the user gives no credential: exec: process returned 3. no session",
+        "the plugin sh of the user returns no credential: exec: process returned 3. no session",
     ),
     "a program that is absent": (
         plugin("/no/such"),
-        "the plugin /no/such of the user gives no credential: .*No such file",
+        "the plugin /no/such of the user returns no credential: .*No such file",
     ),
     "a program that prints rubbish": (
         plugin("echo", "secret"),
-        "the plugin echo of the user gives no credential: exec: failed to decode",
+        "the plugin echo of the user returns no credential: exec: failed to decode",
     ),
     "a program that prints no credential": (
         plugin("echo", printed({})),
-        "the plugin echo of the user gives no credential: exec: missing token",
+        "the plugin echo of the user returns no credential: exec: missing token",
     ),
     "a program that prints an empty token": (
         plugin("echo", printed({"token": ""})),
-        "the plugin echo of the user gives no credential",
+        "the plugin echo of the user returns no credential",
     ),
-    "an empty file": ({"tokenFile": "empty"}, "tokenFile of the user gives no credential"),
-    "a name without a password": ({"username": "u"}, "username of the user gives no credential"),
+    "an empty file": ({"tokenFile": "empty"}, "tokenFile of the user returns no credential"),
+    "a name without a password": ({"username": "u"}, "username of the user returns no credential"),
     "a provider that the client does not know": (
         {"auth-provider": {"name": "x"}},
-        "auth-provider of the user gives no credential",
+        "auth-provider of the user returns no credential",
     ),
 }
 

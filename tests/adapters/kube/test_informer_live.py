@@ -119,7 +119,7 @@ def pod_manifest() -> dict[str, object]:
 async def test_pods_and_nodes_of_a_true_server_are_read(
     client: Client, namespace: str, pod_manifest: dict[str, object]
 ) -> None:
-    account = paths.InNamespaces("serviceaccounts")(namespace)
+    account = paths.Namespaced("serviceaccounts")(namespace)
     await client.apply(
         f"{account}/default",
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}},

@@ -221,7 +221,7 @@ async def test_a_renewal_without_an_answer_leaves_time_for_another_one(
 ) -> None:
     holder = contest.enter("me", Timing(duration=5, deadline=4.0, retry=0.05))
     await until(holder.held.is_set, what="it holds the lease")
-    take, hangs = holder._take, asyncio.Event()
+    take, hangs = holder._try_acquire, asyncio.Event()
 
     async def hangs_once() -> bool:
         if not hangs.is_set():
@@ -229,7 +229,7 @@ async def test_a_renewal_without_an_answer_leaves_time_for_another_one(
             await asyncio.sleep(3600)
         return await take()
 
-    monkeypatch.setattr(holder, "_take", hangs_once)
+    monkeypatch.setattr(holder, "_try_acquire", hangs_once)
     await until(hangs.is_set, what="a renewal hangs")
     before = holder._renewed_at
     await until(lambda: holder._renewed_at > before, what="the next one is answered")

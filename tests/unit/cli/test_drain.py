@@ -120,7 +120,7 @@ async def test_what_the_command_says_of_a_job(
 async def test_a_job_without_a_plan_remains_while_its_pods_end() -> None:
     cluster = FakeCluster(job(name="train", uid="train").worker(1).held())
     assert await lines(cluster, force=True) == [
-        (1, "PyTorchJob team/train: its pods are ending"),
+        (1, "PyTorchJob team/train: its pods are terminating"),
         (1, "a: 1 job of kfext remains"),
     ]
 

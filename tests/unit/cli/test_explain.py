@@ -185,7 +185,7 @@ def test_it_tells_that_an_elastic_job_was_made_smaller_and_not_edited_since(
 ) -> None:
     state = JobState(requested=12, assigned=8).encode(job_uid="u")
     raw = job(uid="u", annotations={names.STATE: state}, specs={"Worker": {"replicas": workers}})
-    want = ["the job has 8 workers, and asks for 12 (kfext.dev/state)"]
+    want = ["the job has 8 workers of the 12 requested (kfext.dev/state)"]
     assert listed(raw) == (want if shown else [])
 
 

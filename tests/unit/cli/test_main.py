@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kfext.cli.jobs import ORDERS, _show_anew
+from kfext.cli.jobs import ORDERS, _refresh
 from kfext.cli.main import cli, main
 from kfext.errors import UserError
 
 REFUSED = {
-    "a stream of JSON": (["top", "--watch", "-o", "json"], "leave out -o"),
+    "a stream of JSON": (["top", "--watch", "-o", "json"], "omit -o"),
     "an expression without a log": (["explain", "x", "--regex", "a"], "--regex requires --log"),
     "an unknown order": (["top", "--sort", "name"], "'growth', 'cpu', 'workers', 'left'"),
 }
@@ -35,7 +35,7 @@ def test_tables_that_follow_each_other_in_a_file_have_an_empty_line_between(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for number in range(2):
-        _show_anew(f"HEAD\n{number}\n")
+        _refresh(f"HEAD\n{number}\n")
     assert capsys.readouterr().out == "HEAD\n0\n\nHEAD\n1\n\n"
 
 
@@ -44,7 +44,7 @@ def test_on_a_terminal_a_table_takes_the_place_of_the_one_before(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((4, 3)))
-    _show_anew("HEADING\nfirst\nsecond\nthird\n")
+    _refresh("HEADING\nfirst\nsecond\nthird\n")
     assert capsys.readouterr().out == "\x1b[2J\x1b[1;1HHEAD\nfirs\n"
 
 

@@ -209,7 +209,7 @@ def test_words_for_a_person() -> None:
 def test_progress_is_that_of_the_last_half_minute_against_the_one_before() -> None:
     found = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
     assert found["gained"] == pytest.approx(0.25)
-    assert "0.25 of its first 30 s" in in_words(found)
+    assert "last 30 s: 0.25 of the progress of the first" in in_words(found)
 
 
 TABLES = {

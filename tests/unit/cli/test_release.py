@@ -99,7 +99,7 @@ async def test_what_could_not_be_released_is_said_once_all_were_tried(error: Api
 
 async def test_an_api_server_that_is_away_is_not_asked_for_each_job() -> None:
     cluster = FakeCluster(AWAY)
-    with pytest.raises(UserError, match="away; the API server is away: no other job was tried"):
+    with pytest.raises(UserError, match="API server is unreachable: no other job was tried"):
         await lines(cluster)
     assert cluster.patched == ["a"]
 
@@ -143,4 +143,4 @@ async def test_of_its_gated_pods_those_with_parts_of_gpus_are_deleted() -> None:
     said = await lines(cluster)
     assert cluster.patched == ["a", "whole", "b", "c"]
     assert cluster.deleted == ["part"]
-    assert said[0].endswith("pods ungated: 1, pods with parts of GPUs deleted: 1")
+    assert said[0].endswith("pods ungated: 1, pods with GPU shares deleted: 1")

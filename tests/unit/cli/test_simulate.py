@@ -210,7 +210,7 @@ def test_the_jobs_of_a_cluster_are_simulated_and_saved(
     saved = tmp_path / "jobs.csv"
     given = ["--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1"]
     result = CliRunner().invoke(simulate, given, catch_exceptions=False)
-    assert "jobs: 2 ended, 0 more of the same series; 1 of unknown length omitted" in result.stderr
+    assert "2 ended, 0 more of the same series; 1 of unknown duration omitted" in result.stderr
     nodes = result.stderr.partition("with --nodes ")[2].split()[0]
     again = run(str(saved), "--nodes", nodes, "--arms", "kfext", "--seeds", "1")
     assert result.stdout == again
@@ -228,10 +228,10 @@ def test_a_file_that_cannot_be_written_is_named(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((), "give a CSV file, one of small, stream"),
-        (("small", "--from-cluster"), "give SCENARIO 'small' or --from-cluster, not both"),
-        (("small", "--save", "jobs.csv"), "--save is for --from-cluster alone"),
-        (("small", "-n", "team-a"), "-n is for --from-cluster alone"),
+        ((), "specify a CSV file, one of small, stream"),
+        (("small", "--from-cluster"), "specify SCENARIO 'small' or --from-cluster, not both"),
+        (("small", "--save", "jobs.csv"), "--save requires --from-cluster"),
+        (("small", "-n", "team-a"), "-n requires --from-cluster"),
     ],
 )
 def test_jobs_come_from_one_place(given: tuple[str, ...], said: str) -> None:

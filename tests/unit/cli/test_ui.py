@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from kfext.cli.main import cli
 from kfext.cli.plan import Forecast
-from kfext.cli.ui import _greeting, of_snapshot
+from kfext.cli.ui import _greeting, snapshot_source
 from kfext.cli.ui_state import JobView
 from kfext.kube.snapshot_file import SnapshotFile
 from tests.unit.cli.test_nodes import cluster
@@ -37,7 +37,7 @@ def test_on_the_machine_itself_it_prints_the_address_alone(monkeypatch: pytest.M
 
 
 def shown() -> dict[str, JobView]:
-    source = of_snapshot(SnapshotFile("0.4", NOW, cluster()))
+    source = snapshot_source(SnapshotFile("0.4", NOW, cluster()))
     return {view.row["name"]: view for view in source.jobs()}
 
 
@@ -52,7 +52,7 @@ def test_a_snapshot_shows_its_jobs_as_their_training_plans_would() -> None:
 
 
 async def test_a_snapshot_shows_what_is_free_and_says_what_it_is() -> None:
-    source = of_snapshot(SnapshotFile("0.4", NOW, cluster()))
+    source = snapshot_source(SnapshotFile("0.4", NOW, cluster()))
     await source.ready()
     state = source.state()
     assert {name: row["free"] for name, row in state["nodes"].items()} == {"a": 8, "b": 8}

@@ -27,7 +27,7 @@ def test_namespaces_are_listed_the_largest_usage_first() -> None:
         ["team-a", "2", "12.0", "%", "0.0", "%", "1"],
         ["team-c", "0.5", "0.0", "%", "0.0", "%", "0"],
     ]
-    assert lines[-1] == "2m ago; usage counts half after 24h"
+    assert lines[-1] == "2m ago; usage halves in 24h"
 
 
 def test_a_clock_that_is_behind_shows_no_negative_age() -> None:

@@ -61,7 +61,7 @@ def test_a_new_node_has_labels_and_taints_but_its_own_name_and_state() -> None:
     taint = Taint("pool", "gpu")
     state = Taint("node.kubernetes.io/unschedulable"), Taint(DRAIN, "now", "PreferNoSchedule")
     of = Snapshot(nodes=(replace(node("g", gpus=8, cordoned=True), taints=(taint, *state)),))
-    _, *new = Change(new=["2x8gpu", "1x8gpu"]).of(of).nodes
+    _, *new = Change(new=["2x8gpu", "1x8gpu"]).applied_to(of).nodes
     assert len({made.name for made in new}) == 3
     assert [made.labels[HOSTNAME] for made in new] == [made.name for made in new]
     assert {(made.taints, made.unschedulable) for made in new} == {((taint,), False)}
@@ -74,13 +74,13 @@ def test_without_a_node_nothing_more_starts_there() -> None:
 def test_a_policy_takes_the_place_of_the_policy_of_its_name() -> None:
     released = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
     change = Change(policies=[parse_policy(released)])
-    assert change.of(busy()).policies == (parse_policy(released),)
+    assert change.applied_to(busy()).policies == (parse_policy(released),)
     assert starts(change)["head"][1] == ExpectedStart(unknown="it does not wait for capacity")
 
 
 WRONG = {
     "no number": (Change(new=["gpu"]), "'gpu' is not NUMBERxNODE, e.g. 4x8gpu"),
-    "no such node": (Change(new=["2x7gpu"]), "'2x7gpu': no node is like that"),
+    "no such node": (Change(new=["2x7gpu"]), "'2x7gpu': no node is of that kind"),
     "too many": (Change(new=["1000xa"]), "'1000xa' is not NUMBERxNODE"),
     "not a node": (Change(without=["c"]), "'c' is no node, e.g. a"),
 }
@@ -89,7 +89,7 @@ WRONG = {
 @pytest.mark.parametrize(("change", "said"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_said(change: Change, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        change.of(busy())
+        change.applied_to(busy())
 
 
 def test_what_a_person_reads() -> None:

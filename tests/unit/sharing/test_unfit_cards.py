@@ -16,7 +16,7 @@ from tests.builders import moment
 from tests.gpu_builders import reservation, sharing, slot
 from tests.unit.sharing.stages import World, admitted, remove
 
-SEVERAL = "NVIDIA's device plugin gives it to several pods at once"
+SEVERAL = "NVIDIA's device plugin allocates it to several pods at once"
 HOURS = 2
 
 

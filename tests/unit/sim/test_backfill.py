@@ -10,9 +10,9 @@ def test_no_job_backfills_beyond_the_end_that_is_expected_by_now() -> None:
     holder = replace(GANG, name="holder", workers=4, arrives=10.0)
     late = replace(GANG, name="late", workers=1, arrives=500.0, steps=5000)
     of = Bed(awaited, holder, late, a=4000).at(15)
-    of.job("awaited").training.get(0.05)  # slow while it fills its cache
+    of.job("awaited").training.set_share(0.05)  # slow while it fills its cache
     of.at(330)
-    of.job("awaited").training.get(1.0)
+    of.job("awaited").training.set_share(1.0)
     of.at(510)
     of.write("late", "spec", "runPolicy", "activeDeadlineSeconds", value=6000)
     of.at(1370)

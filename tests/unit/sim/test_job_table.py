@@ -62,7 +62,7 @@ WRONG = {
     "a column twice": ("name,workers,workers,seconds", ["a,2,4,60"], "two columns 'workers'"),
     "no jobs": (HEAD, [], "no jobs"),
     "a name": (HEAD, ["A_b,0,,1,,,,,60"], "line 2: name 'A_b' is not a DNS label"),
-    "a second job of a name": (HEAD, ["a,0,,1,,,,,60"] * 2, "line 3: a job before has the name"),
+    "a second job of a name": (HEAD, ["a,0,,1,,,,,60"] * 2, "line 3: an earlier job has the name"),
     "a kind": (HEAD, ["a,0,MPIJob,1,,,,,60"], "kind 'MPIJob' is none of PyTorchJob, TFJob"),
     "a word for a number": (HEAD, ["a,0,,two,,,,,60"], "workers 'two' is not a number from 1 to"),
     "a number that is too large": (HEAD, ["a,0,,999999999999,,,,,60"], "workers '9999"),
@@ -79,19 +79,19 @@ WRONG = {
         ["a,0,,2,1,,,,60"],
         "servers 1 is for a TFJob, not",
     ),
-    "half a range": (HEAD, ["a,0,,2,,1,,,60"], "min 1 and max None must both be given"),
+    "half a range": (HEAD, ["a,0,,2,,1,,,60"], "min 1 and max None must both be set"),
     "a range without the wish": (HEAD, ["a,0,,4,,1,2,,60"], "min <= workers (4) <= max"),
     "more pods than room": (
         HEAD,
         ["a,0,,9,,,,,60"],
-        "9 pods of 1000m, and the nodes hold 8: give",
+        "9 pods of 1000m, and the nodes hold 8: add",
     ),
     "a GPU type": (f"{HEAD},gpu_type", ["a,0,,1,,,,,60,T 4"], "gpu_type 'T 4' is not the value"),
     "a program": (f"{HEAD},program", ["a,0,,1,,,,,60,A"], "program 'A' is not a name"),
     "GPUs that no node has": (
         f"{HEAD},gpus",
         ["a,0,,1,,,,,60,1"],
-        "a has 1 pods of 1000m/1xgpu, and the nodes hold 0: give more nodes, e.g. --nodes 1x1000m",
+        "a has 1 pods of 1000m/1xgpu, and the nodes hold 0: add nodes, e.g. --nodes 1x1000m",
     ),
 }
 

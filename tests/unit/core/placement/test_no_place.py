@@ -292,7 +292,7 @@ def test_a_pod_that_fits_only_where_capacity_is_kept_is_told_so() -> None:
     assert f"one pod needs 3 {GPU}, {has}" in verdict_of(found).message
 
 
-MIG, SEVERAL = "it is split by MIG", "NVIDIA's device plugin gives it to several pods at once"
+MIG, SEVERAL = "it is split by MIG", "NVIDIA's device plugin allocates it to several pods at once"
 LAME = replace(plain_node("a", cards=3), troubles=(SEVERAL, MIG, SEVERAL))
 
 
