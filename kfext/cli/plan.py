@@ -112,9 +112,9 @@ def plan(
     """
     changes = bool(new or without or policies)
     if changes and files:
-        raise click.UsageError("specify jobs with -f, or a change, not both")
+        raise click.UsageError("specify -f, or a change with --with, --without or --policy")
     if not (files or snapshot or changes):
-        raise click.UsageError("specify jobs with -f, a snapshot with --snapshot, or a change")
+        raise click.UsageError("specify -f, --snapshot, or one of --with, --without and --policy")
     documents = [item for file in files for item in load(file)]
     recorded = read_snapshot_file(snapshot.read(), name=snapshot.name) if snapshot else None
     if changes:

@@ -26,8 +26,8 @@ export function age(seconds) {
     if (seconds >= 2 * size) return `${Math.floor(seconds / size)}${unit}`;
   return `${Math.max(0, Math.floor(seconds))}s`;
 }
-// A time of day in UTC, with its date if it is over 12 hours away.
-export function clock(at) {
+// A time of day in UTC, with its date if it is over 12 hours away. `digits`: 5 or, with seconds, 8.
+export function clock(at, digits = 5) {
   const [, day, month, , time] = new Date(at * 1000).toUTCString().split(" ");
   return `${Math.abs(at - page.state.at) > 12 * 3600 ? `${month} ${day} ` : ""}${time.slice(0, digits)}`;
 }

@@ -31,8 +31,9 @@ function sums(all, jobs, waits) {
   return el("section", { class: "sums", "aria-label": "Summary" },
     free !== null ? sum(`${short(has - free)} of ${short(has)}`, `${noun}s in use, ${short(free)} free`)
       : sum(short(taken), `${noun}s in use by these jobs`),
-    sum(jobs.length, "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
-    sum(waits.length, waits.length ? `jobs wait, the oldest for ${age(page.state.at - longest)}` : "jobs wait"),
+    sum(jobs.length, jobs.length === 1 ? "job runs with " : "jobs run with ", many(jobs.reduce((total, job) => total + job.workers, 0), "worker")),
+    sum(waits.length, waits.length === 1 ? "job waits" : "jobs wait",
+      waits.length > 0 && `, the oldest for ${age(page.state.at - longest)}`),
     first ? sum(`${clock(first.ends)} UTC`, "next end: ", el("a", { href: link(first) }, first.name), `, ${many(held(first), noun)}`)
       : sum("–", "no end is known"),
     stuck.length ? sum(stuck.length, stuck.length === 1 ? "job" : "jobs", " stalled: ", stuck.slice(0, 2).map(title))

@@ -208,8 +208,7 @@ class UsageOrder:
         least, mine = min(ahead, default=math.inf), self._mean(tracked.job.namespace)
         if least >= mine:
             return ""
-        hours = self.record.half_life / 3600
-        period = "day" if hours == 24 else f"{hours:g} h"
+        period = age(self.record.half_life)
         less, more = (f"{100 * mean:.0f} %" for mean in (least, mine))
         parts = "" if less == more else f" ({less} against {more} of the last {period})"
         return f"it is behind a namespace that used less{parts}"
