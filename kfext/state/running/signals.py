@@ -162,7 +162,7 @@ class NodeSignal:
 class Signals:
     """The nodes by name, and the jobs that opted in, at a moment.
 
-    `headroom`: by namespace with a quota, the CPU that its pods may request beyond the present.
+    `headroom`: by namespace with a quota, the CPU that its pods may request in addition.
     """
 
     nodes: Mapping[str, NodeSignal]

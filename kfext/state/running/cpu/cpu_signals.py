@@ -1,4 +1,4 @@
-"""What the policies for CPU see of running jobs: their pods, their progress and their nodes."""
+"""The signals of the CPU policies: the pods, the progress and the nodes of running jobs."""
 
 import math
 from collections import Counter
@@ -30,18 +30,18 @@ from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer
 _CROWDED = 0.9
 """Jobs contend for a node from this share of its CPU in use."""
 _REMEMBERED = 32
-"""Jobs of a node that are remembered after their end."""
+"""The number of ended jobs that are remembered for each node."""
 _MEASURED_SECONDS = 60.0
-"""After so many seconds all pods are measured again."""
+"""All pods are measured within this time."""
 UNMEASURED_SECONDS = 300.0
-"""No policy visits a job after so long with a missing pod or a pod of unknown CPU use."""
-_UNMEASURED = f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
+"""Policies do not visit a job after this time with a missing pod or unknown CPU use."""
+_UNMEASURED = f"the CPU use of all its pods has been unknown for {UNMEASURED_SECONDS:g} s"
 
 
 class CpuSignals:
-    """Makes the signals of running jobs, and keeps what a later look has to compare.
+    """Makes the signals of running jobs, and remembers their ended neighbours.
 
-    `paused` returns whether nothing is tried on the CPU of a job for now.
+    `paused` returns whether changes of the CPU of a job pause after a failure.
     """
 
     def __init__(self, running: RunningJobs, paused: Callable[[RunningJob, float], bool]) -> None:
@@ -84,9 +84,9 @@ class CpuSignals:
     def _with_the_past(
         self, name: str, signals: Signals, now: float, *, awaited: bool
     ) -> tuple[NodeSignal, dict[str, Sharer]]:
-        """Return a node with the jobs that are gone, and all jobs that shared its CPU.
+        """Return a node with its ended jobs, and all jobs that shared its CPU.
 
-        Under equal shares a job that is gone would have shared with a job that is still there.
+        An ended job counts if it would still run beside a present job under equal shares.
         """
         node = signals.nodes[name]
         present = {job.uid: job.sharer(name) for job in signals.on(name)}
@@ -102,7 +102,7 @@ class CpuSignals:
     def _is_crowded(self, name: str, signals: Signals, now: float) -> bool:
         """Return whether jobs contend for a node; a job of unknown use counts with an equal part.
 
-        What a job leaves shows in the use of the others only when they are measured again.
+        The other jobs use the CPU of an ended job before they are measured again.
         """
         node, jobs = signals.nodes[name], signals.on(name)
         uses = [use_of(job.on(name)) for job in jobs]
@@ -113,7 +113,7 @@ class CpuSignals:
         return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
 
     def _room_in(self, signals: Signals) -> dict[str, int]:
-        """Return by namespace with a quota its headroom, in equal parts for its nodes."""
+        """Return by namespace with a quota its headroom on each node, in equal parts."""
         nodes: dict[str, set[str]] = {}
         for job in signals.jobs:
             nodes.setdefault(job.namespace, set()).update(job.nodes)
@@ -124,7 +124,7 @@ class CpuSignals:
         }
 
     def looks_early(self) -> bool:
-        """Return whether a pod has ended beside resized pods, or needs the CPU of a raise."""
+        """Return whether a pod ended beside resized pods, or a node lacks the CPU of its boosts."""
         if any(free_on(self._cluster, name) < raised for name, raised in self._raised.items()):
             return True
         return any(
@@ -137,7 +137,7 @@ class CpuSignals:
         tracked, cpu, uses = job.tracked, record_of(job), self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
         cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
-        measured = {pod.uid: found.use for pod in live_pods(pods) if (found := uses.of(pod.uid))}
+        measured = {pod.uid: seen.use for pod in live_pods(pods) if (seen := uses.of(pod.uid))}
         for uid, use in (measured or self._assumed(pods, now)).items():
             cpu.work.measure(uid, use, assumed=not measured)
         if reported is not None:
@@ -146,9 +146,9 @@ class CpuSignals:
             cpu.measured_at = now.monotonic
         elif not cpu.unfit and now.monotonic - cpu.measured_at >= UNMEASURED_SECONDS:
             cpu.unfit = _UNMEASURED
-        rest = cpu.left(reported, now, since=tracked.job.started)
+        left = cpu.left(reported, now, since=tracked.job.started)
         source = self._settings_of(tracked).metrics
-        cpu.unread = why_unread(reported, source=source, left=rest)
+        cpu.unread = why_unread(reported, source=source, left=left)
         paused = self._paused(job, now.monotonic)
         signal = job_signal(
             job,
@@ -159,7 +159,7 @@ class CpuSignals:
             paused=paused,
             now=now.wall,
             settling=cpu.operation is not None and cpu.operation.is_set,
-            left=rest,
+            left=left,
             followed=now.monotonic - cpu.began,
         )
         if reported is None:
@@ -167,9 +167,9 @@ class CpuSignals:
         return signal, cpu.history.add_interval(reported.progress, signal.use, now=now.monotonic)
 
     def _assumed(self, pods: Iterable[Pod], now: Moment) -> dict[str, CpuUse]:
-        """Return by uid an equal part of the node for each running pod.
+        """Return by uid an assumed use for each running pod: an equal part of its node.
 
-        metrics-server shows a new pod after half a minute or more; until then weights are equal.
+        metrics-server measures a new pod only after half a minute or more.
         """
         parts = (
             (pod.uid, self._parts.get(pod.node_name)) for pod in pods if pod.phase == "Running"
@@ -178,7 +178,7 @@ class CpuSignals:
 
 
 def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
+    """Return whether a job waits for a write, a kubelet, a pod or another change."""
     changing = any(
         not (isinstance(operation, ResizeOperation) and operation.is_set)
         for operation in job.operations
@@ -187,7 +187,7 @@ def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
 
 
 def _equal_parts(signals: Signals) -> dict[str, float]:
-    """Return by node the cores of each pod of the jobs there if all have equal shares."""
+    """Return by node the cores of a pod of the jobs there under equal shares."""
     count = Counter(pod.node for job in signals.jobs for pod in job.pods)
     return {
         name: (node.allocatable - node.others) / 1000 / max(1, count[name])
@@ -196,7 +196,7 @@ def _equal_parts(signals: Signals) -> dict[str, float]:
 
 
 def _raised(signals: Signals) -> dict[str, int]:
-    """Return by node what counts there beyond what users wrote."""
+    """Return by node the sum of its boosts, without nodes that have none."""
     raised = dict.fromkeys(signals.nodes, 0)
     for pod in (pod for job in signals.jobs for pod in job.pods):
         raised[pod.node] += pod.extra
@@ -204,9 +204,9 @@ def _raised(signals: Signals) -> dict[str, int]:
 
 
 def free_on(cluster: Cluster, name: str) -> int:
-    """Return the CPU of a node less all requests, as users wrote them; 0: no such node.
+    """Return the CPU of a node less all requests as users wrote them, 0 for an unknown node.
 
-    A reservation does not count: its job does not fit yet. Its pods count once it does.
+    A reservation does not count, because its job does not fit yet.
     """
     node = cluster.ledger.node(name)
     if node is None:
@@ -220,8 +220,8 @@ def signals_of(
 ) -> Signals:
     """Return the signals of jobs, except jobs with a pod on an unknown node.
 
-    `measured`: pods that may have a known use. Other pods on a node count with their requests,
-    which they can claim against the jobs, or with their use if the use of the node shows less.
+    `measured`: pods that may have a known use. Other pods on a node count with their requests, or
+    with the unexplained use of the node if that is less.
     """
     signals = tuple(jobs)
     nodes = {pod.node for job in signals for pod in job.pods}
@@ -238,11 +238,11 @@ def signals_of(
             counted.add(pod_key(pod.uid))
     for name in nodes:
         claims = cluster.ledger.claims_on([name], ignoring=counted)
-        rest = sum(claim.requests.get(CPU, 0) for claim in claims)
+        unmeasured = sum(claim.requests.get(CPU, 0) for claim in claims)
         all_use = uses.of_node(name)
         if all_use is not None:
-            rest = min(rest, max(0, all_use - others[name] - job_use[name]))
-        others[name] += rest
+            unmeasured = min(unmeasured, max(0, all_use - others[name] - job_use[name]))
+        others[name] += unmeasured
     node_signals = {
         name: NodeSignal(
             allocatable=node.allocatable.get(CPU, 0),
@@ -270,10 +270,9 @@ def job_signal(
     followed: float = math.inf,
     now: float = 0.0,
 ) -> JobSignal:
-    """Return the signal of a job with the given pods. No policy visits an unfit job.
+    """Return the signal of a job with its pods. No policy visits an unfit job.
 
-    `left`: the core-seconds to its end. `followed`: for how many seconds kfext has followed it.
-    `now`: in epoch seconds.
+    `paused`, `settling`, `left`, `followed`: as in JobSignal. `now`: in epoch seconds.
     """
     cpu, state = record_of(job), job.tracked.state.cpu
     signals = tuple(
@@ -302,7 +301,7 @@ def job_signal(
 
 def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:
     use = uses.of(pod.uid)
-    # A value that another client has changed is the new wish.
+    # A value that another client has set is the new requested value.
     requested = None if owner_of(pod, state) is Owner.OTHER else requested_of(pod, state)
     return PodSignal(
         uid=pod.uid,

@@ -38,7 +38,7 @@ POD_FIELDS = {"request", "user_request", "limit", "created", "node", "allocated"
 def contest(*jobs: JobSignal, headroom: dict[str, int] | None = None, **node: Any) -> Contest:
     here = signals(*jobs, allocatable=SIZE)
     here = replace(here, headroom=headroom or {})
-    return replace(contests(here)[NODE], of=replace(here.nodes[NODE], **node))
+    return replace(contests(here)[NODE], signal=replace(here.nodes[NODE], **node))
 
 
 def requests(of: Contest, prioritised: str) -> dict[str, int]:
@@ -255,7 +255,7 @@ def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signal
     first = all_prioritised({NODE: of}, here.jobs).get(NODE)
     wanted = of.requests(first, here.jobs)
     asked = {job.uid: of.requested(job) for job in here.jobs}
-    assert sum(wanted.values()) <= max(sum(asked.values()), of.of.allocatable)
+    assert sum(wanted.values()) <= max(sum(asked.values()), of.signal.allocatable)
     for job_ in here.jobs:
         assert wanted[job_.uid] >= min(asked[job_.uid], LEAST_REQUEST)
         assert wanted[job_.uid] <= of.most(job_)

@@ -104,12 +104,12 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "why a policy that needs its end leaves it alone": (
         [one_stands_down],
         names.REASON_NOTHING_TO_MOVE,
-        "resize leaves it alone: not Burstable",
+        "ineligible for resize: not Burstable",
     ),
     "why its progress is not known": (
         [is_unread],
         names.REASON_NOTHING_TO_MOVE,
-        "resize leaves it alone: metrics is off",
+        "ineligible for resize: metrics is off",
     ),
 }
 
@@ -220,7 +220,7 @@ WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "more pods than are remembered have a size of their own": (
         OF,
         [running(index, 400 + index) for index in range(19)],
-        "19 pods, 18 of them with CPU of their own",
+        "19 pods, 18 of them with their own CPU",
     ),
     "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
 }
