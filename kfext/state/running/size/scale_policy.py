@@ -1,4 +1,4 @@
-"""The proposals of `scale`: give back sizes, make room for a starved job, then let jobs grow."""
+"""The proposals of `scale`: restore sizes, rescue a starved job, then let jobs grow."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from kfext.state.running.size.scale import SCALE, workers_proposal
 from kfext.state.running.size.scale_search import ScaleSearch
 
 MOST_LOOKED = 16
-"""The most jobs that one look searches room for."""
+"""The most jobs of a look with a search for capacity."""
 _SETTLED = frozenset({None, Phase.MEASURING, Phase.TRIAL})
 """The phases of a change of size in which all pods of the job run."""
 
@@ -48,7 +48,7 @@ class ScaleProposals:
         self._quiet_since = math.inf
 
     def record_act(self, at: float) -> None:
-        """Record that workers came or went: until then their room was not idle."""
+        """Record a change of size: capacity was not idle before."""
         self._quiet_since = at
 
     def propose(self, now: Moment) -> list[Proposal]:
@@ -76,22 +76,22 @@ class ScaleProposals:
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
     def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
-        """Return the proposals that give back sizes, or take back growth that did not pay."""
+        """Return the proposals that restore requested sizes, or undo growth that did not pay."""
         proposals = []
         for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
             with self._running.failures.about(job.tracked):
                 if back := self._give_back(job, limit, now):
                     proposals.append(back)
-        given = {proposal.job for proposal in proposals}
+        restored = {proposal.job for proposal in proposals}
         for job in free:
-            acts = job.uid not in given and self._may_act(job)
+            acts = job.uid not in restored and self._may_act(job)
             rested = self._has_rested(job, at=now.monotonic)
             if acts and rested and (back := self._growth_alone(job) or _unprofitable_growth(job)):
                 proposals.append(back)
         return proposals
 
     def _starving(self, now: Moment) -> Iterable[TrackedJob]:
-        """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
+        """Return the waiting jobs that need donors, unless a rescue is under way."""
         kept = self._cluster.holds.holders(but=HoldKind.PREEMPT)
         if self._rescaling.rescuing or kept:
             return ()
@@ -104,7 +104,7 @@ class ScaleProposals:
         rested: Sequence[RunningJob],
         now: Moment,
     ) -> list[Proposal]:
-        """Return the proposals that make room for a waiting job."""
+        """Return the proposals to scale donors down for a waiting job."""
         with self._running.failures.about(waiting):
             uids = {job.uid for job in rested}
             return self._search.rescue(waiting, able, uids, now=now.wall)
@@ -136,13 +136,13 @@ class ScaleProposals:
     def _remaining(self, job: RunningJob, now: Moment) -> float:
         """Return the seconds to the end of a job at its requested size."""
         sizes = record_of(job).sizes
-        rest = self._queue.durations.remaining(job.tracked.job, now=now.wall)
-        return rest * min(1.0, sizes.now / max(1, sizes.requested))
+        remaining = self._queue.durations.remaining(job.tracked.job, now=now.wall)
+        return remaining * min(1.0, sizes.now / max(1, sizes.requested))
 
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
     ) -> list[Proposal]:
-        """Return the growth of jobs, a few of many at a time."""
+        """Return the growth of jobs, a few jobs at a time."""
         proposals = []
         for job in self._turns[mode].some(jobs):
             record_of(job).dry_run = None
@@ -152,7 +152,7 @@ class ScaleProposals:
         return proposals
 
     def _forget(self, observing: Sequence[RunningJob]) -> None:
-        """Forget shown proposals, except the growth of observing jobs that have a later turn."""
+        """Forget the proposals of dry runs, except the growth of jobs that have a later turn."""
         uids = {job.uid for job in observing}
         for job in self._jobs.values():
             dry_run = record_of(job).dry_run
@@ -160,7 +160,7 @@ class ScaleProposals:
                 record_of(job).dry_run = None
 
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
-        """Return the proposal that returns a job to its requested size, if there is room."""
+        """Return the proposal that returns a job to its requested size, if it fits."""
         settings, sizes = self._running.settings_of(job.tracked), record_of(job).sizes
         if sizes.requested > sizes.now and (
             limit is GrowthLimit.NONE
@@ -171,10 +171,10 @@ class ScaleProposals:
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
         why = off or record_of(job).unfit or "the policy does not act"
         change = Workers(Cause.GIVE_BACK, sizes.requested)
-        return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
+        return workers_proposal(job.uid, change, f"it returns to its requested size: {why}")
 
     def _growth_alone(self, job: RunningJob) -> Proposal | None:
-        """Return the proposal to take back growth that an autoscaler would keep a node for."""
+        """Return the proposal to undo growth that prevents an autoscaler from removing a node."""
         sizes = record_of(job).sizes
         if sizes.now <= sizes.requested or not self._room.grown_alone(job):
             return None
@@ -182,14 +182,12 @@ class ScaleProposals:
         return workers_proposal(job.uid, change, "an autoscaler would keep a node for it alone")
 
     def _is_to_give_back(self, job: RunningJob) -> bool:
-        """Return whether a job gets its own size again, because kfext may no longer choose it."""
-        training, sizes = job.tracked.job, record_of(job).sizes
+        """Return whether a job returns to its requested size, as kfext may no longer scale it."""
+        training, size = job.tracked.job, record_of(job)
         if not has_kfext_size(job.tracked) or training.started_by or why_one_size(training):
             return False
-        if record_of(
-            job
-        ).unfit:  # a client that scales the job now may want the workers kfext gave it
-            return sizes.now < sizes.requested
+        if size.unfit:  # another client scales the job now, and may want the workers beyond
+            return size.sizes.now < size.sizes.requested
         return job.mode(SCALE) is not Mode.ACT
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
@@ -199,7 +197,7 @@ class ScaleProposals:
                     yield job
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job runs well, so that its size may change."""
+        """Return whether the size of a job may change now."""
         tracked, size = job.tracked, record_of(job)
         size.unfit = why_left_alone(tracked.job, self._running.settings_of(tracked))
         return (
@@ -227,7 +225,7 @@ class ScaleProposals:
         return SCALE.parameter(self._running.settings_of(job.tracked), name)
 
     def _end_vain_holds(self) -> None:
-        """Release the holds for rescues and new sizes that do not help their jobs."""
+        """Release the holds for rescues and new sizes that are of no use to their jobs."""
         holds = self._cluster.holds
         for uid in holds.holders():
             hold, tracked = holds.of(uid), self._cluster.jobs.get(uid)
@@ -237,11 +235,11 @@ class ScaleProposals:
                 holds.release(uid)
 
     def _is_in_vain(self, tracked: TrackedJob) -> bool:
-        """Return whether a hold does not help a job.
+        """Return whether a hold is of no use to a job.
 
-        Either the job no longer waits, or it waits although all workers were given up: a size was
-        refused, or the job needs more by now. A job that changes its own size keeps its hold until
-        its pods run: it is stopped for that, and may not even be suspended yet.
+        Either the job no longer waits, or it waits although all donors have scaled down: a size was
+        refused, or the job needs more by now. The hold of a job that changes its own size lasts
+        until its pods run: it is stopped for that, and may not even be suspended yet.
         """
         if record_of(self._running.record(tracked)).phase not in _SETTLED:
             return False
@@ -250,9 +248,9 @@ class ScaleProposals:
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
-    """Return the proposal to take back growth that did not pay and still lasts.
+    """Return the proposal to undo growth that did not pay, down to the requested size at most.
 
-    The job may have saved no checkpoint in time. It always keeps its requested size.
+    An earlier attempt may have failed without a checkpoint in time.
     """
     failed, sizes = record_of(job).failed, record_of(job).sizes
     if not failed or sizes.now < failed or sizes.now <= sizes.requested:
