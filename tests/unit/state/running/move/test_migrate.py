@@ -25,8 +25,8 @@ def weighed(
 
 
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
-    "no better place has room": (weighed(to=()), "no better place has room"),
-    "it does not show how far it is": (weighed(left=None), "does not show how far it is"),
+    "no better place has room": (weighed(to=()), "no better nodes have capacity"),
+    "it does not show how far it is": (weighed(left=None), "its remaining time is unknown"),
     "it has too little left": (weighed(left=600.0), "saves about 90 s and costs about 50 s"),
     "it saves less than twice the cost": (weighed(left=1000.0, cost=75.1), "must save 2 times"),
     "it is hardly slower on two nodes": (weighed(speed=0.95), "saves about 50 s"),
