@@ -1,8 +1,8 @@
-"""The planner run ahead on a recording of the cluster, until the waiting jobs have started.
+"""A planner that runs ahead on a recording of the cluster, until the waiting jobs have started.
 
-A second planner decides as the first would. Running jobs end when they are expected to, and a job
-that starts runs as long as is expected of it. Nothing is carried out: a start stays unanswered, so
-its plan keeps its places until the job ends.
+It decides as the planner of the cluster would. Running jobs end at their expected ends, and new
+starts last for their expected durations. No step is carried out: a start remains unanswered, so its
+plan holds its places until the job ends.
 """
 
 import heapq
@@ -25,24 +25,24 @@ from kfext.state.planner.recording import restoring
 from kfext.state.waiting.durations import DurationEstimates
 
 HORIZON = 86_400.0
-"""The seconds that are looked ahead, as in Slurm (bf_window)."""
+"""The length of the forecast in seconds, as in Slurm (bf_window)."""
 _REST = 3600.0
-"""After the last end, time alone lets a job start: by then a reservation has had its break."""
+"""The forecast after the last end, in seconds: a reservation has its break within this time."""
 _DECISIONS = 8
-"""Decisions of a tick: the caller goes on with other work after each tick."""
+"""Decisions of a tick: the caller continues with other work after each tick."""
 _PAUSE, _PART = 5.0, 0.05
-"""Between two ends, the planner has a tick after 5 s, or 5 % of the time since the outset, at the
-earliest: time alone changes little, and each of 50 jobs may have an alarm in every second."""
+"""Between two ends, ticks are at least 5 s, or 5 % of the time since the outset, apart: time alone
+changes little, and each of 50 jobs may have an alarm in every second."""
 _LEAVES = 10.0
-"""The pods of a job that was stopped are gone after so many seconds."""
+"""The seconds until the pods of a stopped job are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """The start of a waiting job, in epoch seconds.
 
-    `after`: the uids of the jobs that were on its nodes and ended before. `silent`: of all jobs of
-    unknown length that ended before.
+    `after`: the uids of the jobs on its nodes that ended before. `silent`: the uids of all jobs of
+    unknown duration that ended before.
     """
 
     at: float
@@ -51,9 +51,9 @@ class Start:
 
 
 class _Lengths(DurationEstimates):
-    """The lengths of jobs in a forecast; `ending` has by uid when each running job ends.
+    """The durations of jobs in a forecast; `ending`: by uid, the end of each running job.
 
-    A late job has as many seconds left as it is late.
+    The remaining time of a late job is as long as it is late.
     """
 
     def __init__(self, outset: Outset) -> None:
@@ -85,11 +85,11 @@ class _Lengths(DurationEstimates):
 
 
 class Ahead:
-    """A planner that is run ahead of an outset. Times are in epoch seconds.
+    """A planner that runs ahead from an outset. Times are in epoch seconds.
 
-    `silent`: the seconds after which each job of unknown length ends; by default the usual length.
-    A deadline ends it too. `arrivals`: the jobs that come meanwhile.
-    `starts`: by uid, of the waiting jobs that have started.
+    `silent`: the duration of each job of unknown duration, at most until its deadline; by default
+    the usual duration. `arrivals`: the jobs that are created meanwhile. `starts`: by uid, the
+    starts of waiting jobs.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Ahead:
         self._ended: list[tuple[str, frozenset[str]]] = []
 
     def run(self) -> Generator[None, None, Self]:
-        """Go on until each waiting job has started, or none will, in parts of some milliseconds."""
+        """Run until each waiting job has started, or none will, in parts of some milliseconds."""
         outset, planner = self._outset, self.planner
         yield from restoring(planner, outset.snapshot, self._moment)
         for uid, tracked in planner.cluster.jobs.items():
@@ -145,7 +145,7 @@ class Ahead:
         return horizon if self._events else min(horizon, self._last + _REST)
 
     def _next(self) -> float:
-        """Return when something happens next."""
+        """Return the time of the next event or alarm."""
         soonest = self._now + max(_PAUSE, _PART * (self._now - self._outset.now))
         alarm = max(self.planner.next_alarm(), soonest)
         return min(self._events[0][0], alarm) if self._events else alarm
@@ -154,7 +154,7 @@ class Ahead:
         heapq.heappush(self._events, (time, next(self._numbers), event))
 
     def _answer(self, tracked: TrackedJob, step: Step) -> None:
-        """Begin what a step begins; other steps take a job out of the queue."""
+        """Apply a step: a start begins a run, and a saved state may remove a job from the queue."""
         uid = tracked.job.uid
         if isinstance(step, Unsuspend):
             workers, fewer = workers_of(tracked.job), tracked.assumed_workers
@@ -170,7 +170,7 @@ class Ahead:
             self.planner.finish(tracked, self._moment)
 
     def _begin(self, tracked: TrackedJob, seconds: float) -> None:
-        """Let a job run for so many seconds; the operator creates its pods at once."""
+        """Let a job run for `seconds`, from now on; the time to create its pods is ignored."""
         uid = tracked.job.uid
         self._lengths.ending[uid] = self._now + seconds
         self.planner.cluster.claim_tracker.give_up(tracked)
@@ -180,7 +180,7 @@ class Ahead:
             self._at(self._now + max(1.0, seconds), partial(self._end, tracked))
 
     def _end(self, tracked: TrackedJob) -> None:
-        """Let a job end, with its pods."""
+        """End a job, and remove its pods."""
         uid, cluster = tracked.job.uid, self.planner.cluster
         plan = tracked.assumed or tracked.plan
         self._ended.append((uid, frozenset((*cluster.homes(uid), *(plan.nodes if plan else ())))))
