@@ -19,13 +19,13 @@ from kfext.names import MOVED, RESIZED, SCALED, STOPPED
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.cpu.executor import CpuExecutor
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.move.executor import MoveExecutor
 from kfext.state.running.operation import Phase
 from kfext.state.running.proposal import Proposal, arbitrate
 from kfext.state.running.registry import POLICIES
-from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import News, RunningJobs
 from kfext.state.running.size.executor import SizeExecutor
@@ -88,8 +88,8 @@ class Companion:
         return RunningJobs(*parts, self._settings_of, POLICIES)
 
     @cached_property
-    def _room(self) -> ScaleRoom:
-        return ScaleRoom(
+    def _room(self) -> CapacitySearch:
+        return CapacitySearch(
             self._cluster,
             self._queue,
             self._settings_of,

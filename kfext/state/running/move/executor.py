@@ -28,6 +28,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import (
     PAUSE_SECONDS,
     CheckpointRequests,
@@ -53,7 +54,6 @@ from kfext.state.running.operation import (
 from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Move, Proposal
 from kfext.state.running.restarts import record_start, stopped, usual_restart
-from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 
@@ -69,7 +69,7 @@ class MoveExecutor(Executor):
     change: ClassVar[type[Change]] = Move
     condition: ClassVar[Condition] = MIGRATED
 
-    def __init__(self, running: RunningJobs, room: ScaleRoom) -> None:
+    def __init__(self, running: RunningJobs, room: CapacitySearch) -> None:
         super().__init__(running)
         self._room = room
         self._requests = CheckpointRequests(running.progress)

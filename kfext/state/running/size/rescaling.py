@@ -22,10 +22,10 @@ from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
+from kfext.state.running.capacity_search import GrowthLimit
 from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
-from kfext.state.running.room import GrowthLimit
 from kfext.state.running.running_job import RunningJob, leaving
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.record import record_of

@@ -10,9 +10,9 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import GrowthLimit
 from kfext.state.running.operation import Phase, Readiness
 from kfext.state.running.proposal import Cause, Proposal, Rank, Workers
-from kfext.state.running.room import GrowthLimit
 from kfext.state.running.running_job import RunningJob, has_kfext_size, may_change
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.record import record_of

@@ -14,10 +14,10 @@ from kfext.core.elastic import fewest_workers, interrupts, open_range, workers_o
 from kfext.core.queue.duration import START_SECONDS
 from kfext.model.plan import Places
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import CheckpointRequests
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
 from kfext.state.running.restarts import grace, usual_pause
-from kfext.state.running.room import GrowthLimit, ScaleRoom
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.guard import Donor, donors_for, kept
@@ -34,7 +34,7 @@ after it, each among the jobs that are scaled and the jobs that only observe."""
 class ScaleSearch:
     """Searches sizes by the `room` on the ledger."""
 
-    def __init__(self, running: RunningJobs, room: ScaleRoom) -> None:
+    def __init__(self, running: RunningJobs, room: CapacitySearch) -> None:
         self.room = room
         self._queue, self._progress = running.queue, running.progress
         self._requests = CheckpointRequests(running.progress)

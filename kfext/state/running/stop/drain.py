@@ -23,6 +23,7 @@ from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.checkpoint_requests import miss
 from kfext.state.running.executor import Steps
 from kfext.state.running.operation import (
@@ -33,7 +34,6 @@ from kfext.state.running.operation import (
     StopOperation,
 )
 from kfext.state.running.proposal import Proposal, Rank, Stop
-from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, is_settled, is_whole
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.record import record_of
@@ -53,7 +53,7 @@ class Drains:
         jobs: Mapping[str, RunningJob],
         stops: JobStops,
         *,
-        room: ScaleRoom,
+        room: CapacitySearch,
     ) -> None:
         self._running = running
         self._cluster = running.cluster

@@ -11,12 +11,12 @@ from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.priority import PriorityClass
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.operation import Readiness
 from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Proposal, Rank, Stop
 from kfext.state.running.restarts import record_start, usual_restart
-from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.drain import Drains
@@ -39,7 +39,7 @@ class StopExecutor(Executor):
     condition: ClassVar[Condition] = STOPPED
 
     def __init__(
-        self, running: RunningJobs, room: ScaleRoom, *, rescues: Callable[[str], bool]
+        self, running: RunningJobs, room: CapacitySearch, *, rescues: Callable[[str], bool]
     ) -> None:
         super().__init__(running)
         self._rescues = rescues

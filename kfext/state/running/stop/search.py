@@ -15,7 +15,7 @@ from kfext.core.settings.table import Settings
 from kfext.model.plan import Places
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.room import ScaleRoom
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.stop.victims import Victim, by_cost, slots
 
 
@@ -30,7 +30,7 @@ class Found:
 class StopSearch:
     """Searches victims; `room` searches places on the ledger. `now` is in epoch seconds."""
 
-    def __init__(self, cluster: Cluster, room: ScaleRoom) -> None:
+    def __init__(self, cluster: Cluster, room: CapacitySearch) -> None:
         self._cluster = cluster
         self._room = room
         self._in_vain: set[Hashable] = set()

@@ -43,7 +43,7 @@ class GrowthLimit(Enum):
     PAYING = "paying"
 
 
-class ScaleRoom:
+class CapacitySearch:
     """Searches capacity on the ledger. `now` is in epoch seconds.
 
     `wait` returns the seconds that a job waits, by its settings, before other jobs scale down for
