@@ -157,9 +157,9 @@ class Companion:
         """Return when the next turn is due, in monotonic seconds; infinity: never."""
         return min((each.next_look() for each in self.executors.values()), default=math.inf)
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         """Return whether a job was stopped for a change, so that it keeps its hold."""
-        return any(executor.keeps_room(uid) for executor in self.executors.values())
+        return any(executor.keeps_hold(uid) for executor in self.executors.values())
 
     def may_return(self, uid: str) -> bool:
         """Return whether a job that was stopped may start where it was."""

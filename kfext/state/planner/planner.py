@@ -222,7 +222,7 @@ class Planner:
             return None
         if final:
             tracked.refuse(final, at=now.monotonic)
-        stopped = self.companion.keeps_room(uid)
+        stopped = self.companion.keeps_hold(uid)
         if refused and start is not None and not tracked.failing and not stopped:
             # Until the next try no other job takes it; not again, or it would have no end.
             room = Places(start.assignment, start.slots)
@@ -292,7 +292,7 @@ class Planner:
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
-                if not self.companion.keeps_room(uid):  # else the start may be refused
+                if not self.companion.keeps_hold(uid):  # else the start may be refused
                     self.cluster.holds.release(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return

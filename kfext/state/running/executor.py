@@ -101,7 +101,7 @@ class Executor(ABC):
         job.chosen = chosen
         return job
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         """Return whether a job was stopped for a change, and its capacity stays on hold."""
         return False
 

@@ -85,14 +85,14 @@ class MoveExecutor(Executor):
         moving = job is not None and record_of(job).operation is not None
         return MIGRATE.name in chosen or moving or bool(tracked.state.move.source)
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         """Return whether a move of a job is under way."""
         job = self.jobs.get(uid)
         return job is not None and record_of(job).operation is not None
 
     def may_return(self, uid: str) -> bool:
         """Return whether a move of a job is under way: it may end on the former nodes."""
-        return self.keeps_room(uid)
+        return self.keeps_hold(uid)
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow a job, and adopt a move of an earlier controller."""

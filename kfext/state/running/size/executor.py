@@ -59,7 +59,7 @@ class SizeExecutor(Executor):
         """Return whether a rescue of a waiting job is under way."""
         return self._rescaling.rescues(uid)
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         """Return whether a job was stopped for another size."""
         job = self.jobs.get(uid)
         if job is None or record_of(job).phase is not Phase.SETTLING:

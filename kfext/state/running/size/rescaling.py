@@ -262,7 +262,7 @@ class Rescaling:
                 HoldKind.RESCUE, rescue.waiting, members, places, until=now.wall + HOLD_SECONDS
             )
 
-    def keep_room(self, job: RunningJob, now: Moment) -> None:
+    def restore_hold(self, job: RunningJob, now: Moment) -> None:
         """Hold the capacity of a job that an earlier controller stopped for its new size.
 
         The old pods may still exist.

@@ -143,7 +143,7 @@ class SizeMonitor:
         size.begin(proposal, change, Phase.SETTLING, at=now.monotonic)
         size.expected, size.settled_at = present, now.monotonic
         size.changed_at = state.changed_at
-        self._rescaling.keep_room(job, now)
+        self._rescaling.restore_hold(job, now)
 
     def _sizes_of(self, tracked: TrackedJob) -> Sizes:
         """Return the sizes of a job; without opt-in its requested size is the only size."""

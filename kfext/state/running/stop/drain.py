@@ -74,7 +74,7 @@ class Drains:
         operation = record_of(job).operation
         return operation is not None and operation.proposal.rank is Rank.DRAIN
 
-    def keeps_room(self, job: RunningJob) -> bool:
+    def keeps_hold(self, job: RunningJob) -> bool:
         """Return whether a job leaves its nodes, with capacity on hold elsewhere."""
         return self.leaves(job) and self._cluster.holds.of(job.uid) is not None
 

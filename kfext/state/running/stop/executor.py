@@ -62,10 +62,10 @@ class StopExecutor(Executor):
         """Whether jobs stop for a waiting job, or leave their nodes."""
         return bool(self._preemptions.open) or any(map(self._drains.leaves, self.jobs.values()))
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         """Return whether a job was stopped to leave its nodes, with capacity on hold elsewhere."""
         job = self.jobs.get(uid)
-        return job is not None and self._drains.keeps_room(job)
+        return job is not None and self._drains.keeps_hold(job)
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
