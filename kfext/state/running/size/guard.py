@@ -40,7 +40,7 @@ Removed: TypeAlias = dict[str, int]
 class Donor:
     """A running job that may be scaled down.
 
-    `priority`: the priority of its pods. `keeps`: the lowest number of workers that remain.
+    `priority`: the priority of its pods. `lowest`: the lowest number of workers that remain.
     `requested`: its requested size. `left`: its remaining time, in seconds. `doubts`: the number of
     consecutive failures, and whether it needs a checkpoint but has never shown any.
     """
@@ -48,13 +48,13 @@ class Donor:
     uid: str
     priority: int
     now: int
-    keeps: int
+    lowest: int
     requested: int
     left: float
     doubts: tuple[int, bool] = (0, False)
 
 
-def kept(sizes: Sizes, *, left: float, length: float, most: float, rested: bool) -> int:
+def lowest_size(sizes: Sizes, *, left: float, length: float, most: float, rested: bool) -> int:
     """Return the lowest size of a donor for a waiting job of `length` seconds.
 
     Workers beyond the requested size are available to any job. The donor is scaled below that size
@@ -79,7 +79,7 @@ def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping
     `fits`: called at most MOST_CALLS times. It must cover the waiting job as a whole, parameter
     servers and masters included, and stay true if a job is scaled down further.
     """
-    able = [donor for donor in donors if donor.priority <= priority and donor.now > donor.keeps]
+    able = [donor for donor in donors if donor.priority <= priority and donor.now > donor.lowest]
     able.sort(key=lambda donor: _rank(donor, donor.now))
     search = _Search(able[:MOST_CONSIDERED], fits)
     removed = search.fewest()
@@ -90,7 +90,7 @@ def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping
 
 def _steps(donor: Donor) -> Iterator[_Rank]:
     """Yield the rank of a donor at each size above its lowest, from its present size down."""
-    for workers in range(donor.now, donor.keeps, -1):
+    for workers in range(donor.now, donor.lowest, -1):
         yield _rank(donor, workers)
 
 

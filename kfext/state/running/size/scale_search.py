@@ -20,7 +20,7 @@ from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
 from kfext.state.running.restarts import grace, usual_pause
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.running.size.guard import Donor, donors_for, kept
+from kfext.state.running.size.guard import Donor, donors_for, lowest_size
 from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
 
@@ -153,7 +153,7 @@ class ScaleSearch:
         length = self._length(waiting, workers, now)
         donors = self._donors(waiting, length, candidates, rested, now)
         limits = self.room.limits(waiting, now=now)
-        offered = tuple((donor.uid, donor.now, donor.keeps) for donor in donors)
+        offered = tuple((donor.uid, donor.now, donor.lowest) for donor in donors)
         basis = (waiting.job, workers, limits, self.room.version, offered)
         if not donors or basis in self._in_vain:
             return []
@@ -222,12 +222,14 @@ class ScaleSearch:
             if not (allowed or namespace == waiting.job.namespace):
                 continue
             sizes, left = record_of(job).sizes, durations.remaining(job.tracked.job, now=now)
-            keeps = kept(sizes, left=left, length=length, most=most, rested=job.uid in rested)
-            if sizes.now > keeps:
+            lowest = lowest_size(
+                sizes, left=left, length=length, most=most, rested=job.uid in rested
+            )
+            if sizes.now > lowest:
                 priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved
                 doubts = missed, saved is None and interrupts(job.tracked.job)
                 donors.append(
-                    Donor(job.uid, priority, sizes.now, keeps, sizes.requested, left, doubts)
+                    Donor(job.uid, priority, sizes.now, lowest, sizes.requested, left, doubts)
                 )
         return donors
