@@ -39,7 +39,7 @@ class GrowthLimit(Enum):
     """The limit of growth: none, up to the requested size, or as long as it pays."""
 
     NONE = "none"
-    ASKED = "asked"
+    REQUESTED = "requested"
     PAYING = "paying"
 
 
@@ -85,7 +85,8 @@ class CapacitySearch:
             self._shut_since = math.inf
             return limit
         self._shut_since = min(self._shut_since, now)
-        return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
+        long = now - self._shut_since >= MOST_SHUT_SECONDS
+        return GrowthLimit.REQUESTED if long else GrowthLimit.NONE
 
     def _limit(self, now: float) -> GrowthLimit:
         """Return the limit of growth beside the jobs that wait now.
@@ -104,14 +105,14 @@ class CapacitySearch:
             if tracked.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservations.due_in(tracked, now=now) > 0:
-                limit = GrowthLimit.ASKED
+                limit = GrowthLimit.REQUESTED
         return limit
 
     def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         """Return the present placement limits of a job."""
         return self._queue.limits(tracked, self._settings_of(tracked), now=now)
 
-    def waiting_fits(
+    def waiting_places(
         self, tracked: TrackedJob, workers: int, *, now: float, gone: Iterable[Hashable] = ()
     ) -> Places | None:
         """Return the places of a waiting job with `workers` workers, without the claims `gone`.
@@ -131,7 +132,7 @@ class CapacitySearch:
         slots = slots_for(members, nodes, ledger, closed=limits.closed, ignoring=ignoring)
         return None if slots is None else Places(nodes, slots)
 
-    def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
+    def freed_claims(self, sizes: Mapping[str, int]) -> list[Hashable]:
         """Return the claims that are released when jobs are scaled down to `sizes`, by uid."""
         keys: list[Hashable] = []
         for uid, workers in sizes.items():
@@ -141,7 +142,7 @@ class CapacitySearch:
                     keys.append(plan_key(uid, pod.replica))
         return keys
 
-    def most(self, job: RunningJob, least: int, *, up_to: int, now: float) -> int:
+    def most_workers(self, job: RunningJob, least: int, *, up_to: int, now: float) -> int:
         """Return the most workers of a job that fit, at least `least`, its present size.
 
         No more than `up_to` are tried, because a search takes longer for a larger job.
@@ -153,11 +154,11 @@ class CapacitySearch:
         beyond = bisect_left(
             range(least + 1, most + 1),
             True,
-            key=lambda n: self.grown(job, n, now=now) is None,
+            key=lambda n: self.grown_places(job, n, now=now) is None,
         )
         return least + beyond
 
-    def grown(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
+    def grown_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
         """Return the places of all pods of a job with more workers, or None without capacity.
 
         Its present pods stay on their nodes. A job on nodes outside its limits does not grow. On
@@ -215,14 +216,14 @@ class CapacitySearch:
             self._kept_anyway = self.version, frozenset(nodes)
         return self._kept_anyway[1]
 
-    def grown_alone(self, job: RunningJob) -> bool:
+    def growth_keeps_node(self, job: RunningJob) -> bool:
         """Return whether only the growth of a job prevents an autoscaler from removing a node."""
         if not self._queue.autoscaler:
             return False
         growth = (pod for pod in self._cluster.pods(job.uid) if is_growth(job.tracked, pod))
         return not {pod.home for pod in growth if pod.home} <= self.kept_anyway()
 
-    def anew(
+    def new_places(
         self, job: RunningJob, *, now: float, doubted: Iterable[str] = ()
     ) -> Assignment | None:
         """Return the new places of a job if it were stopped now, or None without capacity.
@@ -255,7 +256,7 @@ class CapacitySearch:
         domains = (len({each.get(key) for each in labels}) for key in keys)
         return (*domains, len(names))
 
-    def shrunk(self, job: RunningJob, workers: int) -> Assignment:
+    def shrunk_places(self, job: RunningJob, workers: int) -> Assignment:
         """Return the places of the pods that remain with fewer workers."""
         shrunk = with_workers(job.tracked.job, workers)
         return {

@@ -403,13 +403,13 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_searched_for_in_a_turn(
     of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
     of.at(60)
     looked: list[float] = []
-    grown = CapacitySearch.grown
+    grown = CapacitySearch.grown_places
 
     def watched(*rest: Any, **kept: Any) -> Any:
         looked.append(of.clock.now)
         return grown(*rest, **kept)
 
-    monkeypatch.setattr(CapacitySearch, "grown", watched)
+    monkeypatch.setattr(CapacitySearch, "grown_places", watched)
     of.at(120)
     assert max(Counter(looked).values()) <= MOST_LOOKED
     for spec in jobs:
@@ -427,16 +427,16 @@ def failures_of(of: Bed) -> list[tuple[str, Exception]]:
 def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waiting_fits = CapacitySearch.waiting_fits
+    waiting_places = CapacitySearch.waiting_places
 
     def broken(room: CapacitySearch, tracked: TrackedJob, *rest: Any, **kept: Any) -> Any:
         if of.clock.now > broken_from:
             raise ZeroDivisionError
-        return waiting_fits(room, tracked, *rest, **kept)
+        return waiting_places(room, tracked, *rest, **kept)
 
     broken_from = 103.0
     of = scaled_bed(replace(LONG, answers=30.0), GANG)
-    monkeypatch.setattr(CapacitySearch, "waiting_fits", broken)
+    monkeypatch.setattr(CapacitySearch, "waiting_places", broken)
     failures = failures_of(of)
     of.at(115)
     assert {name for name, _ in failures} == {"gang"}

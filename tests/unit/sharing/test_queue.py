@@ -158,8 +158,8 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     assert starts(world) == set()
     waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.holds.plan("gives"))
     room = CapacitySearch(planner.cluster, planner.queue, planner.settings.of, lambda _: 5.0)
-    assert room.waiting_fits(waiting, 1, now=world.now) is None
-    places = room.waiting_fits(waiting, 1, now=world.now, gone=gone)
+    assert room.waiting_places(waiting, 1, now=world.now) is None
+    places = room.waiting_places(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})
     planner.cluster.holds.hold(HoldKind.RESCUE, "waits", members_of(waiting.job), places)
     planner.cluster.forget_job("gives")

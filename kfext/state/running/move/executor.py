@@ -103,7 +103,7 @@ class MoveExecutor(Executor):
         ago = now.wall - past(state.at, now=now.wall)
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
-            to = self._room.anew(job, now=now.wall) or {}
+            to = self._room.new_places(job, now=now.wall) or {}
             proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
             record_of(job).operation = operation = MoveOperation(proposal, source=state.source)
             operation.stopped = True
@@ -249,7 +249,7 @@ class MoveExecutor(Executor):
 
     def _better(self, job: RunningJob, *, now: float) -> Assignment | None:
         """Return places on fewer nodes, or in fewer topology domains, than the present places."""
-        better = self._room.anew(job, now=now)
+        better = self._room.new_places(job, now=now)
         if better is None:
             return None
         then, at_present = (

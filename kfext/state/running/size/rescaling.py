@@ -272,7 +272,7 @@ class Rescaling:
             stopped = training.suspend and training.held and starts_anew(training)
             if not stopped or self._cluster.holds.claims_of(job.uid):
                 return
-            places = self._room.waiting_fits(
+            places = self._room.waiting_places(
                 job.tracked,
                 workers_of(training),
                 now=now.wall,
@@ -288,13 +288,13 @@ class Rescaling:
         if operation is None:
             return None
         if operation.change.workers < present:
-            places: Assignment | None = self._room.shrunk(job, operation.change.workers)
+            places: Assignment | None = self._room.shrunk_places(job, operation.change.workers)
         else:
             most = min(operation.change.workers, self._most_now(job, operation, now))
             if most <= present:
                 return None
             operation.change = replace(operation.change, workers=most)
-            places = self._room.grown(job, most, now=now.wall)
+            places = self._room.grown_places(job, most, now=now.wall)
         return None if places is None else self._written(job, operation, places, now)
 
     def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
@@ -306,7 +306,7 @@ class Rescaling:
         if limit is GrowthLimit.NONE:
             return sizes.now
         up_to = min(sizes.most, operation.change.workers)
-        return self._room.most(job, sizes.now, up_to=up_to, now=now.wall)
+        return self._room.most_workers(job, sizes.now, up_to=up_to, now=now.wall)
 
     def _written(
         self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment

@@ -162,10 +162,10 @@ class ScaleProposals:
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
         """Return the proposal that returns a job to its requested size, if it fits."""
         settings, sizes = self._running.settings_of(job.tracked), record_of(job).sizes
+        up_to = min(sizes.most, sizes.requested)
         if sizes.requested > sizes.now and (
             limit is GrowthLimit.NONE
-            or self._room.most(job, sizes.now, up_to=min(sizes.most, sizes.requested), now=now.wall)
-            <= sizes.now
+            or self._room.most_workers(job, sizes.now, up_to=up_to, now=now.wall) <= sizes.now
         ):
             return None
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
@@ -176,7 +176,7 @@ class ScaleProposals:
     def _growth_alone(self, job: RunningJob) -> Proposal | None:
         """Return the proposal to undo growth that prevents an autoscaler from removing a node."""
         sizes = record_of(job).sizes
-        if sizes.now <= sizes.requested or not self._room.grown_alone(job):
+        if sizes.now <= sizes.requested or not self._room.growth_keeps_node(job):
             return None
         change = Workers(Cause.TAKE_BACK, sizes.requested)
         return workers_proposal(job.uid, change, "an autoscaler would keep a node for it alone")

@@ -63,7 +63,7 @@ class ScaleSearch:
         # Before the job is observed to train, its requested size is the best guess.
         largest = max(size.largest or sizes.requested, sizes.now)
         up_to = SEEN_FACTOR * largest
-        if limit is GrowthLimit.ASKED:
+        if limit is GrowthLimit.REQUESTED:
             up_to = min(up_to, sizes.requested)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
@@ -93,7 +93,7 @@ class ScaleSearch:
         basis = (self.room.gains, limits, tracked.plan, tracked.job)
         if size.full == basis:
             return present
-        room = self.room.most(job, present, up_to=up_to, now=now)
+        room = self.room.most_workers(job, present, up_to=up_to, now=now)
         if room == present and not self.room.quota_refuses(job, present + 1):
             size.full = basis
         return room
@@ -182,8 +182,8 @@ class ScaleSearch:
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
         """Return the places of a waiting job once other jobs have `sizes` workers, by uid."""
-        gone = self.room.freed(sizes)
-        return self.room.waiting_fits(waiting, workers, now=now, gone=gone)
+        gone = self.room.freed_claims(sizes)
+        return self.room.waiting_places(waiting, workers, now=now, gone=gone)
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
         """Return whether a waiting job still needs a rescue, and fits after it."""

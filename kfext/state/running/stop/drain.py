@@ -180,7 +180,7 @@ class Drains:
         stalled = why.reason == names.REASON_STALLED
         start = self._running.progress.followed(job.uid).start
         avoided = {start.cause.node} if stalled and start and start.cause else set()
-        places = self._room.anew(job, now=now.wall, doubted=avoided)
+        places = self._room.new_places(job, now=now.wall, doubted=avoided)
         if places is not None:
             members, room = members_of(tracked.job), Places(places, NO_SLOTS)
             until = now.wall + HOLD_SECONDS

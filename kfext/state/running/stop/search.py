@@ -89,7 +89,7 @@ class StopSearch:
         """Return the places of a waiting job without other jobs, by uid, or None."""
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         claims = [claim for uid in gone for claim in self.claims(uid)]
-        return self._room.waiting_fits(waiting, workers, now=now, gone=claims)
+        return self._room.waiting_places(waiting, workers, now=now, gone=claims)
 
     def claims(self, uid: str) -> list[Hashable]:
         """Return the claims of a job."""

@@ -103,7 +103,7 @@ def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grow
     running = RunningJob(tracked)
     required = Settings(colocation=Colocation.REQUIRED)
     room = CapacitySearch(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
-    places = room.grown(running, 3, now=0.0)
+    places = room.grown_places(running, 3, now=0.0)
     assert (places is not None) is grows
 
 
@@ -119,6 +119,6 @@ def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str
     tracked = planner.cluster.jobs["uid-1"]
     running = RunningJob(tracked)
     room = CapacitySearch(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
-    places = room.grown(running, 3, now=0.0)
+    places = room.grown_places(running, 3, now=0.0)
     kept = {ReplicaKey("worker", index): on for index, on in enumerate(grows.on)}
     assert places == (None if to is None else {**kept, ReplicaKey("worker", 2): to})

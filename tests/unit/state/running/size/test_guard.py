@@ -233,7 +233,7 @@ SIZES = Sizes(now=6, least=1, most=8, requested=4)
 
 
 class Asked(NamedTuple):
-    """`length` and `most` of a waiting job; `lowest`: the lowest size of a donor with 100 s left."""
+    """`length`, `most`: of a waiting job; `lowest`: the lowest size of a donor with 100 s left."""
 
     length: float
     most: float

@@ -193,13 +193,13 @@ def test_room_for_growth_is_searched_again_only_once_capacity_comes_free(
     beside = replace(GANG, arrives=0.0, workers=2, steps=2000)
     of = scaled_bed(replace(LONG, workers=2), beside, cpu=4000).at(300)
     searched: list[int] = []
-    grown = CapacitySearch.grown
+    grown = CapacitySearch.grown_places
 
     def counted(room: CapacitySearch, job: RunningJob, workers: int, *, now: float) -> object:
         searched.append(workers)
         return grown(room, job, workers, now=now)
 
-    monkeypatch.setattr(CapacitySearch, "grown", counted)
+    monkeypatch.setattr(CapacitySearch, "grown_places", counted)
     of.at(600)
     assert searched == []
     assert sizes(of) == []
