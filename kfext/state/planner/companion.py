@@ -142,7 +142,8 @@ class Companion:
         chosen = arbitrate(proposals, self._running.signals(proposals))
         for executor in executors:
             with self._keeping(steps):
-                steps += _decided(executor, executor.begin(chosen.part(executor.change), now), now)
+                begun = executor.begin(chosen.of_kind(executor.change), now)
+                steps += _decided(executor, begun, now)
         self.failures = self._running.failures.take()
         return steps
 

@@ -206,7 +206,7 @@ class Chosen:
     act: tuple[Proposal, ...] = ()
     observe: tuple[Proposal, ...] = ()
 
-    def part(self, change: type[Change]) -> "Chosen":
+    def of_kind(self, change: type[Change]) -> "Chosen":
         """Return the proposals of one kind of change."""
         act, observe = (
             tuple(proposal for proposal in proposals if isinstance(proposal.change, change))
