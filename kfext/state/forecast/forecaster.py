@@ -11,7 +11,7 @@ from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
 from kfext.core.queue.expected import SHORTEST, ExpectedStart, Scores, Was, lead, rounded
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
-from kfext.state.forecast.lookahead import HORIZON, Ahead, Start
+from kfext.state.forecast.lookahead import HORIZON, Lookahead, Start
 from kfext.state.forecast.outset import MOST_JOBS, left_behind, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
@@ -113,14 +113,14 @@ class Forecaster:
     def _forecast(self, now: Moment) -> Generator[None, None, None]:
         self._next, self._seen = now.monotonic + EVERY, self._ends(now.wall)
         outset = outset_of(self._planner, now)
-        usual = yield from Ahead(outset).run()
+        usual = yield from Lookahead(outset).run()
         behind = forever = at_once = usual
         last = max((start.at for start in usual.starts.values()), default=0.0)
         if arrivals := [job for job in outset.arrivals if job.created < last]:
-            behind = yield from Ahead(outset, arrivals=arrivals).run()
+            behind = yield from Lookahead(outset, arrivals=arrivals).run()
         if outset.staying or not all(length.known for length in outset.lengths.values()):
-            forever = yield from Ahead(outset, silent=math.inf).run()
-            at_once = yield from Ahead(outset, silent=0.0).run()
+            forever = yield from Lookahead(outset, silent=math.inf).run()
+            at_once = yield from Lookahead(outset, silent=0.0).run()
         for uid, tracked in self._queued().items():
             start, late = usual.starts.get(uid), forever.starts.get(uid)
             if start and late:

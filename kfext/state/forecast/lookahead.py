@@ -57,7 +57,7 @@ class _Lengths(DurationEstimates):
     """
 
     def __init__(self, outset: Outset) -> None:
-        self.of, self.ending = outset.lengths, dict[str, float]()
+        self.lengths, self.ending = outset.lengths, dict[str, float]()
         self._usual_seconds = outset.usual
 
     def observe(self, job: TrainingJob) -> bool:
@@ -70,21 +70,21 @@ class _Lengths(DurationEstimates):
         return job.uid in self.ending
 
     def typical(self, job: TrainingJob) -> float | None:
-        return self.of[job.uid].typical
+        return self.lengths[job.uid].typical
 
     def usual(self, namespace: str = "") -> float:
         return self._usual_seconds
 
     def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
-        return self.remaining(job, now=now) if self.of[job.uid].known else None
+        return self.remaining(job, now=now) if self.lengths[job.uid].known else None
 
     def remaining(self, job: TrainingJob, *, now: float) -> float:
         if self.runs(job):
             return abs(self.ending[job.uid] - now)
-        return self.of[job.uid].seconds
+        return self.lengths[job.uid].seconds
 
 
-class Ahead:
+class Lookahead:
     """A planner that runs ahead from an outset. Times are in epoch seconds.
 
     `silent`: the duration of each job of unknown duration, at most until its deadline; by default
@@ -163,7 +163,8 @@ class Ahead:
             if uid in self._outset.waiting:
                 nodes = frozenset(step.plan.nodes)
                 after = tuple(ended for ended, on in self._ended if on & nodes)
-                silent = (ended for ended, _ in self._ended if not self._lengths.of[ended].known)
+                lengths = self._lengths.lengths
+                silent = (ended for ended, _ in self._ended if not lengths[ended].known)
                 self.starts[uid] = Start(self._now, after, tuple(silent))
         elif isinstance(step, SaveState) and step.state != tracked.state:
             tracked.state = step.state
@@ -174,8 +175,8 @@ class Ahead:
         uid = tracked.job.uid
         self._lengths.ending[uid] = self._now + seconds
         self.planner.cluster.claim_tracker.give_up(tracked)
-        if self._silent is not None and not self._lengths.of[uid].known:
-            seconds = min(self._silent, self._lengths.of[uid].most)
+        if self._silent is not None and not self._lengths.lengths[uid].known:
+            seconds = min(self._silent, self._lengths.lengths[uid].most)
         if math.isfinite(seconds):
             self._at(self._now + max(1.0, seconds), partial(self._end, tracked))
 
