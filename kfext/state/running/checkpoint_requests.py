@@ -70,15 +70,15 @@ class CheckpointRequests:
         return 0.0 if saved is None else min(max(0.0, now - saved), FRESH_SECONDS)
 
 
-def miss(record: SavingRecord, *, at: float) -> None:
+def record_miss(record: SavingRecord, *, at: float) -> None:
     """Record that a job saved no checkpoint in time, and pause its changes."""
     message = f"it saved no checkpoint within {ANSWER_SECONDS:g} s; nothing was changed"
     record.refused = Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-    record.not_before = at + lengthened(record.missed)
+    record.not_before = at + pause_after(record.missed)
     record.missed += 1
 
 
-def lengthened(failures: int) -> float:
+def pause_after(failures: int) -> float:
     """Return the pause after a failure, in seconds; `failures`: the failures before it in a row."""
     longest = PAUSE_SECONDS * 2**_MOST_DOUBLINGS
     return exponential_backoff(failures + 1, first=PAUSE_SECONDS, longest=longest)

@@ -14,7 +14,7 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.running_job import RunningJob
 
 
-def stopped(job: RunningJob, state: JobState, pods: Collection[Pod], *, now: float) -> Suspend:
+def suspend_step(job: RunningJob, state: JobState, pods: Collection[Pod], *, now: float) -> Suspend:
     """Return the write that stops a job with its present workers; `now`: epoch seconds."""
     training = job.tracked.job
     state = replace(state, scale=replace(state.scale, cause=""))
@@ -22,17 +22,17 @@ def stopped(job: RunningJob, state: JobState, pods: Collection[Pod], *, now: flo
     return Suspend(state, workers=workers_of(training))
 
 
-def usual_pause(job: RunningJob) -> float:
+def expected_pause(job: RunningJob) -> float:
     """Return the seconds that a change of size stops a job: the last such pause, or an estimate."""
     return job.restart.pause or START_SECONDS + grace(job)
 
 
-def usual_restart(job: RunningJob) -> float:
+def expected_restart(job: RunningJob) -> float:
     """Return the seconds that a stop and a start of all pods cost a job.
 
     The pause of a change in place is shorter, so it is only a lower bound.
     """
-    pause = usual_pause(job)
+    pause = expected_pause(job)
     in_place = job.tracked.state.scale.changed_at > 0 and not starts_anew(job.tracked.job)
     return max(pause, START_SECONDS + grace(job)) if in_place else pause
 

@@ -106,7 +106,7 @@ class RunningJob:
             self.records[type_] = type_()
         return cast(R, self.records[type_])
 
-    def keep(self, record: Record) -> None:
+    def replace_record(self, record: Record) -> None:
         """Replace the record of the same type."""
         self.records[type(record)] = record
 

@@ -14,12 +14,11 @@ from kfext.model.qos import QoS
 class Sharer:
     """A job that shares the CPU of a node.
 
-    `came`: when it began, in epoch seconds. `work`: its total core-seconds. `most`: the cores that
-    it can use.
+    `began`: in epoch seconds. `work`: its total core-seconds. `most`: the cores that it can use.
     """
 
     uid: str
-    came: float
+    began: float
     work: float
     most: float = math.inf
 
@@ -132,7 +131,7 @@ class JobSignal:
         limits = [pod.requested.limit for pod in here]
         return Sharer(
             uid=self.uid,
-            came=self.began,
+            began=self.began,
             work=(math.inf if self.left is None else self.left + self.done)
             * len(here)
             / max(1, len(self.pods)),

@@ -305,7 +305,7 @@ def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     cpu = executor_of(bed.planner, CpuExecutor)
     owner, method = {
         "whether it is watched": (cpu, "follows"),
-        "what is seen of it": (cpu._signals, "of"),
+        "what is seen of it": (cpu._signals, "signal_of"),
         "what it does next": (cpu._stages, "advance"),
     }[part]
     real = getattr(owner, method)

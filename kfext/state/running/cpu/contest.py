@@ -235,18 +235,18 @@ def _leads(contest: Contest, job: JobSignal) -> bool:
 
 def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
     """Return by uid the end of each job under equal shares, in epoch seconds, or infinity."""
-    coming = sorted(sharers, key=lambda sharer: (sharer.came, sharer.uid), reverse=True)
+    coming = sorted(sharers, key=lambda sharer: (sharer.began, sharer.uid), reverse=True)
     ends = dict.fromkeys((sharer.uid for sharer in coming), math.inf)
     left: dict[Sharer, float] = {}
     # Times are relative to the first job: epoch seconds are too large to add fractions exactly.
-    origin, now = coming[-1].came if coming else 0.0, 0.0
+    origin, now = coming[-1].began if coming else 0.0, 0.0
     while coming or any(map(math.isfinite, left.values())):
         speeds = _equal_shares(left, cores=cores)
         due = {
             sharer: now + left[sharer] / speed if speed > 0 else math.inf
             for sharer, speed in speeds.items()
         }
-        then = min(*due.values(), coming[-1].came - origin if coming else math.inf, math.inf)
+        then = min(*due.values(), coming[-1].began - origin if coming else math.inf, math.inf)
         if math.isinf(then):
             break
         for sharer, speed in speeds.items():
@@ -256,7 +256,7 @@ def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
         for sharer in [job for job, work in left.items() if work <= _TINY or due[job] <= now]:
             ends[sharer.uid] = origin + now
             del left[sharer]
-        while coming and coming[-1].came - origin <= now:
+        while coming and coming[-1].began - origin <= now:
             sharer = coming.pop()
             left[sharer] = max(sharer.work, 2 * _TINY)
     return ends

@@ -56,7 +56,7 @@ class CpuSignals:
         self._crowded_at: dict[str, float] = {}
         self._parts: dict[str, float] = {}
 
-    def together(self, jobs: Sequence[JobSignal], now: float) -> Signals:
+    def with_nodes(self, jobs: Sequence[JobSignal], now: float) -> Signals:
         """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
         running, uses = self._progress.running(), self._progress.uses
         signals = signals_of(self._cluster, jobs, uses, measured=running)
@@ -92,7 +92,7 @@ class CpuSignals:
         present = {job.uid: job.sharer(name) for job in signals.on(name)}
         sharers = self._sharers.get(name, {}) | present
         ends = fair_ends(sharers.values(), cores=max(1, node.allocatable - node.others) / 1000)
-        first = min((sharer.came for sharer in present.values()), default=math.inf)
+        first = min((sharer.began for sharer in present.values()), default=math.inf)
         ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
         gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
         crowded = self._is_crowded(name, signals, now)
@@ -132,7 +132,7 @@ class CpuSignals:
             for uid, pods in self._beside.items()
         )
 
-    def of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
+    def signal_of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
         """Return the signal of a job, and whether its window has ended."""
         tracked, cpu, uses = job.tracked, record_of(job), self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)

@@ -80,11 +80,11 @@ class CpuExecutor(Executor):
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the CPU of a job."""
-        job.keep(CpuRecord(began=now.monotonic, measured_at=now.monotonic))
+        job.replace_record(CpuRecord(began=now.monotonic, measured_at=now.monotonic))
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
         """Forget the CPU of a job."""
-        job.keep(CpuRecord())
+        job.replace_record(CpuRecord())
 
     def looks_early(self) -> bool:
         """Return whether requests were lowered, or the signals need a look."""
@@ -166,7 +166,7 @@ class CpuExecutor(Executor):
         ended = set()
         for job in self.jobs.values():
             with self.running.failures.about(job.tracked):
-                signal, has_ended = self._signals.of(job, now)
+                signal, has_ended = self._signals.signal_of(job, now)
                 if has_ended:
                     ended.add(job.uid)
                 if signal.pods:
@@ -176,7 +176,7 @@ class CpuExecutor(Executor):
                     self.running.shown.show(
                         job, RESIZED.type, ConditionStatus(holds=False, verdict=unfit)
                     )
-        signals = self._signals.together(jobs, now.wall)
+        signals = self._signals.with_nodes(jobs, now.wall)
         due = {policy.name: self._due(policy, signals, at) for policy in CPU_POLICIES}
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
@@ -242,13 +242,12 @@ class CpuExecutor(Executor):
         """
         if proposal.measure is None:
             return True
-        return (
-            len(record_of(self.jobs[proposal.job]).history.of(proposal.measure)) >= WINDOWS_BEFORE
-        )
+        history = record_of(self.jobs[proposal.job]).history
+        return len(history.values_of(proposal.measure)) >= WINDOWS_BEFORE
 
     def _begin(self, proposal: Proposal, job: JobSignal) -> tuple[RunningJob, Resize | None]:
         running, measure = self.jobs[job.uid], proposal.measure
-        trial = Trial(proposal, record_of(running).history.of(measure)) if measure else None
+        trial = Trial(proposal, record_of(running).history.values_of(measure)) if measure else None
         return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
 
     def _show(self, job: JobSignal, look: _Look, dry_run: Proposal | None, now: float) -> None:

@@ -43,7 +43,7 @@ class History:
         for values in self._values.values():
             values.clear()
 
-    def of(self, measure: Measure) -> tuple[float, ...]:
+    def values_of(self, measure: Measure) -> tuple[float, ...]:
         """Return the last values of a measure, newest last."""
         return tuple(self._values[measure])
 

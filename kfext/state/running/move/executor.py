@@ -32,7 +32,7 @@ from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import (
     PAUSE_SECONDS,
     CheckpointRequests,
-    miss,
+    record_miss,
     why_not_saved,
 )
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
@@ -41,7 +41,7 @@ from kfext.state.running.move.migrate import (
     MIGRATE,
     MIGRATED,
     REST_SECONDS,
-    together,
+    move_or_stay,
 )
 from kfext.state.running.move.record import MoveRecord, record_of
 from kfext.state.running.operation import (
@@ -53,7 +53,7 @@ from kfext.state.running.operation import (
 )
 from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Move, Proposal
-from kfext.state.running.restarts import record_start, stopped, usual_restart
+from kfext.state.running.restarts import expected_restart, record_start, suspend_step
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 
@@ -98,7 +98,7 @@ class MoveExecutor(Executor):
         """Begin to follow a job, and adopt a move of an earlier controller."""
         self.running.shown.hide(job.tracked, MIGRATED.type)
         pods, state = self._cluster.pods(job.uid), job.tracked.state.move
-        job.keep(MoveRecord())
+        job.replace_record(MoveRecord())
         job.restart.begins = not all_running(job.tracked, pods)
         ago = now.wall - past(state.at, now=now.wall)
         self._began = max(self._began, now.monotonic - ago)
@@ -238,7 +238,7 @@ class MoveExecutor(Executor):
             return Verdict(names.REASON_STAYS, lately)
         if refused := self._quota_refuses(job):
             return Verdict(names.REASON_STAYS, f"{message}; {refused}")
-        return together(
+        return move_or_stay(
             job.uid,
             now=homes,
             to=(self._better(job, now=now.wall) or {}).values(),
@@ -263,7 +263,7 @@ class MoveExecutor(Executor):
 
     def _cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a move costs: the pause, and the lost work."""
-        pause = usual_restart(job) + SETTLE_SECONDS
+        pause = expected_restart(job) + SETTLE_SECONDS
         return pause + self._requests.unsaved(job.uid, now=now)
 
     def _left(self, job: RunningJob, *, now: float) -> float | None:
@@ -299,7 +299,7 @@ class MoveExecutor(Executor):
         if ready is Readiness.READY:
             yield from self._stop(job, operation, now)
         elif now.monotonic - operation.since >= ANSWER_SECONDS:
-            miss(move, at=now.monotonic)
+            record_miss(move, at=now.monotonic)
             self._end(job, at=now.monotonic)
         elif ready is Readiness.ASK and now.monotonic >= move.asks_at:
             step = self._requests.request(job.uid, operation)
@@ -327,7 +327,7 @@ class MoveExecutor(Executor):
         self._hold(job, to, source)
         self._began, record_of(job).missed = now.monotonic, 0
         operation.enter(Phase.WRITING, at=now.monotonic)
-        yield stopped(job, state, self._cluster.pods(job.uid), now=now.wall)
+        yield suspend_step(job, state, self._cluster.pods(job.uid), now=now.wall)
 
     def _settle(self, job: RunningJob, operation: MoveOperation, now: Moment) -> None:
         """Follow a stopped job until all its pods run."""

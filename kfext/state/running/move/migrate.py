@@ -58,7 +58,7 @@ MIGRATE = Policy(
 )
 
 
-def together(
+def move_or_stay(
     job: str,
     *,
     now: Collection[str],

@@ -9,7 +9,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, lengthened
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, pause_after
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.running.operation import Phase
 from kfext.state.running.policy import Condition
@@ -136,7 +136,7 @@ class SizeExecutor(Executor):
         if final:  # without an answer the write may have arrived
             self._cluster.holds.release(job.uid)
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
-            pause = lengthened(size.missed)
+            pause = pause_after(size.missed)
             size.missed += 1  # other donors may have scaled down in vain
         size.end(at=now, pause=pause)
 

@@ -23,7 +23,7 @@ from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.running.capacity_search import GrowthLimit
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, record_miss
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
 from kfext.state.running.running_job import RunningJob, leaving
@@ -151,7 +151,7 @@ class Rescaling:
             yield from self._write(decision, now)
         elif now.monotonic - decision.since >= ANSWER_SECONDS:
             for job in late:
-                miss(record_of(job), at=now.monotonic)
+                record_miss(record_of(job), at=now.monotonic)
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:

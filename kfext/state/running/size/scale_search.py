@@ -17,7 +17,7 @@ from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import CheckpointRequests
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
-from kfext.state.running.restarts import grace, usual_pause
+from kfext.state.running.restarts import expected_pause, grace
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.guard import Donor, donors_for, lowest_size
@@ -107,8 +107,8 @@ class ScaleSearch:
         workers continue to train, only the start of the new workers counts.
         """
         if not interrupts(job.tracked.job):
-            return max(0.0, usual_pause(job) - grace(job))
-        return usual_pause(job) + self._requests.unsaved(job.uid, now=now)
+            return max(0.0, expected_pause(job) - grace(job))
+        return expected_pause(job) + self._requests.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
 

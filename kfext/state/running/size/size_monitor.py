@@ -24,7 +24,7 @@ from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import lengthened
+from kfext.state.running.checkpoint_requests import pause_after
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import RESTORES, Cause, Proposal, Workers
 from kfext.state.running.restarts import record_start
@@ -80,7 +80,7 @@ class SizeMonitor:
         A change is not adopted if a person edited the job while no controller ran.
         """
         tracked = job.tracked
-        job.keep(size_record(tracked, self._sizes_of(tracked)))
+        job.replace_record(size_record(tracked, self._sizes_of(tracked)))
         job.restart.begins = not all_running(tracked, self._cluster.pods(job.uid))
         if not job.restart.begins:
             job.restart.at = now.monotonic  # its progress is not read yet
@@ -232,7 +232,7 @@ class SizeMonitor:
                 job.restart.at = at
             size.enter(Phase.MEASURING, at=at)
         elif grew and (late or job.tracked.state.strikes >= _STRIKES):
-            size.grows_at = at + lengthened(size.unplaced)
+            size.grows_at = at + pause_after(size.unplaced)
             size.unplaced += 1
             # Running workers may stay: the removal of the others needs no checkpoint.
             workers = max(operation.before, min(_running(pods), size.sizes.now - 1))

@@ -24,7 +24,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.capacity_search import CapacitySearch
-from kfext.state.running.checkpoint_requests import miss
+from kfext.state.running.checkpoint_requests import record_miss
 from kfext.state.running.executor import Steps
 from kfext.state.running.operation import (
     ANSWER_SECONDS,
@@ -169,7 +169,7 @@ class Drains:
         if saved or (late and self._by_force(job)):
             yield self._stop(job, why, now)
         elif ready is Readiness.ASK and late:
-            miss(record_of(job), at=now.monotonic)
+            record_miss(record_of(job), at=now.monotonic)
             self.end(job)
         elif step := self._stops.request(job, now):
             yield step

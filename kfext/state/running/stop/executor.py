@@ -16,14 +16,14 @@ from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.operation import Readiness
 from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Proposal, Rank, Stop
-from kfext.state.running.restarts import record_start, usual_restart
+from kfext.state.running.restarts import expected_restart, record_start
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.drain import Drains
-from kfext.state.running.stop.preempt import PREEMPT, STOPPED, may_preempt, stops
+from kfext.state.running.stop.preempt import PREEMPT, STOPPED, may_preempt, stop_proposals
 from kfext.state.running.stop.preemptions import Preemptions
 from kfext.state.running.stop.record import StopRecord, record_of
-from kfext.state.running.stop.search import Found, StopSearch
+from kfext.state.running.stop.search import StopSearch, VictimChoice
 from kfext.state.running.stop.stopping import JobStops, Preempted
 from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
 from kfext.state.running.stop.words import stop_shown
@@ -81,7 +81,7 @@ class StopExecutor(Executor):
     def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow a job, and adopt a stop of an earlier controller."""
         self.running.shown.hide(job.tracked, STOPPED.type)
-        job.keep(StopRecord())
+        job.replace_record(StopRecord())
         job.restart.begins = not all_running(job.tracked, self._cluster.pods(job.uid))
         self._preemptions.adopt(job, now)
 
@@ -108,10 +108,11 @@ class StopExecutor(Executor):
         for waiting in [*due[:_FIRST], *self._turns.some(due[_FIRST:])]:
             with self.running.failures.about(waiting):
                 if choice := self._choice(waiting, acting, now):
-                    return [*stops(waiting, choice), *shown]
+                    return [*stop_proposals(waiting, choice), *shown]
                 if len(acting) < len(free) and (choice := self._choice(waiting, free, now)):
                     observing = {job.uid for job in free if job not in acting}
-                    shown += [stop for stop in stops(waiting, choice) if stop.job in observing]
+                    proposals = stop_proposals(waiting, choice)
+                    shown += [stop for stop in proposals if stop.job in observing]
         return shown
 
     def _due(self, free: Sequence[RunningJob], now: Moment) -> list[TrackedJob]:
@@ -122,7 +123,7 @@ class StopExecutor(Executor):
             for tracked in self._queue.queued()
             if self._class(tracked).value > lowest
             and not self._rescues(tracked.job.uid)
-            and not self._preemptions.leaves_alone(tracked.job.uid, at=now.monotonic)
+            and not self._preemptions.excludes(tracked.job.uid, at=now.monotonic)
             and may_preempt(tracked, self.running.settings_of(tracked), self._cluster, now=now.wall)
         ]
 
@@ -168,7 +169,7 @@ class StopExecutor(Executor):
         acting = (job for job in self.jobs.values() if job.mode(PREEMPT) is Mode.ACT)
         free = [job for job in acting if self._may_stop(job, now)]
         choice = self._choice(waiting, free, now, gone=gone)
-        return list(stops(waiting, choice)) if choice else []
+        return list(stop_proposals(waiting, choice)) if choice else []
 
     def _choice(
         self,
@@ -177,7 +178,7 @@ class StopExecutor(Executor):
         now: Moment,
         *,
         gone: Sequence[str] = (),
-    ) -> Found | None:
+    ) -> VictimChoice | None:
         """Return the victims for a waiting job, or None."""
         priority, settings = self._class(waiting).value, self.running.settings_of(waiting)
         below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
@@ -199,7 +200,7 @@ class StopExecutor(Executor):
                 next_save=record_of(job).next_save,
                 now=now,
             ),
-            restart=usual_restart(job),
+            restart=expected_restart(job),
             stops=job.tracked.state.stop.count,
             size=slots(job.tracked.job, of=waiting.job),
         )

@@ -17,7 +17,7 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.policy import Condition, Parameter, Policy
 from kfext.state.running.proposal import Proposal, Rank, Stop
-from kfext.state.running.stop.search import Found
+from kfext.state.running.stop.search import VictimChoice
 
 
 def _opted(settings: Settings) -> Mode:
@@ -84,9 +84,9 @@ def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, no
     return waited and preempting_class(job, cluster.classes).preempts
 
 
-def stops(waiting: TrackedJob, found: Found) -> Iterator[Proposal]:
+def stop_proposals(waiting: TrackedJob, choice: VictimChoice) -> Iterator[Proposal]:
     """Yield the proposals to stop jobs together for a waiting job."""
-    change = Stop(waiting.job.uid, found.victims)
+    change = Stop(waiting.job.uid, choice.victims)
     reason = "a job of higher priority waits for its capacity"
-    for uid in found.victims:
+    for uid in choice.victims:
         yield Proposal(PREEMPT.name, uid, change, reason, rank=Rank.PREEMPT)

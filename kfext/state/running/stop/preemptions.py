@@ -18,7 +18,7 @@ from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.timestamps import past
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, miss
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, record_miss
 from kfext.state.running.executor import Steps
 from kfext.state.running.operation import ANSWER_SECONDS, FRESH_SECONDS, Phase, StopOperation
 from kfext.state.running.proposal import Proposal
@@ -80,7 +80,7 @@ class Preemptions:
         self._permits = permits
         self._pauses: dict[str, float] = {}
 
-    def leaves_alone(self, uid: str, *, at: float) -> bool:
+    def excludes(self, uid: str, *, at: float) -> bool:
         """Return whether jobs already stop for a waiting job, or a failed preemption is recent."""
         return uid in self.open or self._pauses.get(uid, -math.inf) > at
 
@@ -235,7 +235,7 @@ class Preemptions:
             return False
         if silent := [job for job in late if not self._stops.may_lose(job)]:
             for job in silent:
-                miss(record_of(job), at=now.monotonic)
+                record_miss(record_of(job), at=now.monotonic)
             self._give_up(preemption, now)
             return False
         for job in late:

@@ -20,7 +20,7 @@ from kfext.state.running.stop.victims import Victim, by_cost, slots
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class VictimChoice:
     """The uids of the victims, and the places of the waiting job without them."""
 
     victims: tuple[str, ...]
@@ -44,7 +44,7 @@ class StopSearch:
         *,
         gone: Sequence[str] = (),
         now: float,
-    ) -> Found | None:
+    ) -> VictimChoice | None:
         """Return the cheapest victims for a waiting job, or None.
 
         `settings`: the settings of the waiting job. `gone`: the uids of its present victims.
@@ -81,7 +81,7 @@ class StopSearch:
             chosen.append(others[number - 1])  # the most expensive job that is needed
             others = others[: number - 1]
         places = fits(chosen)
-        return Found(tuple(victim.uid for victim in chosen), places) if places else None
+        return VictimChoice(tuple(victim.uid for victim in chosen), places) if places else None
 
     def places(
         self, waiting: TrackedJob, settings: Settings, gone: Iterable[str], *, now: float

@@ -19,7 +19,7 @@ from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointReq
 from kfext.state.running.executor import LOOK_SECONDS
 from kfext.state.running.operation import FRESH_SECONDS, Phase, Readiness, StopOperation
 from kfext.state.running.proposal import Rank
-from kfext.state.running.restarts import stopped
+from kfext.state.running.restarts import suspend_step
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.record import record_of
@@ -109,7 +109,7 @@ class JobStops:
         if (operation := record_of(job).operation) is not None:
             operation.enter(Phase.WRITING, at=now.monotonic)
         state = replace(job.tracked.state, reason=reason, message=message, stop=stop)
-        return stopped(job, state, self._cluster.pods(job.uid), now=now.wall)
+        return suspend_step(job, state, self._cluster.pods(job.uid), now=now.wall)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""

@@ -356,8 +356,8 @@ def ends_in_fair_order(sharers: Sequence[Sharer]) -> dict[str, float]:
     fair = fair_ends(sharers, cores=1.0)
     left, now, ends = {sharer.uid: sharer.work for sharer in sharers}, 0.0, dict[str, float]()
     while left:
-        here = [s for s in sharers if s.uid in left and s.came <= now + 1e-9]
-        coming = [s.came for s in sharers if s.uid in left and s.came > now + 1e-9]
+        here = [s for s in sharers if s.uid in left and s.began <= now + 1e-9]
+        coming = [s.began for s in sharers if s.uid in left and s.began > now + 1e-9]
         if not here:
             now = min(coming)
             continue

@@ -22,7 +22,7 @@ def test_a_window_ends_after_its_length_however_often_a_job_is_looked_at() -> No
     history = History()
     ended = [history.add_interval(Progress(), 1, now=look * LOOK) for look in range(1, 9)]
     assert ended == [True, False, False, True, False, False, True, False]
-    assert history.of(Measure.USE) == (1, 1, 1)
+    assert history.values_of(Measure.USE) == (1, 1, 1)
 
 
 Report = tuple[int | None, float | None]
@@ -53,18 +53,18 @@ def test_only_the_last_windows_with_a_value_are_kept() -> None:
     history = History()
     for number, use in enumerate([1, 2, None, 3, None, 4, 5]):
         history.add_interval(Progress(), use, now=number * INTERVAL)
-    assert history.of(Measure.USE) == (2, 3, 4, 5)
-    assert history.of(Measure.RATE) == ()
+    assert history.values_of(Measure.USE) == (2, 3, 4, 5)
+    assert history.values_of(Measure.RATE) == ()
 
 
 def test_what_is_forgotten_does_not_end_the_window() -> None:
     history = History()
     history.add_interval(shown(100, 5), 1, now=0)
     history.forget()
-    assert history.of(Measure.USE) == ()
+    assert history.values_of(Measure.USE) == ()
     assert not history.add_interval(shown(130, 20), 1, now=LOOK)
     assert history.add_interval(shown(160, 35), 1, now=INTERVAL)
-    assert history.of(Measure.RATE) == (2.0,)
+    assert history.values_of(Measure.RATE) == (2.0,)
 
 
 def at(step: int | None, seconds: float = 0.0, *, total: int | None = 1000) -> Progress:

@@ -13,7 +13,7 @@ from kfext.model.constraints import Constraints, Requirement, Term, VolumeConstr
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict
-from kfext.state.running.move.migrate import MARGIN, MIGRATE, SPREAD_SPEED, together
+from kfext.state.running.move.migrate import MARGIN, MIGRATE, SPREAD_SPEED, move_or_stay
 from kfext.state.running.proposal import Move, Proposal, Rank
 from tests.builders import job
 
@@ -21,7 +21,7 @@ from tests.builders import job
 def weighed(
     to: Sequence[str] = ("c",), left: float | None = 1000.0, cost: float = 50.0, speed: float = 0.85
 ) -> Proposal | Verdict:
-    return together("uid", now=["a", "b"], to=to, left=left, cost=cost, speed=speed)
+    return move_or_stay("uid", now=["a", "b"], to=to, left=left, cost=cost, speed=speed)
 
 
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {

@@ -14,7 +14,7 @@ from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.operation import Phase
-from kfext.state.running.restarts import usual_restart
+from kfext.state.running.restarts import expected_restart
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import SizeRecord
@@ -131,7 +131,7 @@ def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
     of.after(WATCHED_SECONDS)
     job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
     assert job.restart.pause <= STOPS + LATE
-    assert usual_restart(job) == START_SECONDS + 60
+    assert expected_restart(job) == START_SECONDS + 60
 
 
 def test_what_a_start_took_is_remembered_with_the_first_change() -> None:

@@ -24,7 +24,7 @@ def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
     tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
     requested = tracked.state.requested or now
     running = RunningJob(tracked)
-    running.keep(SizeRecord(Sizes(now, 1, 8, requested), expected=now))
+    running.replace_record(SizeRecord(Sizes(now, 1, 8, requested), expected=now))
     return running
 
 
