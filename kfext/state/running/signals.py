@@ -72,8 +72,7 @@ class JobSignal:
     `whole`: whether all of its pods exist, and each has ended or runs.
     `settling`: whether its measurements may be older than the last change of its sizes.
     `rate`: its steps a second, None without reported steps.
-    `left`: the core-seconds to its end, infinite while unknown, None for a job that reports no
-        progress.
+    `remaining`: the core-seconds to its end, infinite while unknown, None without progress.
     `followed`: the seconds since this controller began to follow it.
     `done`: the core-seconds of its completed steps.
     `young`: whether it has just begun, so that its progress cannot be known yet.
@@ -90,7 +89,7 @@ class JobSignal:
     whole: bool = True
     settling: bool = False
     rate: float | None = None
-    left: float | None = None
+    remaining: float | None = None
     followed: float = math.inf
     done: float = 0.0
     young: bool = False
@@ -99,7 +98,7 @@ class JobSignal:
     @property
     def known(self) -> bool:
         """Whether its remaining work is known."""
-        return self.left is not None and math.isfinite(self.left)
+        return self.remaining is not None and math.isfinite(self.remaining)
 
     @property
     def began(self) -> float:
@@ -132,7 +131,7 @@ class JobSignal:
         return Sharer(
             uid=self.uid,
             began=self.began,
-            work=(math.inf if self.left is None else self.left + self.done)
+            work=(math.inf if self.remaining is None else self.remaining + self.done)
             * len(here)
             / max(1, len(self.pods)),
             most=math.inf if None in limits else sum(limit or 0 for limit in limits) / 1000,

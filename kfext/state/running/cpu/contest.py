@@ -59,7 +59,7 @@ class Contest:
         return [
             job
             for job in boosted
-            if job.left is not None and not job.known and job.followed < _KNOWN_SECONDS
+            if job.remaining is not None and not job.known and job.followed < _KNOWN_SECONDS
         ]
 
     def requested(self, job: JobSignal) -> int:
@@ -237,35 +237,35 @@ def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
     """Return by uid the end of each job under equal shares, in epoch seconds, or infinity."""
     coming = sorted(sharers, key=lambda sharer: (sharer.began, sharer.uid), reverse=True)
     ends = dict.fromkeys((sharer.uid for sharer in coming), math.inf)
-    left: dict[Sharer, float] = {}
+    remaining: dict[Sharer, float] = {}
     # Times are relative to the first job: epoch seconds are too large to add fractions exactly.
     origin, now = coming[-1].began if coming else 0.0, 0.0
-    while coming or any(map(math.isfinite, left.values())):
-        speeds = _equal_shares(left, cores=cores)
+    while coming or any(map(math.isfinite, remaining.values())):
+        speeds = _equal_shares(remaining, cores=cores)
         due = {
-            sharer: now + left[sharer] / speed if speed > 0 else math.inf
+            sharer: now + remaining[sharer] / speed if speed > 0 else math.inf
             for sharer, speed in speeds.items()
         }
         then = min(*due.values(), coming[-1].began - origin if coming else math.inf, math.inf)
         if math.isinf(then):
             break
         for sharer, speed in speeds.items():
-            left[sharer] -= speed * (then - now)
+            remaining[sharer] -= speed * (then - now)
         now = then
         # The remaining work of a job at its end is a rounding error, which grows with the work.
-        for sharer in [job for job, work in left.items() if work <= _TINY or due[job] <= now]:
+        for sharer in [job for job, work in remaining.items() if work <= _TINY or due[job] <= now]:
             ends[sharer.uid] = origin + now
-            del left[sharer]
+            del remaining[sharer]
         while coming and coming[-1].began - origin <= now:
             sharer = coming.pop()
-            left[sharer] = max(sharer.work, 2 * _TINY)
+            remaining[sharer] = max(sharer.work, 2 * _TINY)
     return ends
 
 
-def _equal_shares(left: Mapping[Sharer, float], *, cores: float) -> dict[Sharer, float]:
+def _equal_shares(remaining: Mapping[Sharer, float], *, cores: float) -> dict[Sharer, float]:
     """Return the cores of each job: equal, but no more than it can use."""
     shares: dict[Sharer, float] = {}
-    by_most: Sequence[Sharer] = sorted(left, key=lambda sharer: sharer.most)
+    by_most: Sequence[Sharer] = sorted(remaining, key=lambda sharer: sharer.most)
     for number, sharer in enumerate(by_most):
         shares[sharer] = min(sharer.most, cores / (len(by_most) - number))
         cores -= shares[sharer]

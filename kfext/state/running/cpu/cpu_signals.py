@@ -146,9 +146,9 @@ class CpuSignals:
             cpu.measured_at = now.monotonic
         elif not cpu.unfit and now.monotonic - cpu.measured_at >= UNMEASURED_SECONDS:
             cpu.unfit = _UNMEASURED
-        left = cpu.left(reported, now, since=tracked.job.started)
+        remaining = cpu.remaining(reported, now, since=tracked.job.started)
         source = self._settings_of(tracked).metrics
-        cpu.unread = why_unread(reported, source=source, left=left)
+        cpu.unread = why_unread(reported, source=source, remaining=remaining)
         paused = self._paused(job, now.monotonic)
         signal = job_signal(
             job,
@@ -159,7 +159,7 @@ class CpuSignals:
             paused=paused,
             now=now.wall,
             settling=cpu.operation is not None and cpu.operation.is_set,
-            left=left,
+            remaining=remaining,
             followed=now.monotonic - cpu.began,
         )
         if reported is None:
@@ -266,13 +266,13 @@ def job_signal(
     in_flight: bool,
     paused: bool = False,
     settling: bool = False,
-    left: float | None = None,
+    remaining: float | None = None,
     followed: float = math.inf,
     now: float = 0.0,
 ) -> JobSignal:
     """Return the signal of a job with its pods. No policy visits an unfit job.
 
-    `paused`, `settling`, `left`, `followed`: as in JobSignal. `now`: in epoch seconds.
+    `paused`, `settling`, `remaining`, `followed`: as in JobSignal. `now`: in epoch seconds.
     """
     cpu, state = record_of(job), job.tracked.state.cpu
     signals = tuple(
@@ -291,7 +291,7 @@ def job_signal(
         settling=settling,
         rate=cpu.history.rate,
         whole=is_whole(job.tracked, pods),
-        left=left,
+        remaining=remaining,
         followed=followed,
         done=cpu.work.done(reported.progress) if reported else 0.0,
         unread=cpu.unread,

@@ -125,7 +125,7 @@ class Work:
         if step > first and at - since >= _LEAST_SECONDS:
             self._each = (cpu - before) / (step - first)
 
-    def left(self, progress: Progress) -> float | None:
+    def remaining(self, progress: Progress) -> float | None:
         """Return the core-seconds to the end of the job, infinite while unknown.
 
         Return None for a job that does not report its total of steps.

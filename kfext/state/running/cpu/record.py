@@ -112,15 +112,15 @@ class CpuRecord(Record):
         self.history.forget()
         self.company = company
 
-    def left(self, reported: Reported | None, now: Moment, *, since: float) -> float | None:
+    def remaining(self, reported: Reported | None, now: Moment, *, since: float) -> float | None:
         """Return the core-seconds to the end, infinite while unknown, None without progress.
 
         `since`: the start of the job, in epoch seconds.
         """
         if reported is None or not reported.progress.metric:
             return math.inf if now.monotonic - self.began < EARLY_SECONDS else None
-        left, overdue = self.work.left(reported.progress), reported.progress.overdue
-        return math.inf if left is not None and overdue(now.wall, since=since) else left
+        remaining, overdue = self.work.remaining(reported.progress), reported.progress.overdue
+        return math.inf if remaining is not None and overdue(now.wall, since=since) else remaining
 
 
 def record_of(job: RunningJob) -> CpuRecord:

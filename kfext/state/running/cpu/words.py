@@ -120,14 +120,14 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
     return ""
 
 
-def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
+def why_unread(reported: Reported | None, *, source: MetricsSource, remaining: float | None) -> str:
     """Return why the end of a job is unknown; empty if it is known or not expected yet.
 
-    `source`: the source of its progress. `left`: the core-seconds to its end, or None.
+    `source`: the source of its progress. `remaining`: the core-seconds to its end, or None.
     """
     if not source.is_log:
         return f"{METRICS} is {source.source}, so kfext reads neither its progress nor its CPU use"
-    if reported is None or reported.known is None or left is not None:
+    if reported is None or reported.known is None or remaining is not None:
         return ""
     if reported.known.reason != REASON_RECOGNISED:
         return reported.known.message

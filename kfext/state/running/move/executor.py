@@ -242,7 +242,7 @@ class MoveExecutor(Executor):
             job.uid,
             now=homes,
             to=(self._better(job, now=now.wall) or {}).values(),
-            left=self._left(job, now=now.wall),
+            remaining=self._left(job, now=now.wall),
             cost=self._cost(job, now=now.wall),
             speed=MIGRATE.parameter(self.running.settings_of(job.tracked), "spreadSpeed"),
         )

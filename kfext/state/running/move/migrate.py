@@ -63,23 +63,23 @@ def move_or_stay(
     *,
     now: Collection[str],
     to: Collection[str],
-    left: float | None,
+    remaining: float | None,
     cost: float,
     speed: float,
 ) -> Proposal | Verdict:
     """Return the proposal to move a job to fewer nodes, or the reason to stay.
 
     `now`: the nodes of its pods. `to`: better nodes, empty without capacity.
-    `left`: its remaining time at its present speed, or None. `cost`: the cost of a move. Both are
-    in seconds. `speed`: as SPREAD_SPEED.
+    `remaining`: the seconds to its end at its present speed, or None. `cost`: the seconds that a
+    move costs. `speed`: as SPREAD_SPEED.
     """
     are = f"its pods are on {listed(sorted(set(now)), of='nodes')}"
     if not to:
         return Verdict(names.REASON_STAYS, f"{are}; no better nodes have capacity for all of them")
-    if left is None:
+    if remaining is None:
         message = f"{are}; its remaining time is unknown, so a move may not pay"
         return Verdict(names.REASON_STAYS, message)
-    saves = left * (1 - speed)
+    saves = remaining * (1 - speed)
     goes = listed(sorted(set(to)), of="nodes")
     gain = f"saves about {saves:.0f} s and costs about {cost:.0f} s"
     if saves <= MARGIN * cost:

@@ -41,7 +41,7 @@ class Donor:
     """A running job that may be scaled down.
 
     `priority`: the priority of its pods. `lowest`: the lowest number of workers that remain.
-    `requested`: its requested size. `left`: its remaining time, in seconds. `doubts`: the number of
+    `requested`: its requested size. `remaining`: the seconds to its end. `doubts`: the number of
     consecutive failures, and whether it needs a checkpoint but has never shown any.
     """
 
@@ -50,22 +50,22 @@ class Donor:
     now: int
     lowest: int
     requested: int
-    left: float
+    remaining: float
     doubts: tuple[int, bool] = (0, False)
 
 
-def lowest_size(sizes: Sizes, *, left: float, length: float, most: float, rested: bool) -> int:
+def lowest_size(sizes: Sizes, *, remaining: float, length: float, most: float, rested: bool) -> int:
     """Return the lowest size of a donor for a waiting job of `length` seconds.
 
     Workers beyond the requested size are available to any job. The donor is scaled below that size
-    only for a job with at most MUCH_SHORTER of its remaining time `left`, and only if it has
+    only for a job with at most MUCH_SHORTER of its own `remaining` time, and only if it has
     `rested`. `most`: the longest possible duration of the waiting job. If that exceeds the limit,
-    half of the donor's workers remain, so that it loses no more time than the waiting job gains.
+    half of the donor's workers stay, so that it loses no more time than the waiting job gains.
     """
     requested = min(sizes.now, sizes.requested)
-    if not rested or length > MUCH_SHORTER * left:
+    if not rested or length > MUCH_SHORTER * remaining:
         return requested
-    if most <= MUCH_SHORTER * left:
+    if most <= MUCH_SHORTER * remaining:
         return sizes.least
     return max(sizes.least, min(requested, (sizes.now + 1) // 2))
 
@@ -99,7 +99,7 @@ def _rank(donor: Donor, workers: int) -> _Rank:
 
     Workers beyond a requested size come first, then the job with the most remaining time.
     """
-    return (donor.doubts, workers <= donor.requested, -donor.left, -workers, donor.uid)
+    return (donor.doubts, workers <= donor.requested, -donor.remaining, -workers, donor.uid)
 
 
 class _Search:

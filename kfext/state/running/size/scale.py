@@ -208,7 +208,7 @@ def best_size(
     largest: int,
     room: int,
     pause: float,
-    left: float | None,
+    remaining: float | None,
 ) -> int:
     """Return the number of workers to grow to, or the present number if growth does not pay.
 
@@ -220,7 +220,7 @@ def best_size(
     `largest`: the largest number of workers that was observed running.
     `room`: the largest number of workers that fits.
     `pause`: the seconds that a change of size costs the job.
-    `left`: the seconds to its end at its present speed, or None.
+    `remaining`: the seconds to its end at its present speed, or None.
     """
     bound = min(room, sizes.most, SEEN_FACTOR * largest)
     if bound <= sizes.now or sizes.now < 1:
@@ -229,19 +229,19 @@ def best_size(
     start = sizes.now
     if sizes.now < sizes.requested:
         start = min(sizes.requested, bound)
-        if left is not None and _saved(sizes.now, start, speed, left=left) <= pause:
+        if remaining is not None and _saved(sizes.now, start, speed, remaining=remaining) <= pause:
             return sizes.now
     bound = _before_useless(speeds, start=start, bound=bound)
     if sizes.now not in speeds or bound <= start:
         return start  # the speed at the present size must be known before the next is weighed
     if speed is None:
-        tries = start == sizes.now and (left is None or left > TRIAL_FACTOR * pause)
+        tries = start == sizes.now and (remaining is None or remaining > TRIAL_FACTOR * pause)
         return start + 1 if tries else start
-    steps = (HORIZON if left is None else left) * speed.at(sizes.now)
+    steps = (HORIZON if remaining is None else remaining) * speed.at(sizes.now)
     return _while_it_pays(speed, start=start, bound=bound, steps=steps, pause=pause)
 
 
-def _saved(now: int, then: int, speed: Speed | None, *, left: float) -> float:
+def _saved(now: int, then: int, speed: Speed | None, *, remaining: float) -> float:
     """Return the seconds that a job saves until its end if it returns to its requested size.
 
     The speedup is at most proportional to the workers. This is assumed without measurements, and
@@ -250,7 +250,7 @@ def _saved(now: int, then: int, speed: Speed | None, *, left: float) -> float:
     ratio = speed.at(then) / speed.at(now) if speed else 0.0
     if ratio <= 1.0:
         ratio = then / now
-    return left * (1.0 - 1.0 / ratio)
+    return remaining * (1.0 - 1.0 / ratio)
 
 
 def _before_useless(speeds: Mapping[int, float], *, start: int, bound: int) -> int:

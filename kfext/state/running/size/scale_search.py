@@ -80,7 +80,7 @@ class ScaleSearch:
             largest=largest,
             room=max(room, sizes.now),
             pause=self.cost(job, now=now),
-            left=self._queue.durations.shown_remaining(job.tracked.job, now=now),
+            remaining=self._queue.durations.shown_remaining(job.tracked.job, now=now),
         )
 
     def _room(self, job: RunningJob, *, up_to: int, now: float) -> int:
@@ -172,7 +172,7 @@ class ScaleSearch:
                 donor.uid,
                 Workers(Cause.GUARD, size, rescue),
                 f"it releases {words.workers(donor.now - size)} for a job of about {length:.0f} s; "
-                f"its own remaining time is about {donor.left:.0f} s",
+                f"its own remaining time is about {donor.remaining:.0f} s",
             )
             for donor in donors
             if (size := sizes.get(donor.uid)) is not None
@@ -221,15 +221,15 @@ class ScaleSearch:
             allowed = across and SCALE.parameter(settings, "acrossNamespaces")
             if not (allowed or namespace == waiting.job.namespace):
                 continue
-            sizes, left = record_of(job).sizes, durations.remaining(job.tracked.job, now=now)
+            sizes, remaining = record_of(job).sizes, durations.remaining(job.tracked.job, now=now)
             lowest = lowest_size(
-                sizes, left=left, length=length, most=most, rested=job.uid in rested
+                sizes, remaining=remaining, length=length, most=most, rested=job.uid in rested
             )
             if sizes.now > lowest:
                 priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved
                 doubts = missed, saved is None and interrupts(job.tracked.job)
                 donors.append(
-                    Donor(job.uid, priority, sizes.now, lowest, sizes.requested, left, doubts)
+                    Donor(job.uid, priority, sizes.now, lowest, sizes.requested, remaining, doubts)
                 )
         return donors

@@ -189,8 +189,8 @@ class Drains:
         restarts = stop.restarts + stalled
         stop = replace(stop, at=now.wall, waiting="", places={}, restarts=restarts)
         step = self._stops.stop(job, why.reason, message, stop, now)
-        left = avoided.difference(places.values()) if places else ()
-        return replace(step, state=step.state.with_excluded(left, now=now.wall))
+        excluded = avoided.difference(places.values()) if places else ()
+        return replace(step, state=step.state.with_excluded(excluded, now=now.wall))
 
     def end(self, job: RunningJob) -> None:
         """End the stop of a job, and release its hold."""

@@ -136,7 +136,7 @@ def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool)
     bed = bed_of()
     cpu_record(bed.job).early = early
     job, _ = bed.signals()
-    known = replace(job, left=50.0)
+    known = replace(job, remaining=50.0)
     found = cpu_shown(bed.job, known, None, decided=True, paused=False)
     assert found is not None
     assert (found.holds, found.verdict.reason) == (False, want)
@@ -201,7 +201,7 @@ def test_where_nothing_new_is_known_a_job_is_shown(
     if before is not None:
         bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
     job, _ = bed.signals()
-    known = replace(job, left=50.0)
+    known = replace(job, remaining=50.0)
     found = cpu_shown(bed.job, known, None, decided=decided, paused=False)
     assert found is not None
     assert found.verdict.reason == want
@@ -252,10 +252,10 @@ UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("reported", "source", "left", "want"), UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize(("reported", "source", "remaining", "want"), UNREAD.values(), ids=UNREAD)
 def test_why_nothing_is_known_of_its_progress(
-    reported: Reported | None, source: MetricsSource, left: float | None, want: str
+    reported: Reported | None, source: MetricsSource, remaining: float | None, want: str
 ) -> None:
-    found = why_unread(reported, source=source, left=left)
+    found = why_unread(reported, source=source, remaining=remaining)
     assert want in found
     assert bool(found) is bool(want)

@@ -261,7 +261,7 @@ KEPT: dict[str, Asked] = {
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
 def test_what_a_job_gives(case: Asked) -> None:
     sizes, length, most = case.sizes, case.length, case.most
-    found = lowest_size(sizes, left=100.0, length=length, most=most, rested=case.rested)
+    found = lowest_size(sizes, remaining=100.0, length=length, most=most, rested=case.rested)
     assert found == case.lowest
 
 
