@@ -27,7 +27,7 @@ from kfext.state.waiting.durations import DurationEstimates
 HORIZON = 86_400.0
 """The length of the forecast in seconds, as in Slurm (bf_window)."""
 _REST = 3600.0
-"""The forecast after the last end, in seconds: a reservation has its break within this time."""
+"""The forecast continues this long after its last event: a reservation has its break by then."""
 _DECISIONS = 8
 """Decisions of a tick: the caller continues with other work after each tick."""
 _PAUSE, _PART = 5.0, 0.05
@@ -171,7 +171,7 @@ class Lookahead:
             self.planner.finish(tracked, self._moment)
 
     def _begin(self, tracked: TrackedJob, seconds: float) -> None:
-        """Let a job run for `seconds`, from now on; the time to create its pods is ignored."""
+        """Run a job for `seconds`; the operator is assumed to create its pods at once."""
         uid = tracked.job.uid
         self._lengths.ending[uid] = self._now + seconds
         self.planner.cluster.claim_tracker.give_up(tracked)

@@ -279,7 +279,7 @@ class CapacitySearch:
         return present + (min(more, max(0, int(spare // each))) if each else more)
 
     def quota_refuses(self, job: RunningJob, workers: int, *, again: bool = False) -> str:
-        """Return why a quota of the namespace would refuse `workers` workers, or "".
+        """Return the refusal of `workers` workers by a quota of the namespace, or "".
 
         `again`: whether all pods of the job would be created again.
         """

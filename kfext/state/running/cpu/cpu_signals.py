@@ -102,7 +102,7 @@ class CpuSignals:
     def _is_crowded(self, name: str, signals: Signals, now: float) -> bool:
         """Return whether jobs contend for a node; a job of unknown use counts with an equal part.
 
-        The other jobs use the CPU of an ended job before they are measured again.
+        After a job has ended, the higher use of the others shows only at their next measurement.
         """
         node, jobs = signals.nodes[name], signals.on(name)
         uses = [use_of(job.on(name)) for job in jobs]

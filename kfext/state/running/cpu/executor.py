@@ -87,7 +87,7 @@ class CpuExecutor(Executor):
         job.replace_record(CpuRecord())
 
     def looks_early(self) -> bool:
-        """Return whether requests were lowered, or the signals need a look."""
+        """Return whether requests were lowered for other pods, or the signals require a look."""
         busy = {Phase.WRITING, Phase.SETTLING}
         operations = (record_of(job).operation for job in self._shrinking)
         shrunk = self._shrinking and not any(

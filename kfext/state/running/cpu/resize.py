@@ -46,7 +46,7 @@ RESIZE = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return why a job is ineligible, or None."""
+    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is not QoS.BURSTABLE:
             return (

@@ -136,7 +136,7 @@ def restoring(
 
 
 def _why_back(job: JobSignal, signals: Signals, state: CpuState) -> str:
-    """Return why the user's CPU of a job without faults is restored, or empty."""
+    """Return the reason to restore the user's CPU of a job without faults, or empty."""
     if not job.whole and job.resized and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
         # A new pod may need the CPU that other pods of the job have beyond their requests.
         return "a pod of the job does not run, and needs the CPU that it requests"

@@ -56,7 +56,7 @@ SHIFT = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return why a job is ineligible, or None."""
+    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is QoS.BEST_EFFORT:
             return f"its pod of type {pod.component} is BestEffort, which cannot be resized"

@@ -101,7 +101,7 @@ def _listed(reasons: Iterable[str]) -> str:
 
 
 def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
-    """Return why no policy may change the CPU of a job's pods, or empty."""
+    """Return the reason that no policy may change the CPU of a job's pods, or empty."""
     if why := why_others(job):
         return why
     unlike = len(with_sizes(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
@@ -121,7 +121,7 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
 
 
 def why_unread(reported: Reported | None, *, source: MetricsSource, remaining: float | None) -> str:
-    """Return why the end of a job is unknown; empty if it is known or not expected yet.
+    """Return the reason that the end of a job is unknown; empty if it is known or not expected yet.
 
     `source`: the source of its progress. `remaining`: the core-seconds to its end, or None.
     """

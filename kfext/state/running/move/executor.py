@@ -186,7 +186,7 @@ class MoveExecutor(Executor):
     # --- the choice of a job ----------------------------------------------------------------------
 
     def _why_none(self, now: Moment) -> Verdict | None:
-        """Return why no job is moved now, or None: a waiting job may need the capacity."""
+        """Return the reason to move no job now, or None: a waiting job may need the capacity."""
         limit = self._room.limit(now=now.wall)
         if limit is GrowthLimit.PAYING and not self._cluster.holds.holders():
             return None
@@ -258,7 +258,7 @@ class MoveExecutor(Executor):
         return better if then < at_present else None
 
     def _quota_refuses(self, job: RunningJob) -> str:
-        """Return why a quota would refuse the pods of a job once it is stopped, or ""."""
+        """Return the refusal of the pods of a job by a quota after its stop, or ""."""
         return self._room.quota_refuses(job, workers_of(job.tracked.job), again=True)
 
     def _cost(self, job: RunningJob, *, now: float) -> float:

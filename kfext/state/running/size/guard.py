@@ -3,7 +3,7 @@
 Donors release workers beyond their requested size. They are scaled below it only for a job that is
 expected to end long before them, and only if the waiting job then fits. Jobs without a checkpoint
 so far are tried late, as they may never answer. Jobs that missed the last request are tried last,
-so each of them delays the others by only one attempt.
+so each of them delays the others by a single attempt.
 Source of all or nothing: the second published code of DRAGON (Lin et al., CLOSER 2019).
 """
 

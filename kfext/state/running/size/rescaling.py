@@ -40,7 +40,7 @@ SizeStep = tuple[RunningJob, Step]
 class _Decision:
     """Operations that are written together or not at all; `since` is monotonic.
 
-    `again`: whether jobs with a checkpoint long before the last checkpoint were asked again.
+    `again`: whether jobs with outdated checkpoints were asked again.
     `after`: a job of the same rescue with an earlier refusal, which is written before these jobs.
     """
 

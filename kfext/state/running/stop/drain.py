@@ -79,7 +79,7 @@ class Drains:
         return self.leaves(job) and self._cluster.holds.of(job.uid) is not None
 
     def why_ineligible(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return why a job does not leave its drained node for now, or None."""
+        """Return the reason that a job cannot leave its drained node for now, or None."""
         settings = self._running.settings_of(job.tracked)
         by_force = self._by_force(job)
         if never := why_not_drained(job.tracked.job, settings, by_force=by_force):
@@ -112,7 +112,7 @@ class Drains:
         ]
 
     def _why(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return why a job leaves its nodes now, or None."""
+        """Return the reason for a job to leave its nodes now, or None."""
         if stalled := self.stalled(job.tracked):
             return stalled
         node = self.node_of(job.tracked)
@@ -120,7 +120,7 @@ class Drains:
         return Verdict(names.REASON_DRAINED, f"{node} is drained") if leaves else None
 
     def stalled(self, tracked: TrackedJob) -> Verdict | None:
-        """Return why a stalled job restarts from its last checkpoint, or None."""
+        """Return the reason to restart a stalled job from its last checkpoint, or None."""
         progress, settings = self._running.progress, self._running.settings_of(tracked)
         followed = progress.followed(tracked.job.uid)
         restarts = (

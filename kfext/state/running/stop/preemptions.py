@@ -43,7 +43,7 @@ class Preemption:
 
     `victims`: the jobs that still run. `stopped`: the jobs that were stopped for it.
     `since`: the time of the requests to the victims, or of the last stop.
-    `again`: whether jobs with a checkpoint long before the last checkpoint were asked again.
+    `again`: whether jobs with outdated checkpoints were asked again.
     """
 
     waiting: str
