@@ -33,7 +33,7 @@ _DECISIONS = 8
 _PAUSE, _PART = 5.0, 0.05
 """Between two ends, ticks are at least 5 s, or 5 % of the time since the outset, apart: time alone
 changes little, and each of 50 jobs may have an alarm in every second."""
-_LEAVES = 10.0
+_DELETION_SECONDS = 10.0
 """The seconds until the pods of a stopped job are deleted."""
 
 
@@ -118,7 +118,7 @@ class Lookahead:
             elif self._silent == math.inf and uid in outset.staying:
                 continue  # its pods may never end
             elif planner.cluster.pods(uid):
-                self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
+                self._at(self._now + _DELETION_SECONDS, partial(self._remove_pods, uid))
         for job in self._arrivals:
             self._at(job.created, partial(planner.cluster.take_job, job, {}))
         waiting = set(outset.waiting)

@@ -19,7 +19,7 @@ MOST_JOBS = 50
 """The number of jobs with a forecast, from the first of the queue. On 125 nodes, with 328 running
 and 1,000 waiting jobs, a lookahead takes 1.5 s of a CPU, and 4.3 s with repeated arrivals."""
 MOST_ARRIVALS = 20
-_LATELY, _AGAIN = 1800.0, 3
+_RECENT_SECONDS, _REPEATS = 1800.0, 3
 """The arrivals of the last 1,800 s, at most 20, are expected three times more. With 50 arrivals the
 same lookahead took 9.1 s."""
 _STAYS_SECONDS = 60.0
@@ -125,16 +125,16 @@ def _arrivals(
 ) -> Iterator[tuple[TrainingJob, Length]]:
     """Yield the recent arrivals, repeated at the same rate."""
     tracked, durations = planner.cluster.jobs, planner.queue.durations
-    lately = [
+    recent = [
         job
         for job in snapshot.jobs
-        if now - _LATELY < job.created <= now
+        if now - _RECENT_SECONDS < job.created <= now
         and tracked[job.uid].phase is not None
         and not job.started_by
     ]
-    newest = sorted(lately, key=lambda job: (job.created, job.uid))[-MOST_ARRIVALS:]
-    window = now - newest[0].created if len(newest) == MOST_ARRIVALS else _LATELY
-    for number in range(_AGAIN):
+    newest = sorted(recent, key=lambda job: (job.created, job.uid))[-MOST_ARRIVALS:]
+    window = now - newest[0].created if len(newest) == MOST_ARRIVALS else _RECENT_SECONDS
+    for number in range(_REPEATS):
         for job in newest:
             ran = now - job.started if job.started and not job.suspend else 0.0
             typical = durations.typical(job)

@@ -22,11 +22,11 @@ LEAST_REQUEST = 10
 2. With more pods there, the lowest request is one millicore for each."""
 _KNOWN_SECONDS = 300.0
 """A new controller waits this long for the progress of a job with a boost."""
-_ENOUGH = 2
+_FULL_FACTOR = 2
 """A node is full if the boosted job would get less than this multiple of the others' weight."""
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
-_CLEARLY = 0.1
+_CLEAR_LEAD = 0.1
 """A job replaces the prioritised job if it ends earlier by more than this fraction of its time."""
 
 
@@ -107,11 +107,11 @@ class Contest:
         requested = {job.uid: self.requested(job) for job in self.jobs}
         if len(self.jobs) < 2:
             return requested
-        if prioritised is None or self._begins(prioritised):
+        if prioritised is None or self._is_premature(prioritised):
             return requested
-        return requested | self._for(prioritised, requested, acting)
+        return requested | self._with_boost(prioritised, requested, acting)
 
-    def _begins(self, first: JobSignal) -> bool:
+    def _is_premature(self, first: JobSignal) -> bool:
         """Return whether no request was changed yet, and only the progress of `first` is known.
 
         Boosts of the prioritised job and of all new jobs to equal shares would change little.
@@ -121,12 +121,12 @@ class Contest:
             self.extra(job) for job in self.jobs
         )
 
-    def _for(
+    def _with_boost(
         self, first: JobSignal, requested: Mapping[str, int], acting: Collection[JobSignal]
     ) -> dict[str, int]:
         """Return the requests with a boost for a job."""
         pool, total = self.pool(first.namespace), sum(requested.values())
-        wanted = self._of_newcomers(requested, acting, pool=pool)
+        wanted = self._for_new_jobs(requested, acting, pool=pool)
         pool -= sum(wanted.values()) - sum(requested[uid] for uid in wanted)
         donors = [
             job
@@ -137,7 +137,7 @@ class Contest:
             job.uid: min(requested[job.uid], max(LEAST_REQUEST, len(job.on(self.node))))
             for job in donors
         }
-        full = requested[first.uid] + pool < _ENOUGH * (total - requested[first.uid])
+        full = requested[first.uid] + pool < _FULL_FACTOR * (total - requested[first.uid])
         reclaimed = sum(requested[uid] - least[uid] for uid in least) if full else 0
         grows = max(0, min(pool + reclaimed, self.most(first) - requested[first.uid]))
         shared = sum(requested[uid] for uid in least) - max(0, grows - pool)
@@ -145,7 +145,7 @@ class Contest:
         wanted |= dict(zip(least, share_out(shared, parts), strict=True))
         return wanted | {first.uid: requested[first.uid] + grows}
 
-    def _of_newcomers(
+    def _for_new_jobs(
         self, requested: Mapping[str, int], acting: Collection[JobSignal], *, pool: int
     ) -> dict[str, int]:
         """Return the requests of jobs that have just begun, with an equal share for each."""
@@ -218,7 +218,7 @@ def all_prioritised(
     def end(job: JobSignal) -> tuple[float, str]:
         last = max(ends[node][job.uid] for node in job.nodes)
         leads = all(_leads(by_node[node], job) for node in job.nodes)
-        return (last - _CLEARLY * (last - job.began) if leads else last, job.uid)
+        return (last - _CLEAR_LEAD * (last - job.began) if leads else last, job.uid)
 
     chosen: dict[str, JobSignal] = {}
     for job in sorted((job for job in candidates if job.known and not job.paused), key=end):

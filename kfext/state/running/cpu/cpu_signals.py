@@ -50,7 +50,7 @@ class CpuSignals:
         self._settings_of = running.settings_of
         self._paused = paused
         self._beside: dict[str, frozenset[str]] = {}
-        self._raised: dict[str, int] = {}
+        self._boosts: dict[str, int] = {}
         self._refused = RefusedPods(running.cluster)
         self._sharers: dict[str, dict[str, Sharer]] = {}
         self._crowded_at: dict[str, float] = {}
@@ -64,12 +64,12 @@ class CpuSignals:
         self._beside = {
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if resized
         }
-        self._raised = _raised(signals)
+        self._boosts = _boosts(signals)
         free = {name: node.free for name, node in signals.nodes.items()}
-        awaited = self._refused.awaited(free, self._raised, now=now)
-        awaited |= {name for name, raised in self._raised.items() if free[name] < raised}
+        awaited = self._refused.awaited(free, self._boosts, now=now)
+        awaited |= {name for name, raised in self._boosts.items() if free[name] < raised}
         nodes = {
-            name: self._with_the_past(name, signals, now, awaited=name in awaited)
+            name: self._with_ended_jobs(name, signals, now, awaited=name in awaited)
             for name in signals.nodes
         }
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
@@ -78,10 +78,10 @@ class CpuSignals:
             name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
         }
         return Signals(
-            {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._room_in(signals)
+            {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._headroom(signals)
         )
 
-    def _with_the_past(
+    def _with_ended_jobs(
         self, name: str, signals: Signals, now: float, *, awaited: bool
     ) -> tuple[NodeSignal, dict[str, Sharer]]:
         """Return a node with its ended jobs, and all jobs that shared its CPU.
@@ -112,7 +112,7 @@ class CpuSignals:
             self._crowded_at[name] = now
         return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
 
-    def _room_in(self, signals: Signals) -> dict[str, int]:
+    def _headroom(self, signals: Signals) -> dict[str, int]:
         """Return by namespace with a quota its headroom on each node, in equal parts."""
         nodes: dict[str, set[str]] = {}
         for job in signals.jobs:
@@ -125,7 +125,7 @@ class CpuSignals:
 
     def looks_early(self) -> bool:
         """Return whether a pod ended beside resized pods, or a node lacks the CPU of its boosts."""
-        if any(free_on(self._cluster, name) < raised for name, raised in self._raised.items()):
+        if any(free_on(self._cluster, name) < raised for name, raised in self._boosts.items()):
             return True
         return any(
             not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
@@ -195,7 +195,7 @@ def _equal_parts(signals: Signals) -> dict[str, float]:
     }
 
 
-def _raised(signals: Signals) -> dict[str, int]:
+def _boosts(signals: Signals) -> dict[str, int]:
     """Return by node the sum of its boosts, without nodes that have none."""
     raised = dict.fromkeys(signals.nodes, 0)
     for pod in (pod for job in signals.jobs for pod in job.pods):

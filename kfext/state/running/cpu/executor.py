@@ -113,7 +113,7 @@ class CpuExecutor(Executor):
                     for job, step in self._restore(here, at):
                         look.begun.add(job.uid)
                         begun.append((job, step))
-        return _written(begun)
+        return _steps_of(begun)
 
     def propose(self, now: Moment) -> list[Proposal]:
         """Return the proposals of the policies after a look, and to undo failed trials."""
@@ -152,7 +152,7 @@ class CpuExecutor(Executor):
                 for job in here.jobs:
                     self._show(job, look, dry_run.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
-        return _written(begun)
+        return _steps_of(begun)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write."""
@@ -273,7 +273,7 @@ def _shrinks(step: Resize) -> bool:
     )
 
 
-def _written(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
+def _steps_of(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
     return [(job.tracked, step) for job, step in begun if step is not None]
 
 

@@ -16,11 +16,11 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.running.cpu.contest import SPARE
 
-GIVEN_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 """The longest wait of a node for a pod; kube-scheduler retries a pod within 10 s."""
 REST_SECONDS = 600.0
 """The time in which the node then ignores the pods of that namespace."""
-_MOST_LOOKED = 32
+_MOST_PODS = 32
 """The most pods of a look that are considered."""
 
 
@@ -40,7 +40,7 @@ class RefusedPods:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._turns = RoundRobin(_MOST_LOOKED)
+        self._turns = RoundRobin(_MOST_PODS)
         self._waits: dict[str, _Wait] = {}
         self._since: dict[_Wait, float] = {}
 
@@ -53,7 +53,7 @@ class RefusedPods:
         of the boosts. Both are in millicores.
         """
         refused = self._cluster.claim_tracker.refused
-        over = GIVEN_SECONDS + REST_SECONDS
+        over = WAIT_SECONDS + REST_SECONDS
         self._since = {wait: at for wait, at in self._since.items() if now - at < over}
         for uid, wait in tuple(self._waits.items()):
             claim = self._cluster.ledger.claim_of(pod_key(uid))
@@ -73,7 +73,7 @@ class RefusedPods:
         return frozenset(wait.node for wait in self._waits.values())
 
     def _is_open(self, wait: _Wait, now: float) -> bool:
-        return now - self._since.get(wait, now) < GIVEN_SECONDS
+        return now - self._since.get(wait, now) < WAIT_SECONDS
 
     def _nodes_for(
         self, pod: Pod, free: Mapping[str, int], raised: Mapping[str, int]

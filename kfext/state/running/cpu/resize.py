@@ -17,7 +17,7 @@ from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
 
-_CHANGE = 0.2
+_LEAST_CHANGE = 0.2
 """A change below this fraction of a request is not written."""
 
 
@@ -143,7 +143,7 @@ def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[P
     for pod in job.on(node.contest.node):
         to = requests[pod.uid]
         back = to == pod.requested.request != pod.request
-        if back or (to != pod.request and abs(to - pod.request) >= _CHANGE * pod.request):
+        if back or (to != pod.request and abs(to - pod.request) >= _LEAST_CHANGE * pod.request):
             yield pod, to
 
 

@@ -19,7 +19,7 @@ _STOPPED = 0.95
 """A pod counts as stopped by its limit from this share of the limit."""
 _LEAST_LIMIT = 50
 """The lowest limit in millicores: a lower limit makes the slices of a CFS period too short."""
-_CHANGE = 0.1
+_LEAST_CHANGE = 0.1
 """A change below this fraction of a limit is not written."""
 _HEADROOM = 0.2
 """The margin of a limit above the use of its pod, as a fraction, unless the limit stops the pod."""
@@ -134,7 +134,7 @@ def _divided(shared: Sequence[_Shared], total: int) -> list[int]:
         hardly = [
             index
             for index, pod in enumerate(shared)
-            if 0 < abs(limits[index] - pod.limit) < _CHANGE * pod.limit
+            if 0 < abs(limits[index] - pod.limit) < _LEAST_CHANGE * pod.limit
         ]
         if not hardly:
             return limits

@@ -35,7 +35,7 @@ def cpu_shown(
     visited the job; otherwise, and while the job is resized, the last message stays.
     `paused`: whether changes pause after a failure.
     """
-    verdict = next(_of_cpu(job, signal, dry_run, paused=paused), None)
+    verdict = next(_verdicts(job, signal, dry_run, paused=paused), None)
     resized = _resized(job, signal)
     if verdict is None and cpu_policies(job):
         before = job.shown.get(names.RESIZED)
@@ -55,7 +55,7 @@ def _resized(job: RunningJob, signal: JobSignal) -> bool:
     return signal.resized or (operation is not None and not operation.restores)
 
 
-def _of_cpu(
+def _verdicts(
     job: RunningJob, signal: JobSignal, dry_run: Proposal | None, *, paused: bool
 ) -> Iterator[Verdict]:
     """Yield the verdicts that replace the last message, the most important first."""

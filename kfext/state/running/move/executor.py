@@ -139,12 +139,12 @@ class MoveExecutor(Executor):
         if not (self.looks and self.jobs):
             return []
         waits = self._why_none(now)
-        free = [(self._left(job, now=now.wall) or 0.0, job) for job in self._free(now)]
+        free = [(self._remaining(job, now=now.wall) or 0.0, job) for job in self._free(now)]
         free.sort(key=lambda pair: (-pair[0], pair[1].uid))
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
         for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
-                answer = self._weighed(job, waits, now)
+                answer = self._proposed(job, waits, now)
                 record_of(job).stays = record_of(job).dry_run = None
                 if isinstance(answer, Proposal):
                     proposals[job.mode(MIGRATE)].append(answer)
@@ -221,7 +221,7 @@ class MoveExecutor(Executor):
             and self._readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
-    def _weighed(self, job: RunningJob, waits: Verdict | None, now: Moment) -> Proposal | Verdict:
+    def _proposed(self, job: RunningJob, waits: Verdict | None, now: Moment) -> Proposal | Verdict:
         """Return the move of a job, or the reason to stay; `waits`: why no job is moved now."""
         homes = set(self._source(job).values())
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
@@ -242,7 +242,7 @@ class MoveExecutor(Executor):
             job.uid,
             now=homes,
             to=(self._better(job, now=now.wall) or {}).values(),
-            remaining=self._left(job, now=now.wall),
+            remaining=self._remaining(job, now=now.wall),
             cost=self._cost(job, now=now.wall),
             speed=MIGRATE.parameter(self.running.settings_of(job.tracked), "spreadSpeed"),
         )
@@ -266,7 +266,7 @@ class MoveExecutor(Executor):
         pause = expected_restart(job) + SETTLE_SECONDS
         return pause + self._requests.unsaved(job.uid, now=now)
 
-    def _left(self, job: RunningJob, *, now: float) -> float | None:
+    def _remaining(self, job: RunningJob, *, now: float) -> float | None:
         return self._queue.durations.shown_remaining(job.tracked.job, now=now)
 
     def _readiness(self, job: RunningJob, *, now: float) -> Readiness:
@@ -365,12 +365,12 @@ class MoveExecutor(Executor):
         shown = None
         if job.tracked.phase is not None and job.mode(MIGRATE) is not Mode.OFF:
             ready = self._readiness(job, now=now.wall)
-            verdict = next(_of_move(job, ready, now=now.monotonic))
+            verdict = next(_verdicts(job, ready, now=now.monotonic))
             shown = ConditionStatus(holds=job.tracked.state.move.at > 0, verdict=verdict)
         self.running.shown.show(job, MIGRATED.type, shown)
 
 
-def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
+def _verdicts(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
     """Yield the verdicts on the moves of a job, the most important first; `now` is monotonic."""
     move = record_of(job)
     if move.operation is not None:

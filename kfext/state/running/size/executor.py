@@ -100,7 +100,7 @@ class SizeExecutor(Executor):
             for job in self.jobs.values():
                 with self.running.failures.about(job.tracked):
                     self._show(job, now)
-        if self._any_moves(at):
+        if self._any_change(at):
             self._scale.record_act(at)
         return [(job.tracked, step) for job, step in steps]
 
@@ -140,7 +140,7 @@ class SizeExecutor(Executor):
             size.missed += 1  # other donors may have scaled down in vain
         size.end(at=now, pause=pause)
 
-    def _any_moves(self, at: float) -> bool:
+    def _any_change(self, at: float) -> bool:
         """Return whether a change of size is under way or on trial; `at` is monotonic.
 
         A job with a slow first step at its new size, or with rare output, does not count.

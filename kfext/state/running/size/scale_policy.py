@@ -43,7 +43,7 @@ class ScaleProposals:
         self._rescaling = rescaling
         self._room = search.room
         self._search = search
-        self._backs = RoundRobin(MOST_LOOKED)
+        self._restore_turns = RoundRobin(MOST_LOOKED)
         self._turns = {mode: RoundRobin(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
         self._quiet_since = math.inf
 
@@ -60,9 +60,9 @@ class ScaleProposals:
             return []
         limit = self._room.limit(now=now.wall)
         free = list(self._free(now))
-        proposals = self._back(free, limit, now)
-        taken = {proposal.job for proposal in proposals}
-        acting = [job for job in free if job.uid not in taken and self._may_act(job)]
+        proposals = self._undos(free, limit, now)
+        chosen = {proposal.job for proposal in proposals}
+        acting = [job for job in free if job.uid not in chosen and self._may_act(job)]
         rested = [job for job in acting if self._has_rested(job, at=at)]
         able = [*acting, *self._rescaling.about_to_grow()]
         observing = [job for job in free if self._may_observe(job)]
@@ -75,19 +75,19 @@ class ScaleProposals:
         proposals += self._grow(rested, proposals, limit, now)
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
-    def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
+    def _undos(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
         """Return the proposals that restore requested sizes, or undo growth that did not pay."""
         proposals = []
-        for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
+        for job in self._restore_turns.some([job for job in free if self._must_restore(job)]):
             with self._running.failures.about(job.tracked):
-                if back := self._give_back(job, limit, now):
-                    proposals.append(back)
+                if restore := self._restore(job, limit, now):
+                    proposals.append(restore)
         restored = {proposal.job for proposal in proposals}
         for job in free:
             acts = job.uid not in restored and self._may_act(job)
             rested = self._has_rested(job, at=now.monotonic)
-            if acts and rested and (back := self._growth_alone(job) or _unprofitable_growth(job)):
-                proposals.append(back)
+            if acts and rested and (undo := self._lone_growth(job) or _unprofitable_growth(job)):
+                proposals.append(undo)
         return proposals
 
     def _starving(self, now: Moment) -> Iterable[TrackedJob]:
@@ -118,11 +118,11 @@ class ScaleProposals:
         now: Moment,
     ) -> list[Proposal]:
         """Return the growth of the jobs that are ready, in the order of the queue."""
-        idle, taken = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
+        idle, chosen = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
         ripe = [
             job
             for job in acting
-            if job.uid not in taken
+            if job.uid not in chosen
             and (
                 idle >= self._parameter(job, "idle")
                 or self._rescaling.loses_nothing(job, now=now.wall)
@@ -159,7 +159,7 @@ class ScaleProposals:
             if dry_run is not None and (job.uid not in uids or dry_run.rank is Rank.RESCUE):
                 record_of(job).dry_run = None
 
-    def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
+    def _restore(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
         """Return the proposal that returns a job to its requested size, if it fits."""
         settings, sizes = self._running.settings_of(job.tracked), record_of(job).sizes
         up_to = min(sizes.most, sizes.requested)
@@ -173,7 +173,7 @@ class ScaleProposals:
         change = Workers(Cause.GIVE_BACK, sizes.requested)
         return workers_proposal(job.uid, change, f"it returns to its requested size: {why}")
 
-    def _growth_alone(self, job: RunningJob) -> Proposal | None:
+    def _lone_growth(self, job: RunningJob) -> Proposal | None:
         """Return the proposal to undo growth that prevents an autoscaler from removing a node."""
         sizes = record_of(job).sizes
         if sizes.now <= sizes.requested or not self._room.growth_keeps_node(job):
@@ -181,7 +181,7 @@ class ScaleProposals:
         change = Workers(Cause.TAKE_BACK, sizes.requested)
         return workers_proposal(job.uid, change, "an autoscaler would keep a node for it alone")
 
-    def _is_to_give_back(self, job: RunningJob) -> bool:
+    def _must_restore(self, job: RunningJob) -> bool:
         """Return whether a job returns to its requested size, as kfext may no longer scale it."""
         training, size = job.tracked.job, record_of(job)
         if not has_kfext_size(job.tracked) or training.started_by or why_one_size(training):

@@ -52,7 +52,7 @@ _AGAIN_SECONDS = 30.0
 WATCHED_SECONDS = 60.0
 """The time after a change in which the job's first step may end its pause: under torchrun the
 processes may train for seconds before the agents meet."""
-_SELDOM = 4
+_HANG_FACTOR = 4
 """A job hangs after a silence of this many times its longest silence before."""
 _SILENT_SECONDS = 60.0
 """The longest wait for the first step of a job that never printed a step."""
@@ -108,7 +108,7 @@ class SizeMonitor:
     ) -> Iterator[SizeStep]:
         """Advance an operation, and yield the step to write, if any."""
         tracked, at = job.tracked, now.monotonic
-        back: Proposal | None = None
+        undo: Proposal | None = None
         match operation.phase:
             case Phase.SAVING:
                 if self._is_void(job, operation, pods):
@@ -118,7 +118,7 @@ class SizeMonitor:
                 tracked.finish()
                 self._cluster.sync_claims(tracked)
             case Phase.SETTLING:
-                back = self.settle(job, operation, pods, now)
+                undo = self.settle(job, operation, pods, now)
             case Phase.MEASURING:
                 remedy = self.step(job, operation, pods, now)
                 if isinstance(remedy, str):
@@ -126,11 +126,11 @@ class SizeMonitor:
                 elif remedy is not None:
                     yield job, remedy
             case Phase.TRIAL:
-                back = self.judge(job, operation, now)
+                undo = self.judge(job, operation, now)
             case _:
                 assert_never(operation.phase)
-        if back is not None:
-            self._rescaling.begin([(job, back)], at=at)
+        if undo is not None:
+            self._rescaling.begin([(job, undo)], at=at)
 
     def _adopt(self, job: RunningJob, now: Moment) -> None:
         """Follow a change that was written without an answer to this controller."""
@@ -310,8 +310,8 @@ class SizeMonitor:
             if new < (1.0 + LEAST_GAIN) * old:
                 size.failed = sizes.now
                 why = f"it is not faster: {new:.3g} steps a second with {sizes.now} workers"
-                back = sizes.requested if before < sizes.requested < sizes.now else before
-                return _undone(job, back, f"{why}, {old:.3g} with {before}")
+                workers = sizes.requested if before < sizes.requested < sizes.now else before
+                return _undone(job, workers, f"{why}, {old:.3g} with {before}")
             size.end(at=now.monotonic)
         elif now.monotonic - operation.since >= _TRIAL_SECONDS:
             size.end(at=now.monotonic)
@@ -319,7 +319,7 @@ class SizeMonitor:
 
     def _patience(self, job: RunningJob) -> float:
         """Return the seconds without a step that count as a hang."""
-        return max(STEP_SECONDS, _SELDOM * self._progress.followed(job.uid).pause)
+        return max(STEP_SECONDS, _HANG_FACTOR * self._progress.followed(job.uid).pause)
 
     # --- speed, and the pause of a change -------------------------------------------------------
 

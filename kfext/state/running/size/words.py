@@ -21,11 +21,11 @@ def size_shown(
 
     `now` is monotonic. `autoscaler`: whether the cluster has an autoscaler.
     """
-    verdict = next(_of_size(job, ready, now=now, autoscaler=autoscaler))
+    verdict = next(_verdicts(job, ready, now=now, autoscaler=autoscaler))
     return ConditionStatus(has_kfext_size(job.tracked), verdict)
 
 
-def _of_size(
+def _verdicts(
     job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool
 ) -> Iterator[Verdict]:
     """Yield the verdicts on the size of a job, the most important first."""

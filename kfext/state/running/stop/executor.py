@@ -28,7 +28,7 @@ from kfext.state.running.stop.stopping import JobStops, Preempted
 from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
 from kfext.state.running.stop.words import stop_shown
 
-_FIRST, _MORE = 2, 2
+_FIRST_WAITING, _OTHERS_IN_TURN = 2, 2
 """The waiting jobs of a look with a search for victims: the first of the queue, others in turn."""
 
 
@@ -44,7 +44,7 @@ class StopExecutor(Executor):
         super().__init__(running)
         self._rescues = rescues
         self._search = StopSearch(running.cluster, room)
-        self._turns = RoundRobin(_MORE)
+        self._turns = RoundRobin(_OTHERS_IN_TURN)
         self._stops = JobStops(running)
         parts = running, self.jobs, self._stops
         self._preemptions = Preemptions(
@@ -105,7 +105,7 @@ class StopExecutor(Executor):
         acting = [job for job in free if job.mode(PREEMPT) is Mode.ACT]
         shown: list[Proposal] = []
         due = self._due(free, now) if free else []
-        for waiting in [*due[:_FIRST], *self._turns.some(due[_FIRST:])]:
+        for waiting in [*due[:_FIRST_WAITING], *self._turns.some(due[_FIRST_WAITING:])]:
             with self.running.failures.about(waiting):
                 if choice := self._choice(waiting, acting, now):
                     return [*stop_proposals(waiting, choice), *shown]

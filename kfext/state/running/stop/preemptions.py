@@ -30,7 +30,7 @@ from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.victims import saves_soon
 from kfext.state.running.stop.words import stopped_for
 
-_MORE_SECONDS = 30.0
+_NO_VICTIM_SECONDS = 30.0
 """If the waiting job does not fit after all, stopped jobs continue after this time without more
 victims."""
 More = Callable[[TrackedJob, Sequence[str], Moment], Sequence[Proposal]]
@@ -223,7 +223,7 @@ class Preemptions:
         waited = now.monotonic - preemption.since
         if not fits and looks and (more := self._more(waiting, preemption.stopped, now)):
             self._ask(preemption, waiting, more, now)
-        elif waited >= (HOLD_SECONDS if fits else _MORE_SECONDS) or not preemption.stopped:
+        elif waited >= (HOLD_SECONDS if fits else _NO_VICTIM_SECONDS) or not preemption.stopped:
             self._give_up(preemption, now)
 
     def _all_saved(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:

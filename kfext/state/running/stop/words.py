@@ -35,10 +35,10 @@ def continues(checkpoints: Checkpoints) -> str:
 
 def stop_shown(job: RunningJob, ready: Readiness, now: Moment) -> ConditionStatus:
     """Return the condition of a job; `ready`: its readiness for a stop."""
-    return ConditionStatus(job.tracked.stopped, next(_of_stop(job, ready, now)))
+    return ConditionStatus(job.tracked.stopped, next(_verdicts(job, ready, now)))
 
 
-def _of_stop(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict]:
+def _verdicts(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict]:
     """Yield the verdicts on the stops of a job, the most important first."""
     record, state = record_of(job), job.tracked.state
     if record.operation is not None and record.operation.phase is Phase.SAVING:
