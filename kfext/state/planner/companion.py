@@ -67,15 +67,15 @@ class Companion:
         self._makers: dict[str, Callable[[], Executor]] = {
             SCALED: self._size_executor,
             STOPPED: self._stop_executor,
-            MOVED: lambda: MoveExecutor(self._running, self._room),
+            MOVED: lambda: MoveExecutor(self._running, self._capacity),
             RESIZED: lambda: CpuExecutor(self._running),
         }
 
     def _size_executor(self) -> SizeExecutor:
-        return SizeExecutor(self._running, ScaleSearch(self._running, self._room))
+        return SizeExecutor(self._running, ScaleSearch(self._running, self._capacity))
 
     def _stop_executor(self) -> StopExecutor:
-        return StopExecutor(self._running, self._room, rescues=self._rescues)
+        return StopExecutor(self._running, self._capacity, rescues=self._rescues)
 
     def _rescues(self, uid: str) -> bool:
         """Return whether jobs are about to give workers for a waiting job."""
@@ -88,7 +88,7 @@ class Companion:
         return RunningJobs(*parts, self._settings_of, POLICIES)
 
     @cached_property
-    def _room(self) -> CapacitySearch:
+    def _capacity(self) -> CapacitySearch:
         return CapacitySearch(
             self._cluster,
             self._queue,

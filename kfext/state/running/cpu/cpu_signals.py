@@ -118,9 +118,9 @@ class CpuSignals:
         for job in signals.jobs:
             nodes.setdefault(job.namespace, set()).update(job.nodes)
         return {
-            namespace: room if room == NO_RAISE else room // max(1, len(names))
+            namespace: most if most == NO_RAISE else most // max(1, len(names))
             for namespace, names in nodes.items()
-            if (room := self._queue.headroom(namespace)) is not None
+            if (most := self._queue.headroom(namespace)) is not None
         }
 
     def looks_early(self) -> bool:

@@ -82,8 +82,8 @@ class RefusedPods:
         ledger, cpu = self._cluster.ledger, _cpu(pod)
         others = {name: number for name, number in pod.requests.items() if name != CPU}
         available = ledger.free(tuple(others))
-        for name, room in sorted(free.items()):
-            if not min(room - raised.get(name, 0), int(SPARE * room)) < cpu <= room:
+        for name, unboosted in sorted(free.items()):
+            if not min(unboosted - raised.get(name, 0), int(SPARE * unboosted)) < cpu <= unboosted:
                 continue
             node, row = ledger.node(name), ledger.row(name)
             if node is None or row is None or any(available[:, row] < list(others.values())):

@@ -76,8 +76,8 @@ class _Node:
 
     def may_grow(self, job: JobSignal, growth: int) -> int:
         """Return the part of a growth that fits now, and record it as granted."""
-        room = self.contest.allowance(job.namespace) - sum(self.grown.values())
-        granted = growth if growth <= room else 0 if self.shrinks else max(0, room)
+        allowed = self.contest.allowance(job.namespace) - sum(self.grown.values())
+        granted = growth if growth <= allowed else 0 if self.shrinks else max(0, allowed)
         self.grown[job.uid] = granted
         return granted
 

@@ -69,9 +69,9 @@ class MoveExecutor(Executor):
     change: ClassVar[type[Change]] = Move
     condition: ClassVar[Condition] = MIGRATED
 
-    def __init__(self, running: RunningJobs, room: CapacitySearch) -> None:
+    def __init__(self, running: RunningJobs, capacity: CapacitySearch) -> None:
         super().__init__(running)
-        self._room = room
+        self._capacity = capacity
         self._requests = CheckpointRequests(running.progress)
         self._turns = RoundRobin(MOST_LOOKED)
         self._began = -math.inf
@@ -103,7 +103,7 @@ class MoveExecutor(Executor):
         ago = now.wall - past(state.at, now=now.wall)
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
-            to = self._room.new_places(job, now=now.wall) or {}
+            to = self._capacity.new_places(job, now=now.wall) or {}
             proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
             record_of(job).operation = operation = MoveOperation(proposal, source=state.source)
             operation.stopped = True
@@ -187,7 +187,7 @@ class MoveExecutor(Executor):
 
     def _why_none(self, now: Moment) -> Verdict | None:
         """Return the reason to move no job now, or None: a waiting job may need the capacity."""
-        limit = self._room.limit(now=now.wall)
+        limit = self._capacity.limit(now=now.wall)
         if limit is GrowthLimit.PAYING and not self._cluster.holds.holders():
             return None
         return Verdict(names.REASON_STAYS, "jobs that wait for capacity come first")
@@ -249,17 +249,17 @@ class MoveExecutor(Executor):
 
     def _better(self, job: RunningJob, *, now: float) -> Assignment | None:
         """Return places on fewer nodes, or in fewer topology domains, than the present places."""
-        better = self._room.new_places(job, now=now)
+        better = self._capacity.new_places(job, now=now)
         if better is None:
             return None
         then, at_present = (
-            self._room.extent(job, places.values()) for places in (better, self._source(job))
+            self._capacity.extent(job, places.values()) for places in (better, self._source(job))
         )
         return better if then < at_present else None
 
     def _quota_refuses(self, job: RunningJob) -> str:
         """Return the refusal of the pods of a job by a quota after its stop, or ""."""
-        return self._room.quota_refuses(job, workers_of(job.tracked.job), again=True)
+        return self._capacity.quota_refuses(job, workers_of(job.tracked.job), again=True)
 
     def _cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a move costs: the pause, and the lost work."""

@@ -71,7 +71,7 @@ class Rescaling:
         self._running = running
         self._cluster, self._progress = running.cluster, running.progress
         self._search = search
-        self._room = search.room
+        self._capacity = search.capacity
         self._requests = CheckpointRequests(running.progress)
         self._open: list[_Decision] = []
 
@@ -272,7 +272,7 @@ class Rescaling:
             stopped = training.suspend and training.held and starts_anew(training)
             if not stopped or self._cluster.holds.claims_of(job.uid):
                 return
-            places = self._room.waiting_places(
+            places = self._capacity.waiting_places(
                 job.tracked,
                 workers_of(training),
                 now=now.wall,
@@ -288,25 +288,25 @@ class Rescaling:
         if operation is None:
             return None
         if operation.change.workers < present:
-            places: Assignment | None = self._room.shrunk_places(job, operation.change.workers)
+            places: Assignment | None = self._capacity.shrunk_places(job, operation.change.workers)
         else:
             most = min(operation.change.workers, self._most_now(job, operation, now))
             if most <= present:
                 return None
             operation.change = replace(operation.change, workers=most)
-            places = self._room.grown_places(job, most, now=now.wall)
+            places = self._capacity.grown_places(job, most, now=now.wall)
         return None if places is None else self._written(job, operation, places, now)
 
     def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
         """Return the largest size that is possible now: another job may have grown meanwhile."""
-        limit = self._room.limit(now=now.wall)
+        limit = self._capacity.limit(now=now.wall)
         if operation.change.cause is not Cause.GIVE_BACK:
             return self._search.size(job, limit, now=now.wall)
         sizes = record_of(job).sizes
         if limit is GrowthLimit.NONE:
             return sizes.now
         up_to = min(sizes.most, operation.change.workers)
-        return self._room.most_workers(job, sizes.now, up_to=up_to, now=now.wall)
+        return self._capacity.most_workers(job, sizes.now, up_to=up_to, now=now.wall)
 
     def _written(
         self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment
@@ -326,8 +326,8 @@ class Rescaling:
             pods = self._cluster.pods(job.uid)
             state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
             members = members_of(with_workers(tracked.job, change.workers))
-            room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
-            self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, room, until=until)
+            hold, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
+            self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, hold, until=until)
             return Suspend(state, workers=change.workers)
         port = plan.port if plan else 0
         following = next_plan(

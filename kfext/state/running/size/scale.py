@@ -206,7 +206,7 @@ def best_size(
     *,
     speeds: Mapping[int, float],
     largest: int,
-    room: int,
+    fitting: int,
     pause: float,
     remaining: float | None,
 ) -> int:
@@ -218,11 +218,11 @@ def best_size(
 
     `speeds`: the measured steps a second by number of workers (see `fitted`).
     `largest`: the largest number of workers that was observed running.
-    `room`: the largest number of workers that fits.
+    `fitting`: the largest number of workers that fits.
     `pause`: the seconds that a change of size costs the job.
     `remaining`: the seconds to its end at its present speed, or None.
     """
-    bound = min(room, sizes.most, SEEN_FACTOR * largest)
+    bound = min(fitting, sizes.most, SEEN_FACTOR * largest)
     if bound <= sizes.now or sizes.now < 1:
         return sizes.now
     speed = fitted(speeds)

@@ -41,7 +41,7 @@ class ScaleProposals:
         self._cluster, self._queue = running.cluster, running.queue
         self._jobs = jobs
         self._rescaling = rescaling
-        self._room = search.room
+        self._capacity = search.capacity
         self._search = search
         self._restore_turns = RoundRobin(MOST_LOOKED)
         self._turns = {mode: RoundRobin(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
@@ -58,7 +58,7 @@ class ScaleProposals:
         self._end_vain_holds()
         if not self._jobs:
             return []
-        limit = self._room.limit(now=now.wall)
+        limit = self._capacity.limit(now=now.wall)
         free = list(self._free(now))
         proposals = self._undos(free, limit, now)
         chosen = {proposal.job for proposal in proposals}
@@ -165,7 +165,7 @@ class ScaleProposals:
         up_to = min(sizes.most, sizes.requested)
         if sizes.requested > sizes.now and (
             limit is GrowthLimit.NONE
-            or self._room.most_workers(job, sizes.now, up_to=up_to, now=now.wall) <= sizes.now
+            or self._capacity.most_workers(job, sizes.now, up_to=up_to, now=now.wall) <= sizes.now
         ):
             return None
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
@@ -176,7 +176,7 @@ class ScaleProposals:
     def _lone_growth(self, job: RunningJob) -> Proposal | None:
         """Return the proposal to undo growth that prevents an autoscaler from removing a node."""
         sizes = record_of(job).sizes
-        if sizes.now <= sizes.requested or not self._room.growth_keeps_node(job):
+        if sizes.now <= sizes.requested or not self._capacity.growth_keeps_node(job):
             return None
         change = Workers(Cause.TAKE_BACK, sizes.requested)
         return workers_proposal(job.uid, change, "an autoscaler would keep a node for it alone")

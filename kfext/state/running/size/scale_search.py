@@ -32,10 +32,10 @@ after it, each among the jobs that are scaled and the jobs that only observe."""
 
 
 class ScaleSearch:
-    """Searches sizes by the `room` on the ledger."""
+    """Searches sizes; `capacity` searches the ledger."""
 
-    def __init__(self, running: RunningJobs, room: CapacitySearch) -> None:
-        self.room = room
+    def __init__(self, running: RunningJobs, capacity: CapacitySearch) -> None:
+        self.capacity = capacity
         self._queue, self._progress = running.queue, running.progress
         self._requests = CheckpointRequests(running.progress)
         self._settings_of = running.settings_of
@@ -47,8 +47,9 @@ class ScaleSearch:
         """Return the proposal to grow a job now, or None."""
         workers, sizes = self.size(job, limit, now=now), record_of(job).sizes
         if workers <= sizes.now:
-            short = sizes.now < sizes.requested
-            record_of(job).hindered = self.room.quota_refuses(job, sizes.now + 1) if short else ""
+            fewer = sizes.now < sizes.requested
+            hindered = self.capacity.quota_refuses(job, sizes.now + 1) if fewer else ""
+            record_of(job).hindered = hindered
             return None
         more = words.workers(workers - sizes.now)
         if workers <= sizes.requested:
@@ -67,36 +68,36 @@ class ScaleSearch:
             up_to = min(up_to, sizes.requested)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
-        room = self._room(job, up_to=min(sizes.most, up_to), now=now)
-        if room > max(sizes.requested, sizes.now):
+        fitting = self._largest(job, up_to=min(sizes.most, up_to), now=now)
+        if fitting > max(sizes.requested, sizes.now):
             ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
-            below = self.room.below_ceiling(job, room, present=sizes.now, ceiling=ceiling)
-            room = max(below, min(room, sizes.requested))
+            below = self.capacity.below_ceiling(job, fitting, present=sizes.now, ceiling=ceiling)
+            fitting = max(below, min(fitting, sizes.requested))
         if size.failed:
-            room = min(room, max(size.failed - 1, sizes.requested))
+            fitting = min(fitting, max(size.failed - 1, sizes.requested))
         return best_size(
             sizes,
             speeds=size.speeds,
             largest=largest,
-            room=max(room, sizes.now),
+            fitting=max(fitting, sizes.now),
             pause=self.cost(job, now=now),
             remaining=self._queue.durations.shown_remaining(job.tracked.job, now=now),
         )
 
-    def _room(self, job: RunningJob, *, up_to: int, now: float) -> int:
+    def _largest(self, job: RunningJob, *, up_to: int, now: float) -> int:
         """Return the number of workers that fit; a refusal stands until capacity is released."""
         size, tracked = record_of(job), job.tracked
         present = size.sizes.now
         if up_to <= present:
             return present
-        limits = self.room.growth_limits(tracked, now=now)
-        basis = (self.room.gains, limits, tracked.plan, tracked.job)
+        limits = self.capacity.growth_limits(tracked, now=now)
+        basis = (self.capacity.gains, limits, tracked.plan, tracked.job)
         if size.full == basis:
             return present
-        room = self.room.most_workers(job, present, up_to=up_to, now=now)
-        if room == present and not self.room.quota_refuses(job, present + 1):
+        fitting = self.capacity.most_workers(job, present, up_to=up_to, now=now)
+        if fitting == present and not self.capacity.quota_refuses(job, present + 1):
             size.full = basis
-        return room
+        return fitting
 
     def cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a change of size costs a job by itself.
@@ -152,9 +153,9 @@ class ScaleSearch:
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         length = self._length(waiting, workers, now)
         donors = self._donors(waiting, length, candidates, rested, now)
-        limits = self.room.limits(waiting, now=now)
+        limits = self.capacity.limits(waiting, now=now)
         offered = tuple((donor.uid, donor.now, donor.lowest) for donor in donors)
-        basis = (waiting.job, workers, limits, self.room.version, offered)
+        basis = (waiting.job, workers, limits, self.capacity.version, offered)
         if not donors or basis in self._in_vain:
             return []
 
@@ -182,8 +183,8 @@ class ScaleSearch:
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
         """Return the places of a waiting job once other jobs have `sizes` workers, by uid."""
-        gone = self.room.freed_claims(sizes)
-        return self.room.waiting_places(waiting, workers, now=now, gone=gone)
+        gone = self.capacity.freed_claims(sizes)
+        return self.capacity.waiting_places(waiting, workers, now=now, gone=gone)
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
         """Return whether a waiting job still needs a rescue, and fits after it."""

@@ -53,13 +53,13 @@ class Drains:
         jobs: Mapping[str, RunningJob],
         stops: JobStops,
         *,
-        room: CapacitySearch,
+        capacity: CapacitySearch,
     ) -> None:
         self._running = running
         self._cluster = running.cluster
         self._jobs = jobs
         self._stops = stops
-        self._room = room
+        self._capacity = capacity
 
     def node_of(self, tracked: TrackedJob) -> str:
         """Return a drained node with pods of a job, or ""; a node without force is first."""
@@ -180,11 +180,11 @@ class Drains:
         stalled = why.reason == names.REASON_STALLED
         start = self._running.progress.followed(job.uid).start
         avoided = {start.cause.node} if stalled and start and start.cause else set()
-        places = self._room.new_places(job, now=now.wall, doubted=avoided)
+        places = self._capacity.new_places(job, now=now.wall, doubted=avoided)
         if places is not None:
-            members, room = members_of(tracked.job), Places(places, NO_SLOTS)
+            members, hold = members_of(tracked.job), Places(places, NO_SLOTS)
             until = now.wall + HOLD_SECONDS
-            self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
+            self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, hold, until=until)
         message = f"{why.message}; {continues(self._stops.checkpoints(job))}"
         restarts = stop.restarts + stalled
         stop = replace(stop, at=now.wall, waiting="", places={}, restarts=restarts)

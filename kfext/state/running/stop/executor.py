@@ -39,18 +39,18 @@ class StopExecutor(Executor):
     condition: ClassVar[Condition] = STOPPED
 
     def __init__(
-        self, running: RunningJobs, room: CapacitySearch, *, rescues: Callable[[str], bool]
+        self, running: RunningJobs, capacity: CapacitySearch, *, rescues: Callable[[str], bool]
     ) -> None:
         super().__init__(running)
         self._rescues = rescues
-        self._search = StopSearch(running.cluster, room)
+        self._search = StopSearch(running.cluster, capacity)
         self._turns = RoundRobin(_OTHERS_IN_TURN)
         self._stops = JobStops(running)
         parts = running, self.jobs, self._stops
         self._preemptions = Preemptions(
             *parts, search=self._search, more=self._more, permits=self._permits
         )
-        self._drains = Drains(*parts, room=room)
+        self._drains = Drains(*parts, capacity=capacity)
 
     @property
     def preempted(self) -> Preempted:

@@ -28,11 +28,11 @@ class VictimChoice:
 
 
 class StopSearch:
-    """Searches victims; `room` searches places on the ledger. `now` is in epoch seconds."""
+    """Searches victims; `capacity` searches places on the ledger. `now` is in epoch seconds."""
 
-    def __init__(self, cluster: Cluster, room: CapacitySearch) -> None:
+    def __init__(self, cluster: Cluster, capacity: CapacitySearch) -> None:
         self._cluster = cluster
-        self._room = room
+        self._capacity = capacity
         self._in_vain: set[Hashable] = set()
         self._version = -1
 
@@ -51,10 +51,10 @@ class StopSearch:
         """
         wanted = by_cost(victims, needed=slots(waiting.job, of=waiting.job))
         uids = frozenset(victim.uid for victim in wanted)
-        if self._version != self._room.version:
+        if self._version != self._capacity.version:
             self._in_vain.clear()
-            self._version = self._room.version
-        limits = self._room.limits(waiting, now=now)
+            self._version = self._capacity.version
+        limits = self._capacity.limits(waiting, now=now)
         basis = (shape_of(waiting.job), limits, uids, tuple(gone))
         if not wanted or basis in self._in_vain:
             return None
@@ -89,7 +89,7 @@ class StopSearch:
         """Return the places of a waiting job without other jobs, by uid, or None."""
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         claims = [claim for uid in gone for claim in self.claims(uid)]
-        return self._room.waiting_places(waiting, workers, now=now, gone=claims)
+        return self._capacity.waiting_places(waiting, workers, now=now, gone=claims)
 
     def claims(self, uid: str) -> list[Hashable]:
         """Return the claims of a job."""

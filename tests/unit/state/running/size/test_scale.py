@@ -201,8 +201,8 @@ FLAT = Speed(0.0, 1.0, 0.0)
 
 
 def grown(sizes: Sizes, **more: Any) -> int:
-    given: dict[str, Any] = {"speeds": {}, "largest": 100, "room": 100, "pause": 20.0, "remaining": None}
-    return best_size(sizes, **(given | more))
+    given: dict[str, Any] = {"speeds": {}, "largest": 100, "fitting": 100, "pause": 20.0}
+    return best_size(sizes, **(given | {"remaining": None} | more))
 
 
 FULL = Sizes(4, 2, 16, 4)
@@ -213,9 +213,9 @@ SHRUNK = Sizes(4, 2, 16, 8)
 GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
     "all of it, at once": ({}, 8),
     "and no more as a trial in the same pause": ({"speeds": {4: 1.0}}, 8),
-    "as much as there is room for": ({"room": 6}, 6),
+    "as much as there is room for": ({"fitting": 6}, 6),
     "at most twice the largest size seen": ({"largest": 3}, 6),
-    "nothing without room": ({"room": 4}, 4),
+    "nothing without room": ({"fitting": 4}, 4),
     "though nothing is known of its speed, where half of its time makes up for the pause": (
         {"remaining": 41.0},
         8,
@@ -230,7 +230,10 @@ GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
         8,
     ),
     "also where it gained nothing, if its end is unknown": ({"speeds": seen(FLAT, 4, 8)}, 8),
-    "and more in the same pause if that pays": ({"remaining": 900.0, "speeds": seen(DIVIDED, 3, 4)}, 13),
+    "and more in the same pause if that pays": (
+        {"remaining": 900.0, "speeds": seen(DIVIDED, 3, 4)},
+        13,
+    ),
 }
 
 
@@ -244,7 +247,7 @@ BEYOND: dict[str, tuple[dict[str, Any], int]] = {
     "by one on trial, with one size measured": ({"speeds": {4: 1.0}}, 5),
     "not on trial shortly before its end": ({"speeds": {4: 1.0}, "remaining": 200.0}, 4),
     "on trial while the end is far": ({"speeds": {4: 1.0}, "remaining": 201.0}, 5),
-    "not on trial without room": ({"speeds": {4: 1.0}, "room": 4}, 4),
+    "not on trial without room": ({"speeds": {4: 1.0}, "fitting": 4}, 4),
     "not before its present size was measured": ({"speeds": {3: 1.0}}, 4),
     "nor then with two others": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
     "to the largest size where a change costs nothing": (
@@ -313,7 +316,7 @@ LEFT = st.one_of(st.none(), st.floats(0.0, 1e5))
     sizes=all_sizes(),
     speeds=st.dictionaries(st.integers(1, 24), st.floats(0.01, 100.0), max_size=6),
     largest=st.integers(0, 24),
-    room=st.integers(0, 30),
+    fitting=st.integers(0, 30),
     pause=st.floats(0.0, 300.0),
     remaining=LEFT,
 )
@@ -322,12 +325,14 @@ def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
     sizes: Sizes,
     speeds: dict[int, float],
     largest: int,
-    room: int,
+    fitting: int,
     pause: float,
     remaining: float | None,
 ) -> None:
-    size = best_size(sizes, speeds=speeds, largest=largest, room=room, pause=pause, remaining=remaining)
-    bound = min(room, sizes.most, SEEN_FACTOR * largest)
+    size = best_size(
+        sizes, speeds=speeds, largest=largest, fitting=fitting, pause=pause, remaining=remaining
+    )
+    bound = min(fitting, sizes.most, SEEN_FACTOR * largest)
     assert sizes.now <= size <= max(sizes.now, bound)
     if size > max(sizes.now, sizes.requested) and len(speeds) == 1:
         assert size == sizes.now + 1
@@ -348,7 +353,9 @@ def test_what_a_growth_saves_is_more_than_it_costs(
 ) -> None:
     """A job with a known speed."""
     speeds = seen(of, *{1, 2, 3, max(1, sizes.now)})
-    size = best_size(sizes, speeds=speeds, largest=100, room=100, pause=pause, remaining=remaining)
+    size = best_size(
+        sizes, speeds=speeds, largest=100, fitting=100, pause=pause, remaining=remaining
+    )
     found = fitted(speeds)
     assert found is not None
     if size > sizes.now and found.at(size) > found.at(sizes.now):
