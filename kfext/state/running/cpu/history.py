@@ -68,7 +68,7 @@ _KEPT = 16
 
 
 class Work:
-    """Measures the CPU time of a step since the first known use and step; a step back is a restart.
+    """Measures the CPU time of a step since the first known use and step, again if steps go back.
 
     A measurement of CPU arrives some seconds late, so it is paired with the step at its own time.
     The newest measurement that is no later than the last step counts, as delays differ by node.

@@ -1,7 +1,7 @@
 """The nodes that remove boosts for pods that kube-scheduler refused.
 
-A node at a time does so for a pod, and only if the pod then fits. Only kube-scheduler knows all
-terms of a pod. So a node that gets no pod of a namespace bound in time ignores the pods of that
+One node at a time does so for a pod, and only if the pod then fits. Only kube-scheduler knows all
+terms of a pod. So if no pod of a namespace is bound to a node in time, the node ignores that
 namespace for a while: a pod that fits nowhere must not cost other namespaces anything.
 """
 
