@@ -294,7 +294,7 @@ def test_a_number_of_workers_that_is_set_by_hand_in_the_middle_is_what_is_wanted
 ) -> None:
     scene, trained = waiting
     scene.edit({"pytorchReplicaSpecs": {"Worker": {"replicas": FULL - 1}}})
-    assert "that is the new wish" in scene.shows(names.REASON_RESTS)["message"]
+    assert "now its requested size" in scene.shows(names.REASON_RESTS)["message"]
     trained.program.silent = False
     scene.patiently(lambda: len(scene.space.homes(TRAIN)) == FULL - 1)
     assert (scene.sizes(), scene.asked()) == ([], FULL - 1)

@@ -46,5 +46,5 @@ def test_a_start_that_needs_a_job_of_unknown_length_is_not_known(space: Space) -
     running(space)
     space.submit(workers("waits", 4, each=GPU))
     shown = expected(space, "waits", "unknown")
-    assert shown["unknown"] == f"the length of PyTorchJob {space.name}/runs is not known"
+    assert shown["unknown"] == f"the duration of PyTorchJob {space.name}/runs is unknown"
     assert "time" not in shown

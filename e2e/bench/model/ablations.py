@@ -80,12 +80,12 @@ def _starts_short_by_wait(_cluster: Cluster) -> AbstractContextManager[Any]:
 
 def _donors_give_all(_cluster: Cluster) -> AbstractContextManager[Any]:
     """A donor gives all workers above its minimum also to a job of unknown length."""
-    kept = guard.kept
+    lowest_size = guard.lowest_size
 
     def all_but_least(sizes: Sizes, *, most: float, length: float, **others: Any) -> int:
-        return kept(sizes, length=length, most=length, **others)
+        return lowest_size(sizes, length=length, most=length, **others)
 
-    return patch("kfext.state.running.size.scale_search.kept", all_but_least)
+    return patch("kfext.state.running.size.scale_search.lowest_size", all_but_least)
 
 
 def _true_lengths(cluster: Cluster) -> AbstractContextManager[Any]:

@@ -1,1 +1,1 @@
-"""When waiting jobs should start: the planner run ahead over the expected ends of running jobs."""
+"""Forecasts of the starts of waiting jobs: a planner runs ahead of the cluster."""

@@ -1,7 +1,6 @@
-"""When each waiting job should start: when this is forecast again, and how good forecasts were.
+"""The expected start of each waiting job, the time of the next forecast, and the scores.
 
-No decision depends on a forecast. All is lost with the process, without harm: the next one
-forecasts again, and knows no scores at first.
+No decision depends on a forecast. A new process forecasts again, and begins without scores.
 """
 
 import math
@@ -12,36 +11,35 @@ from kfext.core.lifecycle.capacity import NEVER_FITS, WAITS_FOR_CAPACITY
 from kfext.core.queue.expected import SHORTEST, Accuracy, ExpectedStart, Scores, lead, rounded
 from kfext.model.moment import Moment
 from kfext.names import REASON_QUOTA, REASON_WAITING_FOR_VOLUME
-from kfext.state.forecast.lookahead import HORIZON, Ahead, Start
+from kfext.state.forecast.lookahead import HORIZON, Lookahead, Start
 from kfext.state.forecast.outset import MOST_JOBS, left_behind, outset_of
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.planner.planner import Planner
 from kfext.state.waiting.queue import named
 
 EVERY = 60.0
-"""Seconds between two forecasts at least."""
+"""The shortest time between two forecasts, in seconds."""
 _CHANGED = 0.2
-"""The length of a job has changed if its end has moved by this part of what it had left."""
+"""The end of a job has changed if it has moved by this fraction of the remaining time."""
 _WHY = {
     REASON_QUOTA: "a quota of its namespace stops it",
-    REASON_WAITING_FOR_VOLUME: "a volume of it is not bound",
+    REASON_WAITING_FOR_VOLUME: "one of its volumes is not bound",
 }
 _FOR_CAPACITY = (WAITS_FOR_CAPACITY | NEVER_FITS) - _WHY.keys()
 _NEW_NODES = "it waits for new nodes, which an autoscaler may add"
-_NEVER = f"no capacity for it comes free within {HORIZON / 3600:g} hours"
-_TOO_LARGE = "it would not fit even after all running jobs have ended"
+_NEVER = f"no capacity for it is expected within {HORIZON / 3600:g} hours"
 _BEHIND = f"it is behind the first {MOST_JOBS} jobs of the queue"
 OTHER = "it does not wait for capacity"
-_ERROR = "an error of kfext, which is in the controller's log"
+_ERROR = "an error of kfext; see the controller's log"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good a forecast was, once its job has started; times are in seconds.
+    """The quality of a forecast after the start of its job; times are in seconds.
 
-    `lead`: the class of the wait that it expected. `was`: where the start was in its range.
-    `error`: from the expected start to the start. `wait`: from the forecast to the start. `width`:
-    of the range.
+    `lead`: the class of the expected wait. `was`: the position of the start in the expected range.
+    `error`: the time from the expected start to the start. `wait`: the time from the forecast to
+    the start. `width`: the width of the range.
     """
 
     lead: str
@@ -53,10 +51,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What is shown of a waiting job.
+    """The forecasts of a waiting job.
 
-    `made`: the first forecast of each class of wait: when it was made, what was shown, the start
-    that it expects, and that behind new jobs. Times are in epoch seconds.
+    `shown`: the present forecast. `made`: by class of wait, the first forecast: its time, the shown
+    range, the expected start, and the expected start behind new jobs. Times are in epoch seconds.
     """
 
     shown: ExpectedStart
@@ -64,7 +62,7 @@ class _Waiting:
 
 
 class Forecaster:
-    """Forecasts the starts of the waiting jobs of a planner. `scores`: of the last starts."""
+    """Forecasts the starts of a planner's waiting jobs; `scores`: the scores of the last starts."""
 
     def __init__(self, planner: Planner) -> None:
         self.scores = Scores()
@@ -75,21 +73,21 @@ class Forecaster:
         self._seen: Mapping[str, float | None] = {}
 
     def expected(self, uid: str) -> ExpectedStart | None:
-        """Return when a waiting job should start, or None before it is forecast."""
+        """Return the expected start of a waiting job, or None before its first forecast."""
         waiting = self._waiting.get(uid)
         return waiting.shown if waiting else None
 
     def news(self) -> list[TrackedJob]:
-        """Return the waiting jobs with an expected start that changed since the last call."""
+        """Return the waiting jobs with a changed expected start since the last call."""
         news, self._news = self._news, set()
         return [self._planner.cluster.jobs[uid] for uid in news & self._queued().keys()]
 
     # --- forecasts ------------------------------------------------------------------------------
 
     def due(self, now: Moment) -> bool:
-        """Return whether a forecast is due: jobs came, started or ended, or a length changed.
+        """Return whether a forecast is due: jobs came, started or ended, or an end has changed.
 
-        It is due too where a job has not started although it should have, ever less often.
+        A forecast is also due if the start of a job is late, less often as the delay grows.
         """
         if now.monotonic < self._next or not self._queued():
             return False
@@ -103,7 +101,7 @@ class Forecaster:
     def forecast(self, now: Moment) -> Generator[None, None, None]:
         """Forecast the start of each waiting job, in parts of some milliseconds.
 
-        After an error the starts are unknown, and it is raised.
+        An error is raised after all starts are set to unknown.
         """
         try:
             yield from self._forecast(now)
@@ -115,14 +113,14 @@ class Forecaster:
     def _forecast(self, now: Moment) -> Generator[None, None, None]:
         self._next, self._seen = now.monotonic + EVERY, self._ends(now.wall)
         outset = outset_of(self._planner, now)
-        usual = yield from Ahead(outset).run()
+        usual = yield from Lookahead(outset).run()
         behind = forever = at_once = usual
         last = max((start.at for start in usual.starts.values()), default=0.0)
         if arrivals := [job for job in outset.arrivals if job.created < last]:
-            behind = yield from Ahead(outset, arrivals=arrivals).run()
+            behind = yield from Lookahead(outset, arrivals=arrivals).run()
         if outset.staying or not all(length.known for length in outset.lengths.values()):
-            forever = yield from Ahead(outset, silent=math.inf).run()
-            at_once = yield from Ahead(outset, silent=0.0).run()
+            forever = yield from Lookahead(outset, silent=math.inf).run()
+            at_once = yield from Lookahead(outset, silent=0.0).run()
         for uid, tracked in self._queued().items():
             start, late = usual.starts.get(uid), forever.starts.get(uid)
             if start and late:
@@ -132,7 +130,7 @@ class Forecaster:
                 silent = self._named(start.silent, to=tracked) or "a job before it"
                 soonest = at_once.starts.get(uid)
                 known = soonest.at if soonest and soonest.at > now.wall + EVERY else None
-                why = f"the length of {silent} is not known"
+                why = f"the duration of {silent} is unknown"
                 if uid in outset.staying or (outset.staying and not start.silent):
                     staying = self._named(sorted(outset.staying), to=tracked)
                     why = f"the pods of {staying} have not ended"
@@ -152,28 +150,29 @@ class Forecaster:
         return {uid: tracked for uid, tracked in jobs if tracked.queued}
 
     def _ends(self, now: float) -> dict[str, float | None]:
-        """Return what a forecast depends on: by uid, when running jobs end; None: unknown.
+        """Return the inputs of a forecast: by uid, the expected ends of running jobs, or None.
 
-        A waiting job never ends, and 0.0 is any time that is due. The nodes count by their number.
+        A waiting job never ends; 0.0 is an end that is due. Further keys are left-behind pods and
+        the number of nodes.
         """
         cluster, durations = self._planner.cluster, self._planner.queue.durations
         ends: dict[str, float | None] = dict.fromkeys(self._queued(), math.inf)
         ends |= {f"pods of {uid}": None for uid in left_behind(cluster)}
         for uid, tracked in cluster.jobs.items():
             if not (tracked.job.suspend or tracked.job.finished):
-                left = durations.shown_remaining(tracked.job, now=now)
-                ends[uid] = now + left if left else left
+                remaining = durations.shown_remaining(tracked.job, now=now)
+                ends[uid] = now + remaining if remaining else remaining
         return {**ends, f"{cluster.ledger.node_count} nodes": None}
 
     def _named(self, uids: Sequence[str], *, to: TrackedJob) -> str:
-        """Return the names of the jobs among `uids` that exist, as the users of a job see them."""
+        """Return the names of the jobs in `uids` that exist, as the user of a job may see them."""
         jobs = self._planner.cluster.jobs
         return named([jobs[uid].job for uid in uids if uid in jobs], to=to.job)
 
     def _expect(
         self, tracked: TrackedJob, start: float, behind: float, last: Start, *, now: float
     ) -> None:
-        """Show a start; `last`: if the jobs of unknown length never end."""
+        """Show a start; `last`: the start if jobs of unknown duration never end."""
         low, high = self.scores.range(start - now, behind=behind - now)
         ends = self._named(last.after, to=tracked)
         expected = ExpectedStart(start, now + low, max(now + high, last.at), after=ends)
@@ -181,7 +180,7 @@ class Forecaster:
         waiting.made.setdefault(lead(start - now), (now, waiting.shown, start, behind))
 
     def _show(self, uid: str, expected: ExpectedStart, *, now: float) -> _Waiting:
-        """Show an expected start if it is news; return what is shown."""
+        """Show an expected start if it is news; return the forecasts of the job."""
         expected, waiting = rounded(expected, now=now), self._waiting.get(uid)
         if waiting is None or expected.is_news(waiting.shown, now=now):
             waiting = _Waiting(expected, waiting.made if waiting else {})
@@ -192,7 +191,7 @@ class Forecaster:
     # --- scores ---------------------------------------------------------------------------------
 
     def started(self, now: float) -> Iterator[Score]:
-        """Yield the scores of the jobs that have started since the last call; forget jobs gone."""
+        """Yield the scores of jobs that started since the last call, and forget deleted jobs."""
         for uid in tuple(self._waiting):
             tracked = self._planner.cluster.jobs.get(uid)
             if tracked and tracked.job.suspend and (tracked.queued or tracked.busy):
@@ -211,13 +210,13 @@ class Forecaster:
 
 
 def _is_late(waiting: _Waiting, now: float) -> bool:
-    """Return whether a start is late, by a part of the time since it was first forecast."""
+    """Return whether a start is late, by a fraction of the time since its first forecast."""
     time, first = waiting.shown.time, min((at for at, *_ in waiting.made.values()), default=now)
     return time is not None and time < now - max(EVERY, _CHANGED * (now - first))
 
 
 def _moved(before: float | None, end: float | None, *, now: float) -> bool:
-    """Return whether an end has changed by more than a part of what was left."""
+    """Return whether an end has changed by more than a fraction of the remaining time."""
     if before is None or end is None or before == end:
         return before != end
     return abs(end - before) > max(EVERY, _CHANGED * (before - now))

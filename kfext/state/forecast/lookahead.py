@@ -1,8 +1,8 @@
-"""The planner run ahead on a recording of the cluster, until the waiting jobs have started.
+"""A planner that runs ahead on a recording of the cluster, until the waiting jobs have started.
 
-A second planner decides as the first would. Running jobs end when they are expected to, and a job
-that starts runs as long as is expected of it. Nothing is carried out: a start stays unanswered, so
-its plan keeps its places until the job ends.
+It decides as the planner of the cluster would. Running jobs end at their expected ends, and new
+starts last for their expected durations. No step is carried out: a start remains unanswered, so its
+plan holds its places until the job ends.
 """
 
 import heapq
@@ -25,24 +25,24 @@ from kfext.state.planner.recording import restoring
 from kfext.state.waiting.durations import DurationEstimates
 
 HORIZON = 86_400.0
-"""The seconds that are looked ahead, as in Slurm (bf_window)."""
+"""The length of the forecast in seconds, as in Slurm (bf_window)."""
 _REST = 3600.0
-"""After the last end, time alone lets a job start: by then a reservation has had its break."""
+"""The forecast continues this long after its last event: a reservation has its break by then."""
 _DECISIONS = 8
-"""Decisions of a tick: the caller goes on with other work after each tick."""
+"""Decisions of a tick: the caller continues with other work after each tick."""
 _PAUSE, _PART = 5.0, 0.05
-"""Between two ends, the planner has a tick after 5 s, or 5 % of the time since the outset, at the
-earliest: time alone changes little, and each of 50 jobs may have an alarm in every second."""
-_LEAVES = 10.0
-"""The pods of a job that was stopped are gone after so many seconds."""
+"""Between two ends, ticks are at least 5 s, or 5 % of the time since the outset, apart: time alone
+changes little, and each of 50 jobs may have an alarm in every second."""
+_DELETION_SECONDS = 10.0
+"""The seconds until the pods of a stopped job are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """The start of a waiting job, in epoch seconds.
 
-    `after`: the uids of the jobs that were on its nodes and ended before. `silent`: of all jobs of
-    unknown length that ended before.
+    `after`: the uids of the jobs on its nodes that ended before. `silent`: the uids of all jobs of
+    unknown duration that ended before.
     """
 
     at: float
@@ -51,13 +51,13 @@ class Start:
 
 
 class _Lengths(DurationEstimates):
-    """The lengths of jobs in a forecast; `ending` has by uid when each running job ends.
+    """The durations of jobs in a forecast; `ending`: by uid, the end of each running job.
 
-    A late job has as many seconds left as it is late.
+    The remaining time of a late job is as long as it is late.
     """
 
     def __init__(self, outset: Outset) -> None:
-        self.of, self.ending = outset.lengths, dict[str, float]()
+        self.lengths, self.ending = outset.lengths, dict[str, float]()
         self._usual_seconds = outset.usual
 
     def observe(self, job: TrainingJob) -> bool:
@@ -70,26 +70,26 @@ class _Lengths(DurationEstimates):
         return job.uid in self.ending
 
     def typical(self, job: TrainingJob) -> float | None:
-        return self.of[job.uid].typical
+        return self.lengths[job.uid].typical
 
     def usual(self, namespace: str = "") -> float:
         return self._usual_seconds
 
     def shown_remaining(self, job: TrainingJob, *, now: float) -> float | None:
-        return self.remaining(job, now=now) if self.of[job.uid].known else None
+        return self.remaining(job, now=now) if self.lengths[job.uid].known else None
 
     def remaining(self, job: TrainingJob, *, now: float) -> float:
         if self.runs(job):
             return abs(self.ending[job.uid] - now)
-        return self.of[job.uid].seconds
+        return self.lengths[job.uid].seconds
 
 
-class Ahead:
-    """A planner that is run ahead of an outset. Times are in epoch seconds.
+class Lookahead:
+    """A planner that runs ahead from an outset. Times are in epoch seconds.
 
-    `silent`: the seconds after which each job of unknown length ends; by default the usual length.
-    A deadline ends it too. `arrivals`: the jobs that come meanwhile.
-    `starts`: by uid, of the waiting jobs that have started.
+    `silent`: the duration of each job of unknown duration, at most until its deadline; by default
+    the usual duration. `arrivals`: the jobs that are created meanwhile. `starts`: by uid, the
+    starts of waiting jobs.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Ahead:
         self._ended: list[tuple[str, frozenset[str]]] = []
 
     def run(self) -> Generator[None, None, Self]:
-        """Go on until each waiting job has started, or none will, in parts of some milliseconds."""
+        """Run until each waiting job has started, or none will, in parts of some milliseconds."""
         outset, planner = self._outset, self.planner
         yield from restoring(planner, outset.snapshot, self._moment)
         for uid, tracked in planner.cluster.jobs.items():
@@ -118,7 +118,7 @@ class Ahead:
             elif self._silent == math.inf and uid in outset.staying:
                 continue  # its pods may never end
             elif planner.cluster.pods(uid):
-                self._at(self._now + _LEAVES, partial(self._remove_pods, uid))
+                self._at(self._now + _DELETION_SECONDS, partial(self._remove_pods, uid))
         for job in self._arrivals:
             self._at(job.created, partial(planner.cluster.record_job, job, {}))
         waiting = set(outset.waiting)
@@ -150,7 +150,7 @@ class Ahead:
         return horizon if self._events else min(horizon, self._last + _REST)
 
     def _next(self) -> float:
-        """Return when something happens next."""
+        """Return the time of the next event or alarm."""
         soonest = self._now + max(_PAUSE, _PART * (self._now - self._outset.now))
         alarm = max(self.planner.next_alarm(), soonest)
         return min(self._events[0][0], alarm) if self._events else alarm
@@ -159,7 +159,7 @@ class Ahead:
         heapq.heappush(self._events, (time, next(self._numbers), event))
 
     def _answer(self, tracked: TrackedJob, step: Step) -> None:
-        """Begin what a step begins; other steps take a job out of the queue."""
+        """Apply a step: a start begins a run, and a saved state may remove a job from the queue."""
         uid = tracked.job.uid
         if isinstance(step, Unsuspend):
             workers, fewer = workers_of(tracked.job), tracked.assumed_workers
@@ -168,24 +168,25 @@ class Ahead:
             if uid in self._outset.waiting:
                 nodes = frozenset(step.plan.nodes)
                 after = tuple(ended for ended, on in self._ended if on & nodes)
-                silent = (ended for ended, _ in self._ended if not self._lengths.of[ended].known)
+                lengths = self._lengths.lengths
+                silent = (ended for ended, _ in self._ended if not lengths[ended].known)
                 self.starts[uid] = Start(self._now, after, tuple(silent))
         elif isinstance(step, SaveState) and step.state != tracked.state:
             tracked.state = step.state
             self.planner.finish(tracked, self._moment)
 
     def _begin(self, tracked: TrackedJob, seconds: float) -> None:
-        """Let a job run for so many seconds; the operator creates its pods at once."""
+        """Run a job for `seconds`; the operator is assumed to create its pods at once."""
         uid = tracked.job.uid
         self._lengths.ending[uid] = self._now + seconds
         self.planner.cluster.claim_tracker.give_up(tracked)
-        if self._silent is not None and not self._lengths.of[uid].known:
-            seconds = min(self._silent, self._lengths.of[uid].most)
+        if self._silent is not None and not self._lengths.lengths[uid].known:
+            seconds = min(self._silent, self._lengths.lengths[uid].most)
         if math.isfinite(seconds):
             self._at(self._now + max(1.0, seconds), partial(self._end, tracked))
 
     def _end(self, tracked: TrackedJob) -> None:
-        """Let a job end, with its pods."""
+        """End a job, and remove its pods."""
         uid, cluster = tracked.job.uid, self.planner.cluster
         plan = tracked.assumed or tracked.plan
         self._ended.append((uid, frozenset((*cluster.homes(uid), *(plan.nodes if plan else ())))))

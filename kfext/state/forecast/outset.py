@@ -1,4 +1,4 @@
-"""What a forecast begins with: a recording of the cluster, and how long its jobs should take."""
+"""The outset of a forecast: a recording of the cluster, and the expected durations of its jobs."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,22 +16,22 @@ from kfext.state.planner.recording import snapshot_of
 from kfext.state.waiting.durations import DurationEstimates
 
 MOST_JOBS = 50
-"""The first jobs of the queue, which have a forecast. On 125 nodes, with 328 jobs that run and
-1,000 that wait, a look ahead takes 1.5 s of a CPU, and 4.3 s with the jobs that come again."""
+"""The number of jobs with a forecast, from the first of the queue. On 125 nodes, with 328 running
+and 1,000 waiting jobs, a lookahead takes 1.5 s of a CPU, and 4.3 s with repeated arrivals."""
 MOST_ARRIVALS = 20
-_LATELY, _AGAIN = 1800.0, 3
-"""The jobs that came in so many seconds, or the last 20, are expected to come so often again. With
-50, that look ahead took 9.1 s."""
+_RECENT_SECONDS, _REPEATS = 1800.0, 3
+"""The arrivals of the last 1,800 s, at most 20, are expected three times more. With 50 arrivals the
+same lookahead took 9.1 s."""
 _STAYS_SECONDS = 60.0
-"""Pods of a job that does not run, which are still there after this time, may never end."""
+"""Pods of a job that does not run may never end if they still exist after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a job runs from the outset, or from its start, in seconds.
+    """The expected duration of a job from the outset, or from its start, in seconds.
 
-    `known`: whether its progress or its series says so; else it is the usual length. `typical`: the
-    length of its series; None: unknown. `most`: until its deadline.
+    `known`: whether its progress or its series shows it; else it is the usual duration.
+    `typical`: the duration of its series, or None. `most`: the time to its deadline.
     """
 
     seconds: float
@@ -42,12 +42,12 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Outset:
-    """The cluster at one moment, in epoch seconds, without the jobs behind the first of the queue.
+    """The cluster at the time `now`, in epoch seconds, with the first jobs of the queue.
 
-    `waiting`: the uids of the jobs to look ahead for, in the order of the queue. `arrivals`: the
-    jobs that should come, when they are created. `lengths`: of all jobs, by uid. `usual`: the
-    length of a job of unknown length. `staying`: the uids of jobs that do not run, with pods that
-    may never end. A step is being written for each job that runs.
+    `waiting`: the uids of the jobs to forecast, in the order of the queue. `arrivals`: the expected
+    new jobs, with their creation times. `lengths`: the durations of all jobs, by uid. `usual`: the
+    duration of a job of unknown duration. `staying`: the uids of jobs that do not run, with pods
+    that may never end. In the snapshot a step of each running job is being written.
     """
 
     now: float
@@ -60,10 +60,10 @@ class Outset:
 
 
 def outset_of(planner: Planner, now: Moment) -> Outset:
-    """Return what a forecast of now begins with. Later changes to the planner do not affect it.
+    """Return the outset of a forecast. Later changes of the planner do not affect it.
 
-    Nothing is decided on a job that runs: it ends as expected. New nodes are not expected, because
-    an autoscaler may add them or not.
+    Running jobs are not changed: each ends as expected. New nodes are not expected, because an
+    autoscaler may or may not add them.
     """
     cluster, queue = planner.cluster, planner.queue
     queued = (tracked.job.uid for tracked in queue.queued() if tracked.assumed is None)
@@ -95,7 +95,7 @@ def outset_of(planner: Planner, now: Moment) -> Outset:
 
 
 def left_behind(cluster: Cluster, *, until: float = math.inf) -> Iterator[str]:
-    """Yield the uids of jobs that do not run and have pods on nodes, the same since `until`."""
+    """Yield the uids of stopped jobs with pods on nodes, and without a change since `until`."""
     for uid, tracked in cluster.jobs.items():
         stays = not _runs(tracked) and tracked.settled_at < until
         if stays and any(pod.home and not pod.finished for pod in cluster.pods(uid)):
@@ -123,35 +123,35 @@ def _length(durations: DurationEstimates, job: TrainingJob, *, now: float) -> Le
 def _arrivals(
     planner: Planner, snapshot: Snapshot, *, now: float
 ) -> Iterator[tuple[TrainingJob, Length]]:
-    """Yield the jobs that came lately, as they come again at the same pace."""
+    """Yield the recent arrivals, repeated at the same rate."""
     tracked, durations = planner.cluster.jobs, planner.queue.durations
-    lately = [
+    recent = [
         job
         for job in snapshot.jobs
-        if now - _LATELY < job.created <= now
+        if now - _RECENT_SECONDS < job.created <= now
         and tracked[job.uid].phase is not None
         and not job.started_by
     ]
-    newest = sorted(lately, key=lambda job: (job.created, job.uid))[-MOST_ARRIVALS:]
-    window = now - newest[0].created if len(newest) == MOST_ARRIVALS else _LATELY
-    for turn in range(_AGAIN):
+    newest = sorted(recent, key=lambda job: (job.created, job.uid))[-MOST_ARRIVALS:]
+    window = now - newest[0].created if len(newest) == MOST_ARRIVALS else _RECENT_SECONDS
+    for number in range(_REPEATS):
         for job in newest:
             ran = now - job.started if job.started and not job.suspend else 0.0
             typical = durations.typical(job)
             seconds = ran + durations.remaining(job, now=now) if typical is None else typical
-            at = job.created + (turn + 1) * max(window, 1.0)
+            created = job.created + (number + 1) * max(window, 1.0)
             size = requested_workers(job, tracked[job.uid].state)
-            yield _anew(with_workers(job, size), at, turn), Length(seconds)
+            yield _repeated(with_workers(job, size), created, number), Length(seconds)
 
 
-def _anew(job: TrainingJob, at: float, turn: int) -> TrainingJob:
+def _repeated(job: TrainingJob, created: float, number: int) -> TrainingJob:
     """Return a job as it was before kfext started it, under another name."""
     marks = {key: value for key, value in job.annotations.items() if key not in {PLAN, STATE}}
     return replace(
         job,
-        uid=f"{job.uid}-{turn}",
-        name=f"{job.name}-{turn}",
-        created=at,
+        uid=f"{job.uid}-{number}",
+        name=f"{job.name}-{number}",
+        created=created,
         suspend=True,
         started=0.0,
         conditions={},

@@ -19,13 +19,13 @@ from kfext.names import MOVED, RESIZED, SCALED, STOPPED
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.cpu.executor import CpuExecutor
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.move.executor import MoveExecutor
 from kfext.state.running.operation import Phase
 from kfext.state.running.proposal import Proposal, arbitrate
 from kfext.state.running.registry import POLICIES
-from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import News, RunningJobs
 from kfext.state.running.size.executor import SizeExecutor
@@ -67,15 +67,15 @@ class Companion:
         self._factories: dict[str, Callable[[], Executor]] = {
             SCALED: self._size_executor,
             STOPPED: self._stop_executor,
-            MOVED: lambda: MoveExecutor(self._running, self._room),
+            MOVED: lambda: MoveExecutor(self._running, self._capacity),
             RESIZED: lambda: CpuExecutor(self._running),
         }
 
     def _size_executor(self) -> SizeExecutor:
-        return SizeExecutor(self._running, ScaleSearch(self._running, self._room))
+        return SizeExecutor(self._running, ScaleSearch(self._running, self._capacity))
 
     def _stop_executor(self) -> StopExecutor:
-        return StopExecutor(self._running, self._room, rescues=self._rescues)
+        return StopExecutor(self._running, self._capacity, rescues=self._rescues)
 
     def _rescues(self, uid: str) -> bool:
         """Return whether donors are about to be scaled down for a waiting job."""
@@ -88,8 +88,8 @@ class Companion:
         return RunningJobs(*parts, self._settings_of, POLICIES)
 
     @cached_property
-    def _room(self) -> ScaleRoom:
-        return ScaleRoom(
+    def _capacity(self) -> CapacitySearch:
+        return CapacitySearch(
             self._cluster,
             self._queue,
             self._settings_of,
@@ -141,8 +141,9 @@ class Companion:
                 proposals += executor.propose(now)
         chosen = arbitrate(proposals, self._running.signals(proposals))
         for executor in executors:
-            with self._guarding(steps):
-                steps += _decided(executor, executor.begin(chosen.part(executor.change), now), now)
+            with self._keeping(steps):
+                begun = executor.begin(chosen.of_kind(executor.change), now)
+                steps += _decided(executor, begun, now)
         self.failures = self._running.failures.take()
         return steps
 
@@ -157,9 +158,9 @@ class Companion:
         """Return when the next turn is due, in monotonic seconds, or infinity."""
         return min((each.next_look() for each in self.executors.values()), default=math.inf)
 
-    def keeps_room(self, uid: str) -> bool:
-        """Return whether a job was stopped for a change, and so retains its hold."""
-        return any(executor.keeps_room(uid) for executor in self.executors.values())
+    def keeps_hold(self, uid: str) -> bool:
+        """Return whether a job was stopped for a change, so that it keeps its hold."""
+        return any(executor.keeps_hold(uid) for executor in self.executors.values())
 
     def may_return(self, uid: str) -> bool:
         """Return whether a job that was stopped may start on its former nodes."""

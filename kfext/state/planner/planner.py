@@ -236,7 +236,7 @@ class Planner:
             return None
         if final:
             tracked.refuse(final, at=now.monotonic)
-        stopped = self.companion.keeps_room(uid)
+        stopped = self.companion.keeps_hold(uid)
         if refused and start is not None and not tracked.failing and not stopped:
             # Hold the capacity until the next try, but only once: else the hold may never end.
             placement = Places(start.assignment, start.slots)
@@ -306,8 +306,8 @@ class Planner:
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
-                if not self.companion.keeps_room(uid):  # else the start may be refused
-                    self.cluster.holds.release(uid)  # the plan claims its nodes now
+                if not self.companion.keeps_hold(uid):  # else the start may be refused
+                    self.cluster.holds.release(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return
         until_lapse = seconds if seconds > 0 else math.inf

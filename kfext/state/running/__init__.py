@@ -1,1 +1,1 @@
-"""The companion: what kfext changes on running jobs, one folder for each kind of change."""
+"""The companion, which changes running jobs: a folder for each kind of change."""

@@ -1,4 +1,4 @@
-"""The handshake before a job is interrupted: ask for a checkpoint, wait, and ask again if it ages.
+"""Requests for a checkpoint before a job is interrupted, repeated if the checkpoint gets too old.
 
 Times are monotonic, except that a float `now` is in epoch seconds.
 """
@@ -20,13 +20,13 @@ from kfext.state.running.operation import (
 from kfext.state.running.running_job import SavingRecord
 
 PAUSE_SECONDS = 300.0
-"""A job is left alone for this long after a change that could not be carried out."""
+"""No change of a job begins for this long after a failed change."""
 _MOST_DOUBLINGS = 4
-"""Each failure in a row doubles the pause, at most this many times."""
+"""Consecutive failures double the pause at most this many times."""
 
 
 class CheckpointRequests:
-    """Asks jobs for checkpoints, and reads their answers in their logs."""
+    """Requests checkpoints from jobs, and finds the answers in their logs."""
 
     def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
@@ -34,7 +34,7 @@ class CheckpointRequests:
     def readiness(
         self, uid: str, operation: SavingOperation | None, *, interrupts: bool, now: float
     ) -> Readiness:
-        """Return whether a job can be interrupted now."""
+        """Return the readiness of a job for an interruption."""
         checkpoints = self._progress.followed(uid).checkpoints
         return readiness(
             saved=checkpoints.saved,
@@ -46,40 +46,40 @@ class CheckpointRequests:
         )
 
     def is_stale(self, uid: str, operation: SavingOperation, *, now: float) -> bool:
-        """Return whether a job has trained on since it answered the operation's request."""
+        """Return whether the checkpoint that answered an operation's request is too old."""
         checkpoints = self._progress.followed(uid).checkpoints
         answered = 0 < operation.requested <= (checkpoints.answered or 0)
         saved = checkpoints.saved
         return answered and saved is not None and now - saved > FRESH_SECONDS
 
     def request(self, uid: str, operation: SavingOperation) -> RequestCheckpoint | None:
-        """Return the step that asks a job for a checkpoint, or None without a printing pod."""
+        """Return the request for a checkpoint, or None after a request or without a log."""
         pod = self._progress.printer(uid)
         if pod is None or operation.requested:
             return None
         answered = self._progress.followed(uid).checkpoints.answered or 0
         operation.requested = max(pod.checkpoint_request, answered) + 1
-        message = f"{operation.proposal.reason}; it is asked for a checkpoint first"
+        message = f"{operation.proposal.reason}; a checkpoint is requested first"
         return RequestCheckpoint(
             (pod,), operation.requested, Verdict(names.REASON_AWAITS_CHECKPOINT, message)
         )
 
     def unsaved(self, uid: str, *, now: float) -> float:
-        """Return the seconds of work that a change costs; it waits for a fresh checkpoint."""
+        """Return the seconds of work that a change loses after a fresh checkpoint."""
         saved = self._progress.followed(uid).checkpoints.saved
         return 0.0 if saved is None else min(max(0.0, now - saved), FRESH_SECONDS)
 
 
-def miss(record: SavingRecord, *, at: float) -> None:
-    """Record that a job saved no checkpoint in time: it is left alone, longer each time."""
+def record_miss(record: SavingRecord, *, at: float) -> None:
+    """Record that a job saved no checkpoint in time, and pause its changes."""
     message = f"it saved no checkpoint within {ANSWER_SECONDS:g} s; nothing was changed"
     record.refused = Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-    record.not_before = at + lengthened(record.missed)
+    record.not_before = at + pause_after(record.missed)
     record.missed += 1
 
 
-def lengthened(failures: int) -> float:
-    """Return the pause after a failure, in seconds; `failures`: the earlier failures in a row."""
+def pause_after(failures: int) -> float:
+    """Return the pause after a failure, in seconds; `failures`: the failures before it in a row."""
     longest = PAUSE_SECONDS * 2**_MOST_DOUBLINGS
     return exponential_backoff(failures + 1, first=PAUSE_SECONDS, longest=longest)
 
@@ -87,9 +87,9 @@ def lengthened(failures: int) -> float:
 def why_not_saved(
     record: SavingRecord, ready: Readiness, *, change: str, now: float
 ) -> Iterator[Verdict]:
-    """Yield why a job that saves its work before a change is not changed."""
+    """Yield the reasons that prevent a change which needs a checkpoint."""
     if record.refused is not None and now < record.not_before:
         yield record.refused
     if ready is Readiness.NEVER:
-        message = f"it has shown no checkpoint yet, so {change} would cost it work"
+        message = f"its log shows no checkpoint yet, so {change} would lose work"
         yield Verdict(names.REASON_NO_CHECKPOINT, message)

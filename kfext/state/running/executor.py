@@ -1,4 +1,4 @@
-"""An executor: what carries out one kind of change of running jobs, and shows one condition."""
+"""The base class of the executors, which change running jobs and show a condition for each."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,23 +15,22 @@ from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 
 TURN_SECONDS = 10.0
-"""The companion has a turn at least this often, whatever is left to decide."""
+"""The longest time between two turns of the companion."""
 LOOK_SECONDS = 5.0
-"""Seconds between two looks at all jobs, unless an executor names another time."""
+"""Seconds between two looks at all jobs, by default."""
 FOLLOW_SECONDS = 1.0
-"""Seconds between two turns while a change is under way that pods or checkpoints hold up."""
+"""Seconds between two turns while a change waits for pods or checkpoints."""
 
 Steps = list[tuple[TrackedJob, Step]]
 
 
 class Executor(ABC):
-    """Follows jobs and carries out one kind of change of them.
+    """Follows jobs and carries out one kind of change.
 
-    The companion calls, in this order, `look`, `advance`, `propose` and `begin` in each turn, and
-    `finish` with the outcome of each step. An error of kfext about one job must not affect other
-    jobs: what is done for a job is done within `running.failures.about(job.tracked)`.
-    `change`: the kind of change that it carries out.
-    `condition`: the condition that tells of the jobs that the executor follows.
+    In each turn the companion calls `look`, `advance`, `propose` and `begin`, in this order, and
+    `finish` with the outcome of each step. Work on a single job runs within
+    `running.failures.about(job.tracked)`, so that an error about it does not affect other jobs.
+    `change`: the kind of change. `condition`: the condition of the followed jobs.
     `look_seconds`: the time between two looks at all jobs.
     `jobs`: the followed jobs, by uid.
     `looks`: whether this turn is a look.
@@ -51,33 +50,30 @@ class Executor(ABC):
         running.follow(self.jobs)
 
     def look(self, now: Moment) -> None:
-        """Begin a turn; in a look, find the jobs to follow."""
-        at = self._turned = now.monotonic
-        self.looks = at - self.looked >= self.look_seconds or self.looks_early()
+        """Begin a turn, with a look at all jobs if a look is due."""
+        self._turned = now.monotonic
+        self.looks = now.monotonic - self.looked >= self.look_seconds or self.looks_early()
         if self.looks:
-            self.looked = at
+            self.looked = now.monotonic
             self.enrol(now)
 
     def looks_early(self) -> bool:
-        """Return whether a look cannot wait."""
+        """Return whether a look is needed before it is due."""
         return False
 
     def next_look(self) -> float:
-        """Return when the next turn is due, in monotonic seconds; infinity: no job is followed."""
+        """Return the monotonic time of the next turn, infinite without followed jobs."""
         if self.changing:
             return min(self.looked + self.look_seconds, self._turned + FOLLOW_SECONDS)
         return self.looked + self.look_seconds if self.jobs else math.inf
 
     @property
     def changing(self) -> bool:
-        """Whether a change is under way that is followed more often."""
+        """Whether a change is under way, so that turns are more frequent."""
         return False
 
     def enrol(self, now: Moment) -> None:
-        """Follow the jobs that are to be followed now, and only these.
-
-        After an error of kfext about a job, nothing changes for the job.
-        """
+        """Update the set of followed jobs. A job with an error of kfext stays as it was."""
         before, after = dict(self.jobs), dict[str, RunningJob]()
         for uid, tracked in self.running.tracked.items():
             job = before.get(uid)
@@ -105,19 +101,19 @@ class Executor(ABC):
         job.chosen = chosen
         return job
 
-    def keeps_room(self, uid: str) -> bool:
-        """Return whether it has stopped a job for a change, so that the job keeps its hold."""
+    def keeps_hold(self, uid: str) -> bool:
+        """Return whether a job was stopped for a change, and its capacity stays on hold."""
         return False
 
     def may_return(self, uid: str) -> bool:
-        """Return whether a job that it has stopped may start where it was."""
+        """Return whether a stopped job may start again on its former nodes."""
         return False
 
     @abstractmethod
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether a job is to be followed; `job`: its record if it is followed now."""
+        """Return whether to follow a job; `job`: its record, or None for a new job."""
 
     @abstractmethod
     def on_added(self, job: RunningJob, now: Moment) -> None:
@@ -129,16 +125,16 @@ class Executor(ABC):
 
     @abstractmethod
     def advance(self, now: Moment) -> Steps:
-        """Return the next steps of the operations that are under way."""
+        """Return the next steps of the operations under way."""
 
     @abstractmethod
     def propose(self, now: Moment) -> Sequence[Proposal]:
-        """Return the proposals of the policies for the jobs that are free to change."""
+        """Return the policies' proposals for jobs without an operation."""
 
     @abstractmethod
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
-        """Begin the chosen proposals; return their first steps."""
+        """Begin the chosen proposals, and return their first steps."""
 
     @abstractmethod
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a step; `final`: why the API server would refuse it again."""
+        """Record the outcome of a step; `final`: the API server's permanent refusal, or empty."""

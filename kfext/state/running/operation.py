@@ -1,4 +1,4 @@
-"""An operation: a proposal that is being carried out, its phases, and whether it has helped."""
+"""An operation: a proposal that is being carried out, its phases, and the trial of its effect."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ from kfext.state.running.proposal import (
 from kfext.state.running.signals import JobSignal
 
 WINDOWS = 4
-"""Windows with a value in which a gain must show."""
+"""Windows with a value after the change; a gain must show in them."""
 WINDOWS_BEFORE = 2
-"""Windows with a value needed before the change."""
+"""Windows with a value that are needed before the change."""
 _CERTAIN = 2.0
 """Standard errors that a gain must exceed."""
 _LEAST_GAIN = 0.02
-"""The relative gain that is needed if the windows do not show their scatter."""
+"""The least relative gain, even if the values show no noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class Trial:
         return self if value is None else replace(self, after=(*self.after, value))
 
     def gained(self) -> bool | None:
-        """Return whether the job has gained, or None as long as that is not known.
+        """Return whether the job has gained, or None before that is known.
 
-        A gain shows as soon as it is clear, no gain after all windows.
+        A clear gain counts at once. The lack of a gain is known only after all windows.
         """
         if _gained(self.before, self.after):
             return True
         if len(self.after) < WINDOWS:
             return None
-        # One window with a checkpoint or another pause, before or after, shows nothing.
+        # The lowest window of each side may contain a checkpoint or another pause.
         return _gained(_without_lowest(self.before), _without_lowest(self.after))
 
     def undo(self, job: JobSignal) -> Proposal | None:
-        """Return the proposal that undoes the change; the policy then rests for the job."""
+        """Return the proposal that undoes the change and disables the policy for the job."""
         policy = self.proposal.policy
-        reason = f"{policy} is undone: in {WINDOWS} intervals it has shown no gain"
+        reason = f"{policy} is undone: it showed no gain in {WINDOWS} intervals"
         return restore_proposal(policy, job, reason=reason, disabled={policy})
 
 
@@ -81,7 +81,7 @@ def _error(values: Sequence[float]) -> float:
 
 
 KUBELET_SECONDS = 60.0
-"""The time that the kubelet has to set the sizes of a stage."""
+"""The longest wait for the kubelets to set the sizes of a stage."""
 MEASURE_SECONDS = 180.0
 """The longest wait for new measurements."""
 MEASUREMENTS = 2
@@ -89,14 +89,14 @@ MEASUREMENTS = 2
 
 
 class Phase(StrEnum):
-    """How far an operation is."""
+    """The phase of an operation."""
 
     SAVING = "saving"
     """The operation waits for a checkpoint."""
     WRITING = "writing"
     """A stage is being written."""
     SETTLING = "settling"
-    """Pods come or go, or the kubelets set the new sizes."""
+    """Pods are created or deleted, or the kubelets set the new sizes."""
     MEASURING = "measuring"
     """The operation waits for the first step at the new size, or for new CPU measurements."""
     TRIAL = "trial"
@@ -113,7 +113,7 @@ class Operation:
 
     @property
     def restores(self) -> bool:
-        """Whether the operation gives back what was taken."""
+        """Whether the operation restores the user's values."""
         return self.proposal.rank is Rank.RESTORE
 
     @property
@@ -122,7 +122,7 @@ class Operation:
         return True
 
     def enter(self, phase: Phase, *, at: float) -> None:
-        """Go on to another phase."""
+        """Enter another phase."""
         self.phase, self.since = phase, at
 
 
@@ -130,10 +130,10 @@ class Operation:
 class ResizeOperation(Operation):
     """New CPU for the pods of a job, one stage after the other.
 
-    `trial`: the trial that begins once all stages are written.
+    `trial`: the trial that begins after the last stage.
     `by`: the policies that account for the sizes.
-    `undo`: the policy and the reason, if the operation undoes sizes without a proposal.
-    `measured`: how often each pod had been measured when all sizes were set.
+    `undo`: the policy and the reason of an operation that undoes incomplete sizes.
+    `measured`: the number of measurements of each pod, by uid, when all sizes were set.
     """
 
     trial: Trial | None = None
@@ -161,10 +161,10 @@ class ResizeOperation(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class SavingOperation(Operation):
-    """An operation before which a job saves its work.
+    """An operation that waits until the job has saved its work.
 
     `requested`: the number of the requested checkpoint, 0 without a request.
-    `outdated`: the time of a checkpoint that is too old for the operation, in epoch seconds.
+    `outdated`: the time of a checkpoint that does not count, in epoch seconds.
     """
 
     requested: int = 0
@@ -175,9 +175,8 @@ class SavingOperation(Operation):
 class ScaleOperation(SavingOperation):
     """Another number of workers of a job.
 
-    `change`: the proposed number, or a smaller one if there is less room by now.
-    `before`: how many workers the job had.
-    `restarted`: whether the workers were replaced.
+    `change`: the proposed number, or a smaller number if less capacity remains.
+    `before`: the number of workers before. `restarted`: whether the workers were replaced.
     """
 
     change: Workers
@@ -189,8 +188,8 @@ class ScaleOperation(SavingOperation):
 class MoveOperation(SavingOperation):
     """A move of a job.
 
-    `source`: where its pods were when it was stopped.
-    `stopped`: whether it was seen suspended since.
+    `source`: the nodes of its pods when it was stopped.
+    `stopped`: whether the job was observed suspended since.
     """
 
     source: Assignment = field(default_factory=dict)
@@ -201,9 +200,9 @@ class MoveOperation(SavingOperation):
 class StopOperation(SavingOperation):
     """A stop of a job for a waiting job.
 
-    `saves_at`: when the job is expected to save its work by itself, in epoch seconds; infinite if
-        no save is expected in time.
-    `ready`: whether the job has saved its work, or need not. `late`: it did not in time.
+    `saves_at`: the expected time of the job's next checkpoint without a request, in epoch seconds;
+        infinite if none is expected in time.
+    `ready`: whether the job has saved its work, or need not. `late`: whether it missed the time.
     `took`: the seconds from the request to its answer, or until now.
     """
 
@@ -214,19 +213,19 @@ class StopOperation(SavingOperation):
 
 
 def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
-    """Return why the kubelets will not set the sizes of a stage, or None."""
+    """Return the reason that the kubelets will not set the sizes of a stage, or None."""
     sizes = {size.pod for size in operation.sizes}
     for pod in pods:
         if pod.uid in sizes and pod.resize_problem is not None:
             return pod.resize_problem
     if now - operation.since >= KUBELET_SECONDS:
-        message = f"the kubelet has not set the CPU in {KUBELET_SECONDS:g} s"
+        message = f"the kubelet has not set the CPU within {KUBELET_SECONDS:g} s"
         return Verdict("NotSet", message)
     return None
 
 
 def all_set(operation: ResizeOperation, pods: Iterable[Pod]) -> bool:
-    """Return whether the kubelets have set the sizes of a stage, except on pods that have gone."""
+    """Return whether the kubelets have set the sizes of a stage on all pods that still exist."""
     wanted = {size.pod: size for size in operation.sizes}
     return all(_is_set(wanted[pod.uid], pod.trainer) for pod in pods if pod.uid in wanted)
 
@@ -240,24 +239,24 @@ def _is_set(size: Size, cpu: TrainerCpu | None) -> bool:
 
 
 FRESH_SECONDS = 10.0
-"""A job may be interrupted for this long after a checkpoint."""
+"""A checkpoint up to this age is recent enough to interrupt the job."""
 ANSWER_SECONDS = 120.0
-"""The longest wait for an answer to a request, or for the next checkpoint."""
+"""The longest wait for a requested checkpoint, or for the job's next checkpoint."""
 STOP_SECONDS = 30.0
-"""After this the write that stops a job did not arrive."""
+"""A write that stops a job is lost if it has no effect after this time."""
 
 
 class Readiness(StrEnum):
-    """What has to happen before a job is interrupted."""
+    """The readiness of a job for an interruption."""
 
     READY = "ready"
-    """Nothing: the job loses no work, or very little."""
+    """The job loses little or no work."""
     ASK = "ask"
-    """The job listens to requests: ask for a checkpoint, or wait for the answer."""
+    """The job answers requests: request a checkpoint, or wait for the answer."""
     AWAIT = "await"
-    """The job reports checkpoints but takes no requests: wait for the next checkpoint."""
+    """The job reports checkpoints but answers no requests: wait for the next checkpoint."""
     NEVER = "never"
-    """The job has shown no checkpoint, so it would lose all its work."""
+    """The job has reported no checkpoint, so it would lose all its work."""
 
 
 def readiness(
@@ -269,18 +268,19 @@ def readiness(
     now: float,
     interrupts: bool,
 ) -> Readiness:
-    """Return whether a job can be interrupted now. Times are seconds since the epoch.
+    """Return the readiness of a job for an interruption. Times are seconds since the epoch.
 
-    `saved`: the time of the last reported checkpoint, or None; `outdated`: it is too old for this.
-    `answered`: the number of the last request that the job answered, or None.
+    `saved`: the time of the last reported checkpoint.
+    `outdated`: the time of a checkpoint that does not count.
+    `answered`: the number of the last request that the job answered.
     `requested`: the number of the open request, 0 without a request.
-    `interrupts`: whether the processes of the job lose work at all.
+    `interrupts`: whether the processes of the job lose any work.
     """
     if not interrupts:
         return Readiness.READY
     if requested and answered is not None and answered >= requested:
         return Readiness.READY
-    # A time far in the future comes from another clock, so the age of the checkpoint is unknown.
+    # A time far in the future is from another clock, so the age of the checkpoint is unknown.
     fresh = saved is not None and abs(now - saved) <= FRESH_SECONDS
     if fresh and saved != outdated:
         return Readiness.READY

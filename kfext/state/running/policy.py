@@ -1,4 +1,4 @@
-"""A policy: how a job opts in to it, its parameters, and what it proposes."""
+"""A policy: its opt-in, its parameters and its proposals."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from kfext.state.running.signals import JobSignal, Signals
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that the TrainingPlan of a job has while the job opts in to one of some policies.
+    """A condition in the TrainingPlan of a job that opts in to at least one of its policies.
 
-    `action`: the verb for what its policies do, in events.
-    `refused`: the reason when the API server refused that, which is also an event.
+    `action`: the action of its policies in events, a verb.
+    `refused`: the reason after a refusal by the API server, which is also an event.
     `reasons`: all reasons that it may show.
     """
 
@@ -27,11 +27,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ConditionStatus:
-    """What a condition shows.
+    """The status, reason and message of a condition.
 
-    `holds`: whether kfext gave the job something, such as CPU limits, that its user did not write;
-        None: unknown.
-    `verdict`: what was done last, what would be done, or why nothing is done.
+    `holds`: whether the job has a value of kfext's, such as CPU limits, that its user did not
+        write. None means unknown.
+    `verdict`: the last change, the proposal of a dry run, or the reason that nothing changes.
     """
 
     holds: bool | None
@@ -40,7 +40,7 @@ class ConditionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The proposals of a policy; `ineligible`: by uid, a sentence why it leaves a job alone."""
+    """The proposals of a policy; `ineligible`: by uid, why a job is ineligible, as a sentence."""
 
     proposals: tuple[Proposal, ...] = ()
     ineligible: Mapping[str, str] = field(default_factory=dict)
@@ -48,9 +48,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A constant of a policy that an administrator may set.
+    """A number of a policy that an administrator may set.
 
-    `effect`: what it means, in Markdown. `type`: of its value in the schema.
+    `effect`: its meaning, in Markdown. `type`: the type of its value in the schema.
     """
 
     default: float
@@ -64,12 +64,11 @@ class Parameter:
 class Policy:
     """A policy of the companion.
 
-    `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: what it does, in Markdown.
-    `condition`: where its work is shown; the executor of this condition carries it out.
+    `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: its effect, in Markdown.
+    `condition`: the condition that shows its changes; the executor with this condition makes them.
     `max_mode`: the highest mode that the settings of a job allow.
-    `evidence`: a row of docs/performance.md on what it gains, or the file of a case that needs it.
-    `parameters`: by name, the constants that an administrator may set.
-    `without_act`: a sentence on what the other modes do, if they do anything.
+    `evidence`: a row of docs/performance.md with its gain, or the file of a case that needs it.
+    `parameters`: by name. `without_act`: a sentence on the effect of the other modes, or empty.
     """
 
     name: str
@@ -81,11 +80,11 @@ class Policy:
     without_act: str = field(default="", kw_only=True)
 
     def effective(self, settings: Settings) -> PolicyChoice:
-        """Return how the policy runs for a job."""
+        """Return the mode and the parameters of the policy for a job."""
         return settings.choice(self.name, self.max_mode(settings))
 
     def parameter(self, settings: Settings, name: str) -> float:
-        """Return a parameter by the settings of a job."""
+        """Return the value of a parameter for a job."""
         chosen = settings.companion.get(self.name, PolicyChoice()).parameters
         return chosen.get(name, self.parameters[name].default)
 
@@ -98,8 +97,8 @@ class Policy:
 class SignalPolicy(Policy):
     """A policy that decides by signals alone.
 
-    `propose`: what the policy would do now. It keeps no state: equal signals get equal advice.
-    `interval`: the seconds between two looks at a job.
+    `propose`: the decision, without state: equal signals lead to equal advice.
+    `interval`: the seconds between two visits of a job.
     """
 
     propose: Callable[[Signals], Advice] = field(kw_only=True)
@@ -108,13 +107,13 @@ class SignalPolicy(Policy):
     def eligible_jobs(
         self, signals: Signals, why_not: Callable[[JobSignal], str | None]
     ) -> tuple[list[JobSignal], dict[str, str]]:
-        """Return the jobs that the policy may change, and by uid why it leaves others alone."""
+        """Return the jobs that the policy may change, and by uid why others are ineligible."""
         jobs = [job for job in signals.jobs if self.applies_to(job)]
         ineligible = {job.uid: why for job in jobs if (why := why_not(job))}
         return [job for job in jobs if job.uid not in ineligible], ineligible
 
 
 def chosen_policies(policies: Iterable[Policy], settings: Settings) -> dict[str, PolicyChoice]:
-    """Return by name the policies that hold for a job, and how each runs."""
+    """Return by name the policies that are not off for a job, with their modes."""
     choices = {policy.name: policy.effective(settings) for policy in policies}
     return {name: choice for name, choice in choices.items() if choice.mode is not Mode.OFF}

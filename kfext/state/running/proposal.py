@@ -1,7 +1,4 @@
-"""What a policy proposes: a change of a job, the job that gains, and the measure of the gain.
-
-The proposals of all policies have one order, and a job gets one of them.
-"""
+"""Proposals: changes of jobs that policies want, and the choice of at most one for each job."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -14,26 +11,26 @@ from kfext.state.running.signals import JobSignal, Signals
 
 
 class Rank(IntEnum):
-    """The order of proposals, whatever policy makes them."""
+    """The order of the proposals of all policies."""
 
     RESTORE = 0
-    """A job gets back what the user wrote."""
+    """The user's values are restored."""
     DRAIN = 1
-    """A job leaves its nodes: one is drained, or the job is stalled."""
+    """A job leaves its nodes because a node is drained or the job is stalled."""
     RESCUE = 2
-    """Jobs make room for a waiting job."""
+    """Jobs scale down for a waiting job."""
     PREEMPT = 3
     """Jobs stop for a waiting job."""
     SCALE = 4
-    """A job gets more workers."""
+    """A job scales up."""
     MOVE = 5
-    """A job goes to other nodes."""
+    """A job moves to other nodes."""
     RESIZE = 6
     """CPU moves between pods."""
 
 
 class Measure(StrEnum):
-    """What shows that a job has gained: its steps a second, or the CPU that it uses."""
+    """The measure of a job's gain: its steps a second, or its CPU use."""
 
     RATE = "rate"
     USE = "use"
@@ -41,7 +38,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The CPU of a pod in millicores; None keeps what it has."""
+    """New CPU of a pod in millicores. None means unchanged."""
 
     pod: str
     limit: int | None = None
@@ -60,32 +57,32 @@ class PodSizes:
 
 
 class Cause(StrEnum):
-    """Why the number of workers of a job changes."""
+    """The cause of a change of a job's number of workers."""
 
     GUARD = "guard"
-    """The job makes room for a waiting job."""
+    """The job scales down for a waiting job."""
     REGROW = "regrow"
     """The job returns to its requested size."""
     GROWTH = "growth"
-    """The job gets more than its requested size."""
+    """The job grows beyond its requested size."""
     TAKE_BACK = "takeBack"
-    """The job loses workers that did not pay, or that found no node."""
+    """Growth is undone because it did not pay, or because new workers found no node."""
     GIVE_BACK = "giveBack"
-    """The job gets its user's size again, because kfext may no longer scale it."""
+    """The requested size is restored because kfext may no longer scale the job."""
 
 
 GAINS = frozenset({Cause.REGROW, Cause.GROWTH})
-"""The job gets workers."""
+"""The causes that add workers."""
 RESTORES = frozenset({Cause.TAKE_BACK, Cause.GIVE_BACK})
-"""A change is undone."""
+"""The causes that undo a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """The workers that jobs give up together for a waiting job: all of them give, or no job.
+    """The donors of a waiting job, which scale down together or not at all.
 
     `waiting`: the uid of the waiting job, which then starts with `workers`.
-    `sizes`: by uid, how many workers each donor keeps.
+    `sizes`: by uid, the remaining number of workers of each donor.
     """
 
     waiting: str
@@ -95,7 +92,7 @@ class Rescue:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Another number of workers of a job; `rescue`: what the job gives workers for, if anything."""
+    """Another number of workers of a job; `rescue`: the rescue in which the job is a donor."""
 
     cause: Cause
     workers: int
@@ -104,7 +101,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Other nodes for a whole job. They are found again when it moves."""
+    """Other nodes for a whole job, which are chosen when it moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +116,16 @@ class Stop:
 
 
 Change = PodSizes | Workers | Move | Stop
-"""What a proposal changes; an executor carries out each kind."""
+"""The change of a proposal; each kind has an executor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A change of a job.
 
-    `measure`: what has to show that the job has gained; None: no gain has to show.
-    `reason`: a sentence for the job's owner; it names no other job.
-    `disabled`: the policies that leave the job alone from then on, for the same reason.
+    `measure`: the measure of the gain on trial. None means no trial.
+    `reason`: a sentence for the job's owner, without the name of another job.
+    `disabled`: the policies that the change disables for the job, for the same reason.
     """
 
     policy: str
@@ -141,7 +138,7 @@ class Proposal:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The sizes of pods to write, one stage after the other."""
+        """The sizes of pods to write, stage by stage."""
         return self.change.stages if isinstance(self.change, PodSizes) else ()
 
     @property
@@ -151,7 +148,7 @@ class Proposal:
 
 
 def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
-    """Return the sizes in stages: pods that shrink come first, so no CPU is given out twice."""
+    """Return the sizes in stages: pods that shrink are first, so no CPU is allocated twice."""
     before = {pod.uid: pod for pod in job.pods}
     shrinking: list[Size] = []
     growing: list[Size] = []
@@ -166,9 +163,9 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
 def restore_proposal(
     policy: str, job: JobSignal, *, reason: str, disabled: Collection[str] = ()
 ) -> Proposal | None:
-    """Return the proposal to restore what the user wrote, or None without a change.
+    """Return the proposal to restore the user's CPU, or None without a change.
 
-    A proposal with `disabled` is made even with nothing to restore.
+    With `disabled` there is a proposal even if no pod changes.
     """
     sizes = [
         Size(
@@ -192,7 +189,7 @@ def restore_proposal(
 
 
 def value_of(job: JobSignal, measure: Measure) -> float | None:
-    """Return the present value of a measure of a job."""
+    """Return the present value of a measure, or None without a measurement."""
     match measure:
         case Measure.RATE:
             return job.rate
@@ -209,22 +206,21 @@ class Chosen:
     act: tuple[Proposal, ...] = ()
     observe: tuple[Proposal, ...] = ()
 
-    def part(self, change: type[Change]) -> "Chosen":
+    def of_kind(self, change: type[Change]) -> "Chosen":
         """Return the proposals of one kind of change."""
         act, observe = (
-            tuple(proposal for proposal in part if isinstance(proposal.change, change))
-            for part in (self.act, self.observe)
+            tuple(proposal for proposal in proposals if isinstance(proposal.change, change))
+            for proposals in (self.act, self.observe)
         )
         return Chosen(act, observe)
 
 
 def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
-    """Return the chosen proposals, in the order in which they are carried out.
+    """Return the chosen proposals in the order of execution, at most one for each job.
 
-    The order is by rank, then by the number of pods written, fewest first, then as the policy made
-    the proposals. A job gets one proposal. A policy that rests for a job, or that lost its
-    permission, can only give back what it took. A proposal that is only shown does not keep another
-    from acting.
+    The order is by rank, then by the number of pods to write, fewest first, then by policy and its
+    own order. A policy that is disabled or off for a job can only restore. A proposal in a dry run
+    does not prevent another proposal from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
@@ -239,7 +235,7 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
 
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:
-    """Return what may be done with a proposal; giving back and leaving is allowed in any mode."""
+    """Return the mode of a proposal: to restore, and to leave nodes, is allowed in any mode."""
     if proposal.rank in {Rank.RESTORE, Rank.DRAIN}:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)

@@ -1,4 +1,4 @@
-"""A stop of a job, and what a stop and a start cost it: the time to its first step, the grace."""
+"""The stop of a job, and the cost of a stop and a start in seconds."""
 
 import math
 from collections.abc import Collection
@@ -14,33 +14,33 @@ from kfext.state.reports.progress import JobsProgress
 from kfext.state.running.running_job import RunningJob
 
 
-def stopped(job: RunningJob, state: JobState, pods: Collection[Pod], *, now: float) -> Suspend:
-    """Return the write that stops a job and keeps its number of workers; `now`: epoch seconds."""
+def suspend_step(job: RunningJob, state: JobState, pods: Collection[Pod], *, now: float) -> Suspend:
+    """Return the write that stops a job with its present workers; `now`: epoch seconds."""
     training = job.tracked.job
     state = replace(state, scale=replace(state.scale, cause=""))
     state = suspended(state, training, pods, plan=job.tracked.plan, now=now)
     return Suspend(state, workers=workers_of(training))
 
 
-def usual_pause(job: RunningJob) -> float:
-    """Return the seconds that the last change of its size stopped a job, or an estimate."""
+def expected_pause(job: RunningJob) -> float:
+    """Return the seconds that a change of size stops a job: the last such pause, or an estimate."""
     return job.restart.pause or START_SECONDS + grace(job)
 
 
-def usual_restart(job: RunningJob) -> float:
+def expected_restart(job: RunningJob) -> float:
     """Return the seconds that a stop and a start of all pods cost a job.
 
-    A change in place takes less, so its pause says little of a stop.
+    The pause of a change in place is shorter, so it is only a lower bound.
     """
-    pause = usual_pause(job)
+    pause = expected_pause(job)
     in_place = job.tracked.state.scale.changed_at > 0 and not starts_anew(job.tracked.job)
     return max(pause, START_SECONDS + grace(job)) if in_place else pause
 
 
 def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod]) -> None:
-    """Record how long a job took to its first step, if its size has never changed.
+    """Record the time to the first step of a job that kfext has followed since before its start.
 
-    A controller that found the job running may not have read its first lines.
+    A controller that finds the job running may not have read its first lines.
     """
     restart, created = job.restart, max((pod.created for pod in pods), default=math.inf)
     if restart.begins and not restart.pause:

@@ -1,6 +1,6 @@
-"""A job that runs, or is stopped for a change, as the companion follows it.
+"""The companion's view of a job that runs or is stopped for a change, with a record by executor.
 
-Each executor keeps a record of it. Times are monotonic unless a docstring says otherwise.
+Times are monotonic unless a docstring says otherwise.
 """
 
 import math
@@ -21,7 +21,7 @@ from kfext.state.running.proposal import Proposal
 
 
 class Record:
-    """What an executor keeps of a job. `operation`: the change that is under way, if any."""
+    """An executor's record of a job. `operation`: the change under way, if any."""
 
     __slots__ = ()
     operation: Operation | None
@@ -34,9 +34,9 @@ R = TypeVar("R", bound=Record)
 class Restart:
     """The last start of a job.
 
-    `begins`: whether the job was not whole yet when kfext began to follow it. `pause`: the seconds
-    that the last change of its size stopped it, 0.0 if unknown. `at`: when all its pods ran again
-    after a change that stopped it, or a new controller found it whole; monotonic.
+    `begins`: whether pods were missing when kfext began to follow the job. `pause`: the seconds
+    that the last change of its size stopped it, 0.0 if unknown. `at`: when all its pods ran after
+    the last stop, or were first seen running by a new controller.
     """
 
     begins: bool = False
@@ -46,13 +46,12 @@ class Restart:
 
 @dataclass(slots=True, kw_only=True)
 class SavingRecord(Record):
-    """What is recorded of the changes before which a job saves its work.
+    """The record of changes that need a checkpoint.
 
-    `asks_at`: when the job may be asked for a checkpoint again.
+    `asks_at`: when the next request for a checkpoint may be sent.
     `not_before`: when the next change may begin.
-    `missed`: how often in a row the job saved no checkpoint in time for a change, or its new size
-        was refused.
-    `refused`: the answer of the API server to the last change, until a change succeeds.
+    `missed`: the number of consecutive changes that failed: no checkpoint in time, or a refusal.
+    `refused`: why the last change failed, until a change succeeds.
     `dry_run`: the proposal of a policy that may only observe.
     """
 
@@ -65,13 +64,11 @@ class SavingRecord(Record):
 
 @dataclass(slots=True)
 class RunningJob:
-    """A job that opted in to a policy, or that a policy still owes CPU or workers.
+    """A job that opted in to a policy, or with CPU or workers that a policy has yet to restore.
 
     `chosen`: by name, the policies that the user and the administrator allow.
-    `restart`: its last start.
-    `records`: by their type, the records of the executors, each new when its executor begins to
-        follow the job.
-    `shown`: by the type of a condition, what its TrainingPlan shows.
+    `restart`: its last start. `records`: the records of the executors, by their type.
+    `shown`: by type, the status of the conditions in its TrainingPlan.
     """
 
     tracked: TrackedJob
@@ -92,55 +89,55 @@ class RunningJob:
 
     @property
     def disabled(self) -> dict[str, str]:
-        """By the name of a policy, why it leaves the job alone from now on."""
+        """The disabled policies by name, each with the reason."""
         state = self.tracked.state
         scale = {SCALE_NAME: state.scale.disabled} if state.scale.disabled else {}
         return {**state.cpu.disabled, **scale}
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations that are under way: at most one, or two if one of them gives back CPU."""
-        found = (record.operation for record in self.records.values())
-        return [operation for operation in found if operation is not None]
+        """The operations under way: at most one, or two if one of them restores CPU."""
+        operations = (record.operation for record in self.records.values())
+        return [operation for operation in operations if operation is not None]
 
     def record(self, type_: type[R]) -> R:
-        """Return the record of an executor, by its type."""
+        """Return the record of a type; a missing record is added."""
         if type_ not in self.records:
             self.records[type_] = type_()
         return cast(R, self.records[type_])
 
-    def keep(self, record: Record) -> None:
-        """Begin a record anew."""
+    def replace_record(self, record: Record) -> None:
+        """Replace the record of the same type."""
         self.records[type(record)] = record
 
 
 def has_kfext_size(tracked: TrackedJob) -> bool:
-    """Return whether kfext gave the job a size other than its requested size."""
+    """Return whether kfext has scaled a job to another size than its requested size."""
     return requested_workers(tracked.job, tracked.state) != workers_of(tracked.job)
 
 
 def is_edited(tracked: TrackedJob) -> bool:
-    """Return whether a person changed the size that kfext gave a job, and its state is older."""
+    """Return whether a person changed the number of workers after kfext had scaled the job."""
     state, job = tracked.state, tracked.job
     return tracked.phase is not None and state.requested > 0 and state.assigned != workers_of(job)
 
 
 def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether all pods of a job run, and there are no others."""
+    """Return whether all pods of a job run, without a further pod."""
     return len(pods) == tracked.job.pods and all(
         pod.node_name and pod.phase == "Running" and not pod.deleting for pod in pods
     )
 
 
 def is_settled(job: RunningJob) -> bool:
-    """Return whether a job is placed, and nothing about it changes now."""
+    """Return whether a job is placed, with no change under way."""
     tracked = job.tracked
     changes = job.operations or tracked.busy or tracked.job.suspend
     return not changes and tracked.phase == PLACED
 
 
 def may_change(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether a job runs, and nothing else about it changes now."""
+    """Return whether all pods of a job run, with no change under way."""
     return is_settled(job) and all_running(job.tracked, pods)
 
 
@@ -153,12 +150,12 @@ def is_whole(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
 
 
 def live_pods(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods that have not ended and are not about to end."""
+    """Return the pods that have not ended and are not being deleted."""
     return tuple(pod for pod in pods if not (pod.finished or pod.deleting))
 
 
 def leaving(pods: tuple[Pod, ...], workers: int) -> tuple[Pod, ...]:
-    """Return the pods that the operator deletes if a job gets so many workers."""
+    """Return the pods that the operator deletes when a job is scaled down to `workers`."""
     worker = WORKER.lower()
     return tuple(
         pod

@@ -1,4 +1,4 @@
-"""The running jobs that executors follow, and the conditions of them that are to be shown."""
+"""The running jobs that executors follow, and their changed conditions."""
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,37 +15,37 @@ from kfext.state.running.signals import JobSignal, Signals
 from kfext.state.waiting.queue import Queue
 
 News = tuple[TrackedJob, str, ConditionStatus | None]
-"""A job, the type of a changed condition, and what to show; None: the condition is gone."""
+"""A job, the type of a changed condition, and its new status. None removes the condition."""
 
 
 class ShownConditions:
-    """The conditions of jobs that are to be shown anew."""
+    """The conditions that have changed and are not written yet."""
 
     def __init__(self) -> None:
         self._news: dict[tuple[str, str], News] = {}
 
     def show(self, job: RunningJob, type_: str, shown: ConditionStatus | None) -> None:
-        """Set what a condition of a job is to show; None removes the condition."""
+        """Set the status of a condition of a job; None removes the condition."""
         if shown != job.shown.get(type_):
             job.shown[type_] = shown
             self._news[job.uid, type_] = job.tracked, type_, shown
 
     def hide(self, tracked: TrackedJob, type_: str) -> None:
-        """Remove a condition of a job that an earlier controller may have shown."""
+        """Remove a condition that an earlier controller may have written."""
         self._news[tracked.job.uid, type_] = tracked, type_, None
 
     def news(self) -> list[News]:
-        """Return the news since the last call."""
+        """Return the changed conditions since the last call."""
         news, self._news = self._news, {}
         return list(news.values())
 
 
 class RunningJobs:
-    """The jobs that executors follow; a job that several executors follow has one record.
+    """The jobs that executors follow; executors of the same job share its record.
 
-    `cluster`, `queue`, `progress`: what executors read of the jobs.
-    `shown`: the conditions to show. `failures`: the errors of kfext about single jobs.
-    `settings_of` returns the settings of a job. `policies`: all policies.
+    `cluster`, `queue`, `progress`: the state of the jobs. `shown`: the changed conditions.
+    `failures`: the errors of kfext about single jobs. `settings_of` returns the settings of a job.
+    `policies`: all policies.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class RunningJobs:
         return self.cluster.jobs
 
     def record(self, tracked: TrackedJob) -> RunningJob:
-        """Return the record of a job, a new record if no executor follows the job."""
+        """Return the record of a job, a new record if no executor follows it."""
         return self._followed.get(tracked.job.uid) or RunningJob(
             tracked, restart=Restart(pause=tracked.state.scale.pause)
         )
 
     def policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
-        """Return by name the policies that may visit a job."""
+        """Return by name the policies that are not off for a job."""
         if tracked.phase is None or tracked.job.released or tracked.job.finished:
             return {}
         uid, settings = tracked.job.uid, self.settings_of(tracked)
@@ -90,12 +90,12 @@ class RunningJobs:
         return known[1]
 
     def forget_gone(self) -> None:
-        """Forget the jobs that are gone from the cluster."""
+        """Forget the policies of jobs that were deleted."""
         for uid in self._chosen.keys() - self.tracked.keys():
             del self._chosen[uid]
 
     def signals(self, proposals: Iterable[Proposal]) -> Signals:
-        """Return what arbitration has to know of the jobs of the proposals."""
+        """Return the signals that arbitration needs of the jobs with proposals."""
         uids = {proposal.job for proposal in proposals} & self._followed.keys()
         return Signals({}, tuple(_signal(self._followed[uid]) for uid in uids))
 

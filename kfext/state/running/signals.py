@@ -1,4 +1,4 @@
-"""What policies see of running jobs and of their nodes. All CPU is in millicores."""
+"""Signals: the policies' view of running jobs and their nodes. CPU is in millicores."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,13 @@ from kfext.model.qos import QoS
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
-    """A job on a node. `came`: seconds since the epoch. `work`: core-seconds in all.
+    """A job that shares the CPU of a node.
 
-    `most`: the cores that it can use.
+    `began`: in epoch seconds. `work`: its total core-seconds. `most`: the cores that it can use.
     """
 
     uid: str
-    came: float
+    began: float
     work: float
     most: float = math.inf
 
@@ -27,12 +27,12 @@ class Sharer:
 class PodSignal:
     """A bound pod, with the resources of its training container.
 
-    `component`: its replica type, e.g. worker.
-    `request`, `limit`: now; a limit of None: unlimited.
-    `allocated`: the request that its kubelet has allocated; None: unknown.
-    `user`: what the user wrote; None: kfext never changed it.
-    `use`: the mean over the last interval; None: unknown.
-    `created`: in seconds since the epoch.
+    `component`: its replica type, such as worker.
+    `request`, `limit`: the present values. A limit of None means unlimited.
+    `allocated`: the request that its kubelet has allocated. None means unknown.
+    `user`: the CPU that the user wrote. None means that kfext never changed it.
+    `use`: the mean over the last interval. None means unknown.
+    `created`: in epoch seconds.
     """
 
     uid: str
@@ -48,12 +48,12 @@ class PodSignal:
 
     @property
     def requested(self) -> PodCpu:
-        """What its user wrote."""
+        """The CPU that its user wrote."""
         return self.user or PodCpu(self.request, self.limit)
 
     @property
     def extra(self) -> int:
-        """What kube-scheduler counts for it beyond the request that its user wrote."""
+        """The CPU that kube-scheduler counts beyond the request that its user wrote."""
         return max(self.request, self.allocated or 0) - self.requested.request
 
     @property
@@ -66,19 +66,17 @@ class PodSignal:
 class JobSignal:
     """A job that opted in to at least one policy.
 
-    `policies`: by name, the policies that may decide on it. `disabled`: the policies that leave it
-        alone.
+    `policies`: by name, the policies that may decide on it. `disabled`: the names of policies.
     `in_flight`: whether sizes are being written or set, a pod is missing, or it is paused.
-    `paused`: whether nothing is tried on its CPU for now, after a failure.
+    `paused`: whether changes of its CPU pause after a failure.
     `whole`: whether all of its pods exist, and each has ended or runs.
-    `settling`: whether its figures may be older than the last change of its sizes.
+    `settling`: whether its measurements may be older than the last change of its sizes.
     `rate`: its steps a second, None without reported steps.
-    `left`: the core-seconds to its end, infinite while unknown, None for a job that does not show
-        how far it is.
-    `followed`: for how many seconds this controller has followed it.
-    `done`: the core-seconds of the steps that it has made.
+    `remaining`: the core-seconds to its end, infinite while unknown, None without progress.
+    `followed`: the seconds since this controller began to follow it.
+    `done`: the core-seconds of its completed steps.
     `young`: whether it has just begun, so that its progress cannot be known yet.
-    `unread`: why its progress is unknown; empty if it is known, or if it is too early to say.
+    `unread`: why its progress is unknown; empty if it is known or not expected yet.
     """
 
     uid: str
@@ -91,7 +89,7 @@ class JobSignal:
     whole: bool = True
     settling: bool = False
     rate: float | None = None
-    left: float | None = None
+    remaining: float | None = None
     followed: float = math.inf
     done: float = 0.0
     young: bool = False
@@ -99,12 +97,12 @@ class JobSignal:
 
     @property
     def known(self) -> bool:
-        """Whether it is known how much of its work is left."""
-        return self.left is not None and math.isfinite(self.left)
+        """Whether its remaining work is known."""
+        return self.remaining is not None and math.isfinite(self.remaining)
 
     @property
     def began(self) -> float:
-        """When its first pod was created, in seconds since the epoch."""
+        """The creation time of its first pod, in epoch seconds."""
         return min((pod.created for pod in self.pods), default=0.0)
 
     @property
@@ -114,26 +112,26 @@ class JobSignal:
 
     @property
     def use(self) -> int | None:
-        """What its pods use together, or None with a pod of unknown use."""
+        """The CPU use of its pods, None with a pod of unknown use."""
         return use_of(self.pods)
 
     @property
     def resized(self) -> bool:
-        """Whether its pods have other CPU than its user wrote."""
+        """Whether any pod has other CPU than its user wrote."""
         return any(pod.resized for pod in self.pods)
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
-        """Return its pods on a node, always in the same order."""
+        """Return its pods on a node, in the order of their uids."""
         return tuple(sorted((pod for pod in self.pods if pod.node == node), key=attrgetter("uid")))
 
     def sharer(self, node: str) -> Sharer:
-        """Return its part in the CPU of a node under equal shares."""
+        """Return it as a sharer of a node, with its work in proportion to its pods there."""
         here = self.on(node)
         limits = [pod.requested.limit for pod in here]
         return Sharer(
             uid=self.uid,
-            came=self.began,
-            work=(math.inf if self.left is None else self.left + self.done)
+            began=self.began,
+            work=(math.inf if self.remaining is None else self.remaining + self.done)
             * len(here)
             / max(1, len(self.pods)),
             most=math.inf if None in limits else sum(limit or 0 for limit in limits) / 1000,
@@ -142,12 +140,12 @@ class JobSignal:
 
 @dataclass(frozen=True, slots=True)
 class NodeSignal:
-    """A node: its allocatable CPU, and the use of pods that belong to no job of the signals.
+    """A node: its allocatable CPU, and in `others` the CPU use of pods outside the signals.
 
     `free`: the allocatable CPU less all requests, as users wrote them.
-    `crowded`: whether its pods use all of it, or did when they were last measured.
+    `crowded`: whether its pods use all of its CPU, or did when they were last measured.
     `awaited`: whether a pending pod would fit without the boosts of kfext.
-    `gone`: the jobs that have ended and under equal shares would have shared it with a job there.
+    `gone`: the ended jobs that would still run beside a present job under equal shares.
     """
 
     allocatable: int
@@ -160,9 +158,9 @@ class NodeSignal:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """One moment: the nodes by name, and the jobs that opted in.
+    """The nodes by name, and the jobs that opted in, at a moment.
 
-    `headroom`: by namespace with a quota, how much more CPU its pods may request.
+    `headroom`: by namespace with a quota, the CPU that its pods may request in addition.
     """
 
     nodes: Mapping[str, NodeSignal]
@@ -180,6 +178,6 @@ class Signals:
 
 
 def use_of(pods: Iterable[PodSignal]) -> int | None:
-    """Return what pods use together, or None with a pod of unknown use."""
+    """Return the CPU use of pods, or None with a pod of unknown use."""
     uses = [pod.use for pod in pods]
     return None if None in uses else sum(use for use in uses if use is not None)

@@ -302,7 +302,7 @@ def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:
     assert found.starts.endswith("after the end of PyTorchJob team/first")
     said = "\n".join(answer_lines([found]))
     assert "  starts   it should start between" in said
-    assert timed(of).starts == "not known: the length of PyTorchJob team/first is not known"
+    assert timed(of).starts == "not known: the duration of PyTorchJob team/first is unknown"
 
 
 def test_a_job_that_starts_now_is_told_no_time() -> None:

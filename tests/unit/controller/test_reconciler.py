@@ -275,10 +275,10 @@ class FakeCompanion:
         if self.error is not None:
             raise self.error
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         return False
 
-    may_return = keeps_room
+    may_return = keeps_hold
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         self.requested += 1

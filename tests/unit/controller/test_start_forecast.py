@@ -8,7 +8,7 @@ from kfext.controller.metrics import ERRORS, Metrics
 from kfext.controller.start_forecast import StartForecast
 from kfext.core.queue.expected import ExpectedStart
 from kfext.model.job import TrainingJob
-from kfext.state.forecast.lookahead import Ahead
+from kfext.state.forecast.lookahead import Lookahead
 from tests.unit.state.forecast.scene import NOW, Scene, runs, started, waits
 
 
@@ -86,7 +86,7 @@ def test_an_error_makes_the_starts_unknown_and_is_counted(monkeypatch: Any) -> N
         yield
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Ahead, "run", failing)
+    monkeypatch.setattr(Lookahead, "run", failing)
     turns.scene.show(first=6000)
     turns.scene.after(60)
     with pytest.raises(ZeroDivisionError):

@@ -230,7 +230,7 @@ def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None
     bed = favoured()
     refuse(bed, requests={"cpu": 600, "pods": 1})
     assert requests(bed.after(2 * ROUND))["short"] == ASKED
-    assert "another pod needs what is free on a" in (bed.shown("short") or fail()).verdict.message
+    assert "another pod needs the free CPU of a" in (bed.shown("short") or fail()).verdict.message
     assert requests(bed.after(2 * ROUND))["short"] == ASKED, "while it may be bound"
     assert requests(bed.after(80))["short"] == RAISED, "it lacks something else"
 
@@ -305,7 +305,7 @@ def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     cpu = executor_of(bed.planner, CpuExecutor)
     owner, method = {
         "whether it is watched": (cpu, "follows"),
-        "what is seen of it": (cpu._signals, "of"),
+        "what is seen of it": (cpu._signals, "signal_of"),
         "what it does next": (cpu._stages, "advance"),
     }[part]
     real = getattr(owner, method)
@@ -543,7 +543,7 @@ def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
     shown = bed.shown("old")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_NOTHING_TO_MOVE
-    assert "resize leaves it alone: its pod of type worker is Guaranteed" in shown.verdict.message
+    assert "ineligible for resize: its pod of type worker is Guaranteed" in shown.verdict.message
 
 
 def test_a_job_without_a_read_log_is_left_alone_with_the_reason() -> None:
@@ -564,7 +564,7 @@ def test_a_job_without_a_known_trainer_is_left_alone_with_the_reason() -> None:
     shown = bed.after(ROUND).shown("train")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_STANDS_DOWN
-    assert "not known what trains" in shown.verdict.message
+    assert "the training container is unknown" in shown.verdict.message
 
 
 def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:

@@ -13,7 +13,7 @@ from tests.unit.scaling.test_faults import followed, until_changed
 from tests.unit.sim.bed import ANEW, GANG, LONG, WITHOUT, Bed, scaled_bed, sizes
 
 ENDLESS = replace(LONG, steps=20000)
-LEFT_ALONE = "set its number of workers to 3: that is the new wish"
+LEFT_ALONE = "set its number of workers to 3, now its requested size"
 
 
 def shrunk(*, gang_steps: int) -> Bed:

@@ -20,10 +20,10 @@ from kfext.model.verdict import Verdict
 from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running import room
+from kfext.state.running import capacity_search
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.operation import Phase
 from kfext.state.running.proposal import Cause
-from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size import executor as size_executor
 from kfext.state.running.size.executor import SizeExecutor
@@ -385,7 +385,7 @@ def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
     dynamic = replace(SERVERS, workers=3, steps=8000, saving=Saving.PERIODIC, every=20)
     of = scaled_bed(dynamic, cpu=40000).at(20)
     of.annotate(names.ELASTIC, "2-10000")
-    monkeypatch.setattr(room, "place", watched)
+    monkeypatch.setattr(capacity_search, "place", watched)
     of.at(100)
     assert sizes(of) == [4]
     assert max(largest) <= 2 * 4 + 1
@@ -403,13 +403,13 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_searched_for_in_a_turn(
     of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
     of.at(60)
     looked: list[float] = []
-    grown = ScaleRoom.grown
+    grown = CapacitySearch.grown_places
 
     def watched(*rest: Any, **kept: Any) -> Any:
         looked.append(of.clock.now)
         return grown(*rest, **kept)
 
-    monkeypatch.setattr(ScaleRoom, "grown", watched)
+    monkeypatch.setattr(CapacitySearch, "grown_places", watched)
     of.at(120)
     assert max(Counter(looked).values()) <= MOST_LOOKED
     for spec in jobs:
@@ -427,16 +427,16 @@ def failures_of(of: Bed) -> list[tuple[str, Exception]]:
 def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waiting_fits = ScaleRoom.waiting_fits
+    waiting_places = CapacitySearch.waiting_places
 
-    def broken(room: ScaleRoom, tracked: TrackedJob, *rest: Any, **kept: Any) -> Any:
+    def broken(room: CapacitySearch, tracked: TrackedJob, *rest: Any, **kept: Any) -> Any:
         if of.clock.now > broken_from:
             raise ZeroDivisionError
-        return waiting_fits(room, tracked, *rest, **kept)
+        return waiting_places(room, tracked, *rest, **kept)
 
     broken_from = 103.0
     of = scaled_bed(replace(LONG, answers=30.0), GANG)
-    monkeypatch.setattr(ScaleRoom, "waiting_fits", broken)
+    monkeypatch.setattr(CapacitySearch, "waiting_places", broken)
     failures = failures_of(of)
     of.at(115)
     assert {name for name, _ in failures} == {"gang"}

@@ -11,7 +11,7 @@ from kfext.model.plan import Places
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
 from kfext.state.mirror.cards import Unreserve
-from kfext.state.running.room import ScaleRoom
+from kfext.state.running.capacity_search import CapacitySearch
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 from tests.unit.sharing.stages import FIRST, OTHERS, World, admitted, decided, placed
@@ -157,9 +157,9 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     arrives(world, "waits", sharing("0.6", priority="high"))
     assert starts(world) == set()
     waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.holds.plan("gives"))
-    room = ScaleRoom(planner.cluster, planner.queue, planner.settings.of, lambda _: 5.0)
-    assert room.waiting_fits(waiting, 1, now=world.now) is None
-    places = room.waiting_fits(waiting, 1, now=world.now, gone=gone)
+    room = CapacitySearch(planner.cluster, planner.queue, planner.settings.of, lambda _: 5.0)
+    assert room.waiting_places(waiting, 1, now=world.now) is None
+    places = room.waiting_places(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})
     planner.cluster.holds.hold(HoldKind.RESCUE, "waits", members_of(waiting.job), places)
     planner.cluster.forget_job("gives")

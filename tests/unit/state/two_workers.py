@@ -42,7 +42,7 @@ class TwoWorkers:
             self.cluster.observe_pod(None, replace(worker, trainer=cpu))
         tracked = self.cluster.jobs["uid-1"]
         self.job = RunningJob(tracked)
-        self.job.keep(CpuRecord(began=0.0, measured_at=0.0))
+        self.job.replace_record(CpuRecord(began=0.0, measured_at=0.0))
         self.resizing = ResizeRollout(self.cluster, self.uses, lambda _: self.changes)
 
     def pod(self, index: int) -> Pod:

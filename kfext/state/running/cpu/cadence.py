@@ -1,6 +1,6 @@
-"""What the policies for CPU share: their condition, the opt-in, and when they look at jobs.
+"""The condition and the opt-in of the CPU policies, and the times of their visits.
 
-A policy visits jobs that share nodes at its interval.
+A policy visits the jobs of a group that shares nodes at its interval.
 """
 
 import math
@@ -33,7 +33,7 @@ _MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.A
 
 
 def opted_in(settings: Settings) -> Mode:
-    """Return the most that a job lets policies do with the CPU of its pods."""
+    """Return the highest mode of CPU policies that a job allows."""
     return _MODES[settings.resize]
 
 
@@ -42,15 +42,15 @@ Neighbours = frozenset[str]
 
 
 def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
-    """Return the jobs in groups without a common node, each group in order of uid."""
+    """Return the jobs in groups that share no node with each other, each in order of uid."""
     by_uid = attrgetter("uid")
     group_of: dict[str, list[JobSignal]] = {}
     groups: dict[int, list[JobSignal]] = {}
     for job in sorted(jobs, key=by_uid):
-        met = {id(group): group for node in job.nodes if (group := group_of.get(node)) is not None}
-        largest = max(met.values(), key=len, default=[])
+        near = {id(group): group for node in job.nodes if (group := group_of.get(node)) is not None}
+        largest = max(near.values(), key=len, default=[])
         groups[id(largest)] = largest
-        for group in met.values():
+        for group in near.values():
             if group is not largest:
                 # The smaller group joins the larger, so a job changes its group only a few times.
                 largest += group
@@ -63,26 +63,26 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
 
 @dataclass(slots=True)
 class _Turn:
-    """When a policy last visited neighbours; `first`: whether that was the first visit."""
+    """The last visit of a policy to neighbours; `first`: whether it was the first visit."""
 
     at: float
     first: bool = False
 
 
 class Cadence:
-    """Follows one policy. A job that comes or goes makes new neighbours, which are due at once.
+    """The visits of a policy. A new or ended job makes new neighbours, which are due at once.
 
-    They stay due for one interval, because some of their figures are older than the change.
+    They stay due for an interval, because some of their measurements are older than the change.
     """
 
     def __init__(self) -> None:
         self._turns: dict[Neighbours, _Turn] = {}
 
     def due(self, jobs: Iterable[JobSignal], *, interval: float, now: float) -> list[JobSignal]:
-        """Return the jobs that are due now; `interval`: the seconds between two looks at a job.
+        """Return the jobs that are due now; `interval`: the seconds between two visits of a job.
 
-        Neighbours stay due while an operation is in flight, because arbitration drops proposals for
-        that job.
+        Neighbours stay due while an operation is in flight, because arbitration drops the
+        proposals for its job.
         """
         due: list[JobSignal] = []
         turns: dict[Neighbours, _Turn] = {}

@@ -1,4 +1,4 @@
-"""What the policies for CPU see of running jobs: their pods, their progress and their nodes."""
+"""The signals of the CPU policies: the pods, the progress and the nodes of running jobs."""
 
 import math
 from collections import Counter
@@ -30,18 +30,18 @@ from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer
 _CROWDED = 0.9
 """Jobs contend for a node from this share of its CPU in use."""
 _REMEMBERED = 32
-"""Jobs of a node that are remembered after their end."""
+"""The number of ended jobs that are remembered for each node."""
 _MEASURED_SECONDS = 60.0
-"""After so many seconds all pods are measured again."""
+"""All pods are measured within this time."""
 UNMEASURED_SECONDS = 300.0
-"""No policy visits a job after so long with a missing pod or a pod of unknown CPU use."""
-_UNMEASURED = f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
+"""Policies do not visit a job after this time with a missing pod or unknown CPU use."""
+_UNMEASURED = f"the CPU use of all its pods has been unknown for {UNMEASURED_SECONDS:g} s"
 
 
 class CpuSignals:
-    """Makes the signals of running jobs, and keeps what a later look has to compare.
+    """Makes the signals of running jobs, and remembers their ended neighbours.
 
-    `paused` returns whether nothing is tried on the CPU of a job for now.
+    `paused` returns whether changes of the CPU of a job pause after a failure.
     """
 
     def __init__(self, running: RunningJobs, paused: Callable[[RunningJob, float], bool]) -> None:
@@ -50,13 +50,13 @@ class CpuSignals:
         self._settings_of = running.settings_of
         self._paused = paused
         self._beside: dict[str, frozenset[str]] = {}
-        self._raised: dict[str, int] = {}
+        self._boosts: dict[str, int] = {}
         self._refused = RefusedPods(running.cluster)
         self._sharers: dict[str, dict[str, Sharer]] = {}
         self._crowded_at: dict[str, float] = {}
         self._parts: dict[str, float] = {}
 
-    def together(self, jobs: Sequence[JobSignal], now: float) -> Signals:
+    def with_nodes(self, jobs: Sequence[JobSignal], now: float) -> Signals:
         """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
         running, uses = self._progress.running(), self._progress.uses
         signals = signals_of(self._cluster, jobs, uses, measured=running)
@@ -64,12 +64,12 @@ class CpuSignals:
         self._beside = {
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if resized
         }
-        self._raised = _raised(signals)
+        self._boosts = _boosts(signals)
         free = {name: node.free for name, node in signals.nodes.items()}
-        awaited = self._refused.awaited(free, self._raised, now=now)
-        awaited |= {name for name, raised in self._raised.items() if free[name] < raised}
+        awaited = self._refused.awaited(free, self._boosts, now=now)
+        awaited |= {name for name, raised in self._boosts.items() if free[name] < raised}
         nodes = {
-            name: self._with_the_past(name, signals, now, awaited=name in awaited)
+            name: self._with_ended_jobs(name, signals, now, awaited=name in awaited)
             for name in signals.nodes
         }
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
@@ -78,21 +78,21 @@ class CpuSignals:
             name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
         }
         return Signals(
-            {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._room_in(signals)
+            {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._headroom(signals)
         )
 
-    def _with_the_past(
+    def _with_ended_jobs(
         self, name: str, signals: Signals, now: float, *, awaited: bool
     ) -> tuple[NodeSignal, dict[str, Sharer]]:
-        """Return a node with the jobs that are gone, and all jobs that shared its CPU.
+        """Return a node with its ended jobs, and all jobs that shared its CPU.
 
-        Under equal shares a job that is gone would have shared with a job that is still there.
+        An ended job counts if it would still run beside a present job under equal shares.
         """
         node = signals.nodes[name]
         present = {job.uid: job.sharer(name) for job in signals.on(name)}
         sharers = self._sharers.get(name, {}) | present
         ends = fair_ends(sharers.values(), cores=max(1, node.allocatable - node.others) / 1000)
-        first = min((sharer.came for sharer in present.values()), default=math.inf)
+        first = min((sharer.began for sharer in present.values()), default=math.inf)
         ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
         gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
         crowded = self._is_crowded(name, signals, now)
@@ -102,7 +102,7 @@ class CpuSignals:
     def _is_crowded(self, name: str, signals: Signals, now: float) -> bool:
         """Return whether jobs contend for a node; a job of unknown use counts with an equal part.
 
-        What a job leaves shows in the use of the others only when they are measured again.
+        After a job has ended, the higher use of the others shows only at their next measurement.
         """
         node, jobs = signals.nodes[name], signals.on(name)
         uses = [use_of(job.on(name)) for job in jobs]
@@ -112,32 +112,32 @@ class CpuSignals:
             self._crowded_at[name] = now
         return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
 
-    def _room_in(self, signals: Signals) -> dict[str, int]:
-        """Return by namespace with a quota its headroom, in equal parts for its nodes."""
+    def _headroom(self, signals: Signals) -> dict[str, int]:
+        """Return by namespace with a quota its headroom on each node, in equal parts."""
         nodes: dict[str, set[str]] = {}
         for job in signals.jobs:
             nodes.setdefault(job.namespace, set()).update(job.nodes)
         return {
-            namespace: room if room == NO_RAISE else room // max(1, len(names))
+            namespace: most if most == NO_RAISE else most // max(1, len(names))
             for namespace, names in nodes.items()
-            if (room := self._queue.headroom(namespace)) is not None
+            if (most := self._queue.headroom(namespace)) is not None
         }
 
     def looks_early(self) -> bool:
-        """Return whether a pod has ended beside resized pods, or needs the CPU of a raise."""
-        if any(free_on(self._cluster, name) < raised for name, raised in self._raised.items()):
+        """Return whether a pod ended beside resized pods, or a node lacks the CPU of its boosts."""
+        if any(free_on(self._cluster, name) < raised for name, raised in self._boosts.items()):
             return True
         return any(
             not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
             for uid, pods in self._beside.items()
         )
 
-    def of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
+    def signal_of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
         """Return the signal of a job, and whether its window has ended."""
         tracked, cpu, uses = job.tracked, record_of(job), self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
         cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
-        measured = {pod.uid: found.use for pod in live_pods(pods) if (found := uses.of(pod.uid))}
+        measured = {pod.uid: seen.use for pod in live_pods(pods) if (seen := uses.of(pod.uid))}
         for uid, use in (measured or self._assumed(pods, now)).items():
             cpu.work.measure(uid, use, assumed=not measured)
         if reported is not None:
@@ -146,9 +146,9 @@ class CpuSignals:
             cpu.measured_at = now.monotonic
         elif not cpu.unfit and now.monotonic - cpu.measured_at >= UNMEASURED_SECONDS:
             cpu.unfit = _UNMEASURED
-        rest = cpu.left(reported, now, since=tracked.job.started)
+        remaining = cpu.remaining(reported, now, since=tracked.job.started)
         source = self._settings_of(tracked).metrics
-        cpu.unread = why_unread(reported, source=source, left=rest)
+        cpu.unread = why_unread(reported, source=source, remaining=remaining)
         paused = self._paused(job, now.monotonic)
         signal = job_signal(
             job,
@@ -159,7 +159,7 @@ class CpuSignals:
             paused=paused,
             now=now.wall,
             settling=cpu.operation is not None and cpu.operation.is_set,
-            left=rest,
+            remaining=remaining,
             followed=now.monotonic - cpu.began,
         )
         if reported is None:
@@ -167,9 +167,9 @@ class CpuSignals:
         return signal, cpu.history.add_interval(reported.progress, signal.use, now=now.monotonic)
 
     def _assumed(self, pods: Iterable[Pod], now: Moment) -> dict[str, CpuUse]:
-        """Return by uid an equal part of the node for each running pod.
+        """Return by uid an assumed use for each running pod: an equal part of its node.
 
-        metrics-server shows a new pod after half a minute or more; until then weights are equal.
+        metrics-server measures a new pod only after half a minute or more.
         """
         parts = (
             (pod.uid, self._parts.get(pod.node_name)) for pod in pods if pod.phase == "Running"
@@ -178,7 +178,7 @@ class CpuSignals:
 
 
 def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
+    """Return whether a job waits for a write, a kubelet, a pod or another change."""
     changing = any(
         not (isinstance(operation, ResizeOperation) and operation.is_set)
         for operation in job.operations
@@ -187,7 +187,7 @@ def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
 
 
 def _equal_parts(signals: Signals) -> dict[str, float]:
-    """Return by node the cores of each pod of the jobs there if all have equal shares."""
+    """Return by node the cores of a pod of the jobs there under equal shares."""
     count = Counter(pod.node for job in signals.jobs for pod in job.pods)
     return {
         name: (node.allocatable - node.others) / 1000 / max(1, count[name])
@@ -195,8 +195,8 @@ def _equal_parts(signals: Signals) -> dict[str, float]:
     }
 
 
-def _raised(signals: Signals) -> dict[str, int]:
-    """Return by node what counts there beyond what users wrote."""
+def _boosts(signals: Signals) -> dict[str, int]:
+    """Return by node the sum of its boosts, without nodes that have none."""
     raised = dict.fromkeys(signals.nodes, 0)
     for pod in (pod for job in signals.jobs for pod in job.pods):
         raised[pod.node] += pod.extra
@@ -204,9 +204,9 @@ def _raised(signals: Signals) -> dict[str, int]:
 
 
 def free_on(cluster: Cluster, name: str) -> int:
-    """Return the CPU of a node less all requests, as users wrote them; 0: no such node.
+    """Return the CPU of a node less all requests as users wrote them, 0 for an unknown node.
 
-    A reservation does not count: its job does not fit yet. Its pods count once it does.
+    A reservation does not count, because its job does not fit yet.
     """
     node = cluster.ledger.node(name)
     if node is None:
@@ -220,8 +220,8 @@ def signals_of(
 ) -> Signals:
     """Return the signals of jobs, except jobs with a pod on an unknown node.
 
-    `measured`: pods that may have a known use. Other pods on a node count with their requests,
-    which they can claim against the jobs, or with their use if the use of the node shows less.
+    `measured`: pods that may have a known use. Other pods on a node count with their requests, or
+    with the unexplained use of the node if that is less.
     """
     signals = tuple(jobs)
     nodes = {pod.node for job in signals for pod in job.pods}
@@ -238,11 +238,11 @@ def signals_of(
             counted.add(pod_key(pod.uid))
     for name in nodes:
         claims = cluster.ledger.claims_on([name], ignoring=counted)
-        rest = sum(claim.requests.get(CPU, 0) for claim in claims)
+        unmeasured = sum(claim.requests.get(CPU, 0) for claim in claims)
         all_use = uses.of_node(name)
         if all_use is not None:
-            rest = min(rest, max(0, all_use - others[name] - job_use[name]))
-        others[name] += rest
+            unmeasured = min(unmeasured, max(0, all_use - others[name] - job_use[name]))
+        others[name] += unmeasured
     node_signals = {
         name: NodeSignal(
             allocatable=node.allocatable.get(CPU, 0),
@@ -266,14 +266,13 @@ def job_signal(
     in_flight: bool,
     paused: bool = False,
     settling: bool = False,
-    left: float | None = None,
+    remaining: float | None = None,
     followed: float = math.inf,
     now: float = 0.0,
 ) -> JobSignal:
-    """Return the signal of a job with the given pods. No policy visits an unfit job.
+    """Return the signal of a job with its pods. No policy visits an unfit job.
 
-    `left`: the core-seconds to its end. `followed`: for how many seconds kfext has followed it.
-    `now`: in epoch seconds.
+    `paused`, `settling`, `remaining`, `followed`: as in JobSignal. `now`: in epoch seconds.
     """
     cpu, state = record_of(job), job.tracked.state.cpu
     signals = tuple(
@@ -292,7 +291,7 @@ def job_signal(
         settling=settling,
         rate=cpu.history.rate,
         whole=is_whole(job.tracked, pods),
-        left=left,
+        remaining=remaining,
         followed=followed,
         done=cpu.work.done(reported.progress) if reported else 0.0,
         unread=cpu.unread,
@@ -302,7 +301,7 @@ def job_signal(
 
 def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:
     use = uses.of(pod.uid)
-    # A value that another client has changed is the new wish.
+    # A value that another client has set is the new requested value.
     requested = None if owner_of(pod, state) is Owner.OTHER else requested_of(pod, state)
     return PodSignal(
         uid=pod.uid,

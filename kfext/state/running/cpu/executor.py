@@ -1,4 +1,4 @@
-"""Changes the CPU of pods: the policies visit jobs that share nodes, group by group."""
+"""The executor of CPU changes: the policies visit jobs that share nodes, group by group."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,19 +28,19 @@ from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.signals import JobSignal, Signals
 
 MOST_BEGUN = 16
-"""The most operations that begin after one look."""
+"""The most operations that begin after a look."""
 _Due = Mapping[str, frozenset[str]]
 """By the name of a policy, the uids of the jobs that it visits now."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """One look at all jobs.
+    """A look at all jobs.
 
-    `groups`: the jobs that share nodes, in the order of their turns; a group on which kfext fails
-        is dropped. `due`: whom the policies visit. `ended`: the jobs with a window that has just
-        ended. `begun`: the jobs with an operation that began in it.
-    `early`: the jobs with a proposal too early to judge.
+    `groups`: the groups that share nodes, in the order of their turns; a group with an error of
+        kfext is dropped. `due`: the visits of the policies. The others are uids of jobs:
+    `ended`: with a window that has just ended. `begun`: with an operation that began in this look.
+    `early`: with a proposal that cannot be judged yet.
     """
 
     groups: list[Signals]
@@ -70,7 +70,7 @@ class CpuExecutor(Executor):
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether a job opted in, or has CPU of kfext."""
+        """Return whether a job opted in, or has CPU that kfext set."""
         training = tracked.job
         if training.finished or training.suspend or training.deleting:
             return False
@@ -80,14 +80,14 @@ class CpuExecutor(Executor):
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the CPU of a job."""
-        job.keep(CpuRecord(began=now.monotonic, measured_at=now.monotonic))
+        job.replace_record(CpuRecord(began=now.monotonic, measured_at=now.monotonic))
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
         """Forget the CPU of a job."""
-        job.keep(CpuRecord())
+        job.replace_record(CpuRecord())
 
     def looks_early(self) -> bool:
-        """Return whether CPU came free for a pod, or is needed by a pod."""
+        """Return whether requests were lowered for other pods, or the signals require a look."""
         busy = {Phase.WRITING, Phase.SETTLING}
         operations = (record_of(job).operation for job in self._shrinking)
         shrunk = self._shrinking and not any(
@@ -96,7 +96,7 @@ class CpuExecutor(Executor):
         return bool(shrunk) or self._signals.looks_early()
 
     def advance(self, now: Moment) -> Steps:
-        """Go on with operations, and restore what kfext may no longer change."""
+        """Continue operations, and restore CPU that kfext may no longer change."""
         at = now.monotonic
         begun: list[tuple[RunningJob, Resize | None]] = []
         for job in self.jobs.values():
@@ -110,13 +110,13 @@ class CpuExecutor(Executor):
                 with self._visit(look, here):
                     for signal in here.jobs:
                         record_of(self.jobs[signal.uid]).set_neighbours(here.company)
-                    for job, step in self._give_back(here, at):
+                    for job, step in self._restore(here, at):
                         look.begun.add(job.uid)
                         begun.append((job, step))
-        return _written(begun)
+        return _steps_of(begun)
 
     def propose(self, now: Moment) -> list[Proposal]:
-        """Return what the policies propose after a look, and trials that are to be undone."""
+        """Return the proposals of the policies after a look, and to undo failed trials."""
         look, proposals = self._look, list[Proposal]()
         if look is None:
             return proposals
@@ -134,7 +134,7 @@ class CpuExecutor(Executor):
         return proposals
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
-        """Begin the chosen proposals for each group, and set what each job shows."""
+        """Begin the chosen proposals of each group, and update the condition of each job."""
         look = self._look
         if look is None:
             return []
@@ -152,13 +152,13 @@ class CpuExecutor(Executor):
                 for job in here.jobs:
                     self._show(job, look, dry_run.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
-        return _written(begun)
+        return _steps_of(begun)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write."""
         self._stages.finish(job, complete=complete, final=final, now=now)
 
-    # --- one look -------------------------------------------------------------------------------
+    # --- a look at all jobs ---------------------------------------------------------------------
 
     def _new_look(self, now: Moment) -> _Look:
         at = now.monotonic
@@ -166,7 +166,7 @@ class CpuExecutor(Executor):
         ended = set()
         for job in self.jobs.values():
             with self.running.failures.about(job.tracked):
-                signal, has_ended = self._signals.of(job, now)
+                signal, has_ended = self._signals.signal_of(job, now)
                 if has_ended:
                     ended.add(job.uid)
                 if signal.pods:
@@ -176,7 +176,7 @@ class CpuExecutor(Executor):
                     self.running.shown.show(
                         job, RESIZED.type, ConditionStatus(holds=False, verdict=unfit)
                     )
-        signals = self._signals.together(jobs, now.wall)
+        signals = self._signals.with_nodes(jobs, now.wall)
         due = {policy.name: self._due(policy, signals, at) for policy in CPU_POLICIES}
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
@@ -185,7 +185,7 @@ class CpuExecutor(Executor):
 
     @contextmanager
     def _visit(self, look: _Look, here: Signals) -> Iterator[None]:
-        """Keep a group in a look unless kfext fails on it; the error affects no other group."""
+        """Drop a group from a look after an error of kfext, so that no other group is affected."""
         look.groups.remove(here)
         with self.running.failures.about(self.jobs[here.jobs[0].uid].tracked):
             yield
@@ -193,12 +193,12 @@ class CpuExecutor(Executor):
 
     def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
         """Return the jobs that a policy visits now."""
-        takers = [job for job in signals.jobs if policy.applies_to(job)]
-        due = self._cadences[policy.name].due(takers, interval=policy.interval, now=now)
+        jobs = [job for job in signals.jobs if policy.applies_to(job)]
+        due = self._cadences[policy.name].due(jobs, interval=policy.interval, now=now)
         return frozenset(job.uid for job in due)
 
     def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
-        """Return a policy's proposals for neighbours, and record the jobs that it leaves alone."""
+        """Return a policy's proposals for neighbours, and record the ineligible jobs."""
         jobs = tuple(job for job in here.jobs if job.uid in due or not policy.applies_to(job))
         if not any(job.uid in due for job in jobs):
             return []
@@ -209,7 +209,7 @@ class CpuExecutor(Executor):
             )
         return list(advice.proposals)
 
-    def _give_back(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
+    def _restore(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
         """Yield the steps that restore the user's CPU, whatever else is under way."""
         for job in here.jobs:
             running = self.jobs[job.uid]
@@ -236,19 +236,18 @@ class CpuExecutor(Executor):
                 yield running, self._stages.forget(running)
 
     def _ripe(self, proposal: Proposal) -> bool:
-        """Return whether enough is known to judge the effect of a proposal later.
+        """Return whether there are enough measurements to judge the effect of a proposal later.
 
-        A proposal that gives back need not show a gain, so it never waits.
+        A proposal without a trial never waits.
         """
         if proposal.measure is None:
             return True
-        return (
-            len(record_of(self.jobs[proposal.job]).history.of(proposal.measure)) >= WINDOWS_BEFORE
-        )
+        history = record_of(self.jobs[proposal.job]).history
+        return len(history.values_of(proposal.measure)) >= WINDOWS_BEFORE
 
     def _begin(self, proposal: Proposal, job: JobSignal) -> tuple[RunningJob, Resize | None]:
         running, measure = self.jobs[job.uid], proposal.measure
-        trial = Trial(proposal, record_of(running).history.of(measure)) if measure else None
+        trial = Trial(proposal, record_of(running).history.values_of(measure)) if measure else None
         return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
 
     def _show(self, job: JobSignal, look: _Look, dry_run: Proposal | None, now: float) -> None:
@@ -274,16 +273,16 @@ def _shrinks(step: Resize) -> bool:
     )
 
 
-def _written(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
+def _steps_of(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
     return [(job.tracked, step) for job, step in begun if step is not None]
 
 
 def judged(
     here: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
 ) -> list[Proposal]:
-    """Return the proposals to undo; `ended`: the jobs with a window that has just ended.
+    """Return the proposals to undo changes; `ended`: the jobs with a window that has just ended.
 
-    A trial without a gain stays until its undoing begins.
+    A failed trial stays until the change is being undone.
     """
     undone = []
     for job in here.jobs:

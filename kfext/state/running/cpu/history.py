@@ -1,4 +1,4 @@
-"""What a job has shown: its rate and CPU use in windows, and the CPU that it needs to its end."""
+"""The measurements of a job: its rate and CPU use by window, and the CPU time to its end."""
 
 import math
 from collections import deque
@@ -14,7 +14,7 @@ _WINDOWS = 4
 
 
 class History:
-    """Follows a job; `rate` is its steps a second in the last window, or None."""
+    """The rate and the CPU use of a job; `rate`: steps a second in the last window, or None."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
@@ -25,9 +25,9 @@ class History:
         self._ended: float | None = None
 
     def add_interval(self, progress: Progress, use: int | None, *, now: float) -> bool:
-        """Record the job's progress and use; return whether this has ended a window.
+        """Record the job's progress and use, and return whether a window has ended.
 
-        `use`: of its pods, in millicores. `now`: monotonic.
+        `use`: the CPU use of its pods, in millicores. `now`: monotonic.
         """
         if self._ended is not None and now - self._ended < INTERVAL:
             return False
@@ -39,18 +39,18 @@ class History:
         return True
 
     def forget(self) -> None:
-        """Forget all windows, since the conditions have changed."""
+        """Forget all windows, after a change of the conditions."""
         for values in self._values.values():
             values.clear()
 
-    def of(self, measure: Measure) -> tuple[float, ...]:
-        """Return the values of a measure in the last windows that had a value, newest last."""
+    def values_of(self, measure: Measure) -> tuple[float, ...]:
+        """Return the last values of a measure, newest last."""
         return tuple(self._values[measure])
 
     def _rate(self, progress: Progress) -> float | None:
         """Return the steps a second since the last window, or None without two reports.
 
-        The rate in the progress covers the last minutes, so it would show a change late.
+        The reported rate covers the last minutes, so it would show a change late.
         """
         before, self._before = self._before, None
         if progress.step is None or progress.at is None:
@@ -62,17 +62,16 @@ class History:
 
 
 _LEAST_SECONDS = 10.0
-"""The time over which the CPU of a step is measured at least."""
+"""The shortest time over which the CPU time of a step is measured."""
 _KEPT = 16
-"""Reports of steps, and measurements, kept to pair them by their times."""
+"""The number of reported steps and of CPU measurements that are kept, to pair them by time."""
 
 
 class Work:
-    """Measures the CPU of a step, from the first known use and step; starts again if steps go back.
+    """Measures the CPU time of a step since the first known use and step, again if steps go back.
 
-    A measurement of CPU arrives some seconds late, so it is compared with the step of its own time.
-    The newest measurement that is no later than the last step counts, because nodes differ in their
-    delay.
+    A measurement of CPU arrives some seconds late, so it is paired with the step at its own time.
+    The newest measurement that is no later than the last step counts, as delays differ by node.
     """
 
     def __init__(self) -> None:
@@ -87,7 +86,7 @@ class Work:
     def measure(self, pod: str, use: CpuUse, *, assumed: bool = False) -> None:
         """Record a new measurement of a pod, by uid.
 
-        `assumed`: nothing is measured yet. What was assumed counts until measurements replace it.
+        `assumed`: whether the use is an assumption, which the first measurement replaces.
         """
         if self._assumed and not assumed:
             self._measured.clear()
@@ -106,14 +105,14 @@ class Work:
             self._used.append((newest, self._cpu))
 
     def add_progress(self, progress: Progress) -> None:
-        """Record how far the job is."""
+        """Record the progress of the job."""
         if progress.step is None or progress.at is None:
             return
         if self._steps and progress.step < self._steps[-1][1]:
             self._steps.clear()
             self._from = None
         if not self._steps and progress.rate:
-            # The first read has shown steps for some time: the rate says how many.
+            # The rate covers the time before the first report, so it gives an earlier step.
             seconds = min(_LEAST_SECONDS, progress.step / progress.rate)
             self._steps.append((progress.at - seconds, progress.step - seconds * progress.rate))
         if not self._steps or progress.at > self._steps[-1][0]:
@@ -126,10 +125,10 @@ class Work:
         if step > first and at - since >= _LEAST_SECONDS:
             self._each = (cpu - before) / (step - first)
 
-    def left(self, progress: Progress) -> float | None:
+    def remaining(self, progress: Progress) -> float | None:
         """Return the core-seconds to the end of the job, infinite while unknown.
 
-        Return None for a job that does not print its number of steps.
+        Return None for a job that does not report its total of steps.
         """
         if progress.total is None or progress.step is None:
             return None
@@ -137,23 +136,23 @@ class Work:
         return steps * self._each if steps else 0.0
 
     def done(self, progress: Progress) -> float:
-        """Return the core-seconds of the steps that the job has made, 0 while unknown.
+        """Return the core-seconds of the job's completed steps, 0 while unknown.
 
-        They are at least what it was seen to use: its steps may begin at 1 again in each epoch.
+        Its measured use is the minimum, as its steps may begin at 1 again in each epoch.
         """
         return max(self._cpu, (progress.step or 0) * self._each) if self._each < math.inf else 0.0
 
     def _paired(
         self, measurements: Iterable[tuple[float, float]]
     ) -> Iterator[tuple[float, float, float]]:
-        """Yield the measurements with a known step: the time, the step, and all CPU until then."""
+        """Yield the measurements with a known step: time, step, and the CPU time until then."""
         for time, cpu in measurements:
             step = self._step_at(time)
             if step is not None:
                 yield time, step, cpu
 
     def _step_at(self, at: float) -> float | None:
-        """Return the step at a time, with a fraction, or None without a report on both sides."""
+        """Return the interpolated step at a time, or None without reports before and after it."""
         for (begins, before), (ends, after) in pairwise(self._steps):
             if begins <= at <= ends:
                 return before + (after - before) * (at - begins) / (ends - begins)

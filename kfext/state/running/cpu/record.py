@@ -22,17 +22,17 @@ from kfext.state.running.running_job import Record, RunningJob, live_pods
 
 CPU_POLICIES: tuple[SignalPolicy, ...] = (RESIZE, SHIFT)
 EARLY_SECONDS = 120.0
-"""A job that prints nothing for this long counts as a job that does not show how far it is."""
+"""A job that reports nothing for this long counts as a job without progress."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A time after `failures` in a row in which nothing is tried on the CPU of a job.
+    """A pause of the CPU changes of a job after `failures` in a row.
 
-    `changes`: how often the quotas of the namespace had changed; another change ends the pause.
+    `changes`: the number of changes of the namespace's quotas; another change ends the pause.
     `lasting`: whether nothing else ends the pause, because a quota or a LimitRange refused.
-    `restoring`: whether restoring the user's CPU failed last. Otherwise a restore does not wait.
+    `restoring`: whether the last failure was a restore. Otherwise a restore does not wait.
     """
 
     until: float
@@ -42,7 +42,7 @@ class Pause:
     restoring: bool
 
     def holds(self, now: float, *, changes: int, restoring: bool = False) -> bool:
-        """Return whether nothing is tried yet; a lasting pause does not hold for a restore."""
+        """Return whether the pause still applies; a lasting pause does not apply to a restore."""
         if changes != self.changes:
             return False
         if restoring:
@@ -54,17 +54,16 @@ class Pause:
 class CpuRecord(Record):
     """The record of the CPU of a job.
 
-    `began`: when the controller began to follow the job. `work`: the CPU that its steps take.
-    `company`: the uids and limits of the pods on its nodes, of jobs that opted in.
-    `unfit`: why no policy visits the job, or empty.
-    `unread`: why its progress is unknown; empty if it is known or if it is too early to say.
+    `began`: when the controller began to follow the job. `work`: the CPU time of its steps.
+    `company`: the uids and limits of the pods on its nodes that belong to jobs with opt-in.
+    `unfit`: why no policy visits the job, or empty. `unread`: as in JobSignal.
     `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
-    `ineligible`: by policy, why it leaves the job alone for now, or empty.
-    `early`: whether a policy would move CPU but does not know enough of the job yet.
+    `ineligible`: by policy, why the job is ineligible, or empty.
+    `early`: whether a proposal waits for measurements.
     `pause`: the pause after the failures since the last success, if any.
     `refused`: why the last change failed, until a change succeeds.
-    `undo`: the policy of sizes that were not all written or set, and why; they are to be restored.
-    `seen`: by the uid of a pod, the last CPU of kfext that the pod was seen to have.
+    `undo`: the policy of an incomplete change that is to be restored, and why.
+    `seen`: by pod uid, the CPU that kfext wrote last and that was observed on the pod.
     """
 
     began: float = -math.inf
@@ -84,7 +83,7 @@ class CpuRecord(Record):
     seen: dict[str, PodCpu] = field(default_factory=dict)
 
     def see(self, pods: Iterable[Pod], state: CpuState) -> None:
-        """Record which pods were seen with the last CPU that was written for them."""
+        """Record the pods on which the last written CPU was observed."""
         before, self.seen = self.seen, {}
         for pod in pods:
             last = last_written(pod, state)
@@ -92,7 +91,7 @@ class CpuRecord(Record):
                 self.seen[pod.uid] = last
 
     def fail(self, now: float, *, lasting: bool, restoring: bool, changes: int) -> None:
-        """Record a failure; each failure in a row doubles the pause. A lasting refusal stays."""
+        """Record a failure; consecutive failures double the pause. A lasting refusal stays."""
         failures = self.pause.failures + 1 if self.pause else 1
         if self.pause is not None and self.pause.changes == changes:
             lasting |= self.pause.lasting
@@ -100,9 +99,9 @@ class CpuRecord(Record):
         self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
 
     def set_neighbours(self, company: frozenset[tuple[str, int | None]]) -> None:
-        """Record the pods that share its nodes; a change makes earlier figures useless.
+        """Record the pods that share its nodes; a change makes earlier measurements useless.
 
-        Other pods end a trial, because its effect can no longer be judged.
+        Different pods end a trial, because its effect can no longer be judged.
         """
         if company == self.company:
             return
@@ -113,15 +112,15 @@ class CpuRecord(Record):
         self.history.forget()
         self.company = company
 
-    def left(self, reported: Reported | None, now: Moment, *, since: float) -> float | None:
-        """Return the core-seconds to the end: infinite while unknown; None: not shown.
+    def remaining(self, reported: Reported | None, now: Moment, *, since: float) -> float | None:
+        """Return the core-seconds to the end, infinite while unknown, None without progress.
 
-        `since`: when the job started, in epoch seconds.
+        `since`: the start of the job, in epoch seconds.
         """
         if reported is None or not reported.progress.metric:
             return math.inf if now.monotonic - self.began < EARLY_SECONDS else None
-        left, overdue = self.work.left(reported.progress), reported.progress.overdue
-        return math.inf if left is not None and overdue(now.wall, since=since) else left
+        remaining, overdue = self.work.remaining(reported.progress), reported.progress.overdue
+        return math.inf if remaining is not None and overdue(now.wall, since=since) else remaining
 
 
 def record_of(job: RunningJob) -> CpuRecord:

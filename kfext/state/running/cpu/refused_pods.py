@@ -1,8 +1,8 @@
-"""Which nodes give raised requests back for the pods that kube-scheduler refused.
+"""The nodes that remove boosts for pods that kube-scheduler refused.
 
-One node at a time does so for a pod, and only a node that then has room for it. Some terms of a pod
-are known to kube-scheduler alone. So a node on which no pod of a namespace is bound in time rests
-from the pods of that namespace: a pod that fits nowhere must not cost other namespaces anything.
+One node at a time does so for a pod, and only if the pod then fits. Only kube-scheduler knows all
+terms of a pod. So if no pod of a namespace is bound to a node in time, the node ignores that
+namespace for a while: a pod that fits nowhere must not cost other namespaces anything.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,44 +16,44 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.running.cpu.contest import SPARE
 
-GIVEN_SECONDS = 60.0
-"""How long a node waits for a pod. kube-scheduler tries a pod again within 10 s of its room."""
+WAIT_SECONDS = 60.0
+"""The longest wait of a node for a pod; kube-scheduler retries a pod within 10 s."""
 REST_SECONDS = 600.0
-"""How long it then does not wait for the pods of that namespace."""
-_MOST_LOOKED = 32
-"""The most pods that one look searches a node for."""
+"""The time in which the node then ignores the pods of that namespace."""
+_MOST_PODS = 32
+"""The most pods of a look that are considered."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A node waits for a pod of a namespace."""
+    """A node that waits for a pod of a namespace."""
 
     namespace: str
     node: str
 
 
 class RefusedPods:
-    """Chooses a node for each refused pod, and keeps since when nodes wait. Times: epoch seconds.
+    """Chooses a node for each refused pod. Times are in epoch seconds.
 
-    `_since`: when a node began to wait for pods of a namespace; it ends when a pod is bound there.
+    `_since`: the start of a node's wait for pods of a namespace, which ends when a pod is bound.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._turns = RoundRobin(_MOST_LOOKED)
+        self._turns = RoundRobin(_MOST_PODS)
         self._waits: dict[str, _Wait] = {}
         self._since: dict[_Wait, float] = {}
 
     def awaited(
         self, free: Mapping[str, int], raised: Mapping[str, int], *, now: float
     ) -> frozenset[str]:
-        """Return the nodes that have no raised requests until a pod is bound.
+        """Return the nodes that have no boosts until a pod is bound.
 
-        By node in millicores, `free`: the CPU without all requests as users wrote them. `raised`:
-        what requests were raised by.
+        `free`: by node, the CPU less all requests as users wrote them. `raised`: by node, the sum
+        of the boosts. Both are in millicores.
         """
         refused = self._cluster.claim_tracker.refused
-        over = GIVEN_SECONDS + REST_SECONDS
+        over = WAIT_SECONDS + REST_SECONDS
         self._since = {wait: at for wait, at in self._since.items() if now - at < over}
         for uid, wait in tuple(self._waits.items()):
             claim = self._cluster.ledger.claim_of(pod_key(uid))
@@ -73,20 +73,20 @@ class RefusedPods:
         return frozenset(wait.node for wait in self._waits.values())
 
     def _is_open(self, wait: _Wait, now: float) -> bool:
-        return now - self._since.get(wait, now) < GIVEN_SECONDS
+        return now - self._since.get(wait, now) < WAIT_SECONDS
 
     def _nodes_for(
         self, pod: Pod, free: Mapping[str, int], raised: Mapping[str, int]
     ) -> Iterator[str]:
-        """Yield the nodes that have room for a pod unless requests are raised."""
+        """Yield the nodes where a pod fits without boosts, and not beside them."""
         ledger, cpu = self._cluster.ledger, _cpu(pod)
         others = {name: number for name, number in pod.requests.items() if name != CPU}
-        left = ledger.free(tuple(others))
-        for name, room in sorted(free.items()):
-            if not min(room - raised.get(name, 0), int(SPARE * room)) < cpu <= room:
+        available = ledger.free(tuple(others))
+        for name, unboosted in sorted(free.items()):
+            if not min(unboosted - raised.get(name, 0), int(SPARE * unboosted)) < cpu <= unboosted:
                 continue
             node, row = ledger.node(name), ledger.row(name)
-            if node is None or row is None or any(left[:, row] < list(others.values())):
+            if node is None or row is None or any(available[:, row] < list(others.values())):
                 continue
             if pod.constraints is None or why_not(pod.constraints, node) is None:
                 yield name

@@ -1,8 +1,8 @@
-"""Resize: the CPU of a node goes first to the job that would end first, by weight.
+"""Resize: the job of a node that would end first is prioritised, by its CPU weight.
 
-The request of the prioritised job of a node is raised, and so its weight; limits stay the user's.
-`contest` says who is favoured and by how much. Source: Friedman and Henderson, the Fair Sojourn
-Protocol, SIGMETRICS 2003.
+A boost raises its request, and with it its weight; limits stay as the user wrote them. `contest`
+chooses the job and its boost. Source: Friedman and Henderson, the Fair Sojourn Protocol,
+SIGMETRICS 2003.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,8 +17,8 @@ from kfext.state.running.policy import Advice, SignalPolicy
 from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.state.running.signals import JobSignal, PodSignal, Signals
 
-_CHANGE = 0.2
-"""The part of a request below which a change is not written."""
+_LEAST_CHANGE = 0.2
+"""A change below this fraction of a request is not written."""
 
 
 def _propose(signals: Signals) -> Advice:
@@ -27,7 +27,7 @@ def _propose(signals: Signals) -> Advice:
     acting = [job for job in willing if _acts(job)]
     proposals = list(_decided(signals, acting, at_once=True))
     if observing := [job for job in willing if not _acts(job)]:
-        # What is shown is what would be done if all jobs let kfext act.
+        # A dry run shows the proposals as if kfext might act on all jobs.
         uids = {job.uid for job in observing}
         dry_run = _decided(signals, [*acting, *observing], at_once=False)
         proposals += [proposal for proposal in dry_run if proposal.job in uids]
@@ -46,7 +46,7 @@ RESIZE = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return why a job cannot be resized, or None."""
+    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is not QoS.BURSTABLE:
             return (
@@ -62,10 +62,10 @@ def _acts(job: JobSignal) -> bool:
 
 @dataclass(slots=True)
 class _Node:
-    """A node that is decided on.
+    """The decision on a node.
 
-    `wanted`: by uid, what each job should request. `allowed`: by namespace, what jobs may still
-    grow. `shrinks`: whether a request goes down, so that growth waits for the kubelet.
+    `wanted`: by uid, the request that each job should have. `shrinks`: whether a request is
+    lowered, so that growth waits for the kubelet. `grown`: by uid, the granted growth.
     """
 
     contest: Contest
@@ -75,22 +75,22 @@ class _Node:
     grown: dict[str, int] = field(default_factory=dict)
 
     def may_grow(self, job: JobSignal, growth: int) -> int:
-        """Return how much of a growth has room, and keep that room."""
-        room = self.contest.allowance(job.namespace) - sum(self.grown.values())
-        given = growth if growth <= room else 0 if self.shrinks else max(0, room)
-        self.grown[job.uid] = given
-        return given
+        """Return the part of a growth that fits now, and record it as granted."""
+        allowed = self.contest.allowance(job.namespace) - sum(self.grown.values())
+        granted = growth if growth <= allowed else 0 if self.shrinks else max(0, allowed)
+        self.grown[job.uid] = granted
+        return granted
 
 
 def _decided(
     signals: Signals, candidates: Collection[JobSignal], *, at_once: bool
 ) -> Iterator[Proposal]:
-    """Yield the proposals for the candidates; `at_once`: no more than has room now."""
-    of = contests(signals)
-    first = all_prioritised(of, candidates)
+    """Yield the proposals for the candidates; `at_once`: only growth that fits now."""
+    by_node = contests(signals)
+    first = all_prioritised(by_node, candidates)
     nodes = {
         node: _Node(contest, first.get(node), _wanted(contest, first.get(node), candidates))
-        for node, contest in of.items()
+        for node, contest in by_node.items()
     }
     for node in nodes.values():
         node.shrinks = any(_lowers(job, node) for job in candidates)
@@ -107,13 +107,13 @@ def _decided(
 
 
 def _wanted(
-    of: Contest, prioritised: JobSignal | None, candidates: Collection[JobSignal]
+    contest: Contest, prioritised: JobSignal | None, candidates: Collection[JobSignal]
 ) -> dict[str, int]:
-    """Return by uid what each candidate on a node should request; a job without entry stays."""
-    here = [job for job in candidates if job in of.jobs]
-    if len(of.jobs) > 1 and (not of.is_open or (prioritised is None and of.unknown)):
+    """Return by uid the new request of each candidate on a node; a job without entry stays."""
+    here = [job for job in candidates if job in contest.jobs]
+    if len(contest.jobs) > 1 and (not contest.is_open or (prioritised is None and contest.unknown)):
         return {}
-    wanted = of.requests(prioritised, here)
+    wanted = contest.requests(prioritised, here)
     return {job.uid: wanted[job.uid] for job in here}
 
 
@@ -123,19 +123,19 @@ def _lowers(job: JobSignal, node: _Node) -> bool:
 
 
 def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
-    """Return the new requests of a job's pods; `at_once`: no more than has room now."""
+    """Return the new requests of a job's pods; `at_once`: only growth that fits now."""
     changes = list(_changes(job, node, node.wanted.get(job.uid)))
     growth = sum(to - pod.request for pod, to in changes)
-    if at_once and growth > 0 and (given := node.may_grow(job, growth)) < growth:
+    if at_once and growth > 0 and (granted := node.may_grow(job, growth)) < growth:
         now = sum(pod.request for pod in job.on(node.contest.node))
-        changes = list(_changes(job, node, now + given))
+        changes = list(_changes(job, node, now + granted))
     return [Size(pod.uid, request=to) for pod, to in changes]
 
 
 def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[PodSignal, int]]:
-    """Yield the pods of a job on a node with a change that is worth a write, and their new request.
+    """Yield the pods of a job on a node with a change that is worth a write, and the new request.
 
-    `total`: what they should request together; None: what they do now.
+    `total`: the new sum of their requests. None means no change.
     """
     if total is None:
         return
@@ -143,7 +143,7 @@ def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[P
     for pod in job.on(node.contest.node):
         to = requests[pod.uid]
         back = to == pod.requested.request != pod.request
-        if back or (to != pod.request and abs(to - pod.request) >= _CHANGE * pod.request):
+        if back or (to != pod.request and abs(to - pod.request) >= _LEAST_CHANGE * pod.request):
             yield pod, to
 
 

@@ -1,4 +1,4 @@
-"""Who set the CPU of a pod, and when the user's CPU is restored."""
+"""The owner of a pod's CPU, and the restore of the user's CPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from kfext.state.running.signals import JobSignal, Signals
 
 
 class Owner(Enum):
-    """Who set the CPU of a pod: the user, kfext, or another client after kfext."""
+    """The owner of a pod's CPU: the user, kfext, or another client that changed it after kfext."""
 
     USER = "user"
     KFEXT = "kfext"
@@ -23,7 +23,7 @@ class Owner(Enum):
 
 
 def owner_of(pod: Pod, state: CpuState) -> Owner:
-    """Return who set the CPU of a pod. CPU that was never changed is the user's."""
+    """Return the owner of a pod's CPU. CPU that was never changed is the user's."""
     requested, cpu = requested_of(pod, state), cpu_of(pod)
     if cpu is None or requested in {None, cpu}:
         return Owner.USER
@@ -33,7 +33,7 @@ def owner_of(pod: Pod, state: CpuState) -> Owner:
 def changed_by_others(pod: Pod, state: CpuState, *, seen: PodCpu | None) -> bool:
     """Return whether another client has changed the CPU of a pod since kfext wrote it.
 
-    `seen`: the CPU last seen on the pod, if kfext wrote it last. Without it, the pod may have the
+    `seen`: the last CPU of kfext's, if it was observed on the pod. Otherwise the pod may have the
     user's CPU because kfext's write never arrived.
     """
     requested, cpu = requested_of(pod, state), cpu_of(pod)
@@ -49,11 +49,11 @@ def cpu_of(pod: Pod) -> PodCpu | None:
 
 
 def requested_of(pod: Pod, state: CpuState) -> PodCpu | None:
-    """Return the requested size, or None for a type that kfext has not recorded."""
+    """Return the user's CPU of a pod, or None for a replica type without a record."""
     return state.requested_of(pod.replica.type, pod.replica.index) if pod.replica else None
 
 
-def noted(
+def with_sizes(
     state: CpuState,
     sizes: Iterable[tuple[Pod, CpuSize]],
     *,
@@ -63,14 +63,14 @@ def noted(
     """Return the state to write before new sizes.
 
     A write may be lost with the controller, or take effect although its answer was lost. So the
-    present CPU of a pod and the last CPU that was to be written also count as kfext's.
+    present CPU of a pod and the CPU of the last attempt also count as kfext's.
     `by`: the policies that account for all of kfext's sizes. `pods`: all pods of the job.
     """
     sizes = tuple(sizes)
     types = {pod.replica.type for pod, _ in sizes if pod.replica}
     requested, written = dict(state.requested), dict(state.written)
     for pod in (*(pod for pod, _ in sizes), *pods):
-        # Until kfext resizes the first pod of a type, its pods have what the user wrote.
+        # Until kfext resizes the first pod of a type, its pods have the user's CPU.
         cpu = cpu_of(pod)
         if cpu is None or pod.replica is None or pod.replica.type in state.requested:
             continue
@@ -89,7 +89,7 @@ def noted(
 
 
 def last_written(pod: Pod, state: CpuState) -> PodCpu | None:
-    """Return the CPU that kfext last wrote for a pod, or was about to write, or None."""
+    """Return the last CPU that kfext wrote, or was about to write, for a pod, or None."""
     return next(iter(_written(pod, state)), None)
 
 
@@ -116,15 +116,14 @@ def restoring(
 ) -> Proposal | None:
     """Return the proposal to restore sizes of a job, or None.
 
-    `seen`: by pod uid, the last CPU of kfext's that was seen on the pod.
-    `chosen`: the policies that the user and the administrator allow.
-    `undo`: a policy with sizes that were not all written or set, and why.
+    `seen`: as in CpuRecord. `chosen`: the policies that the user and the administrator allow.
+    `undo`: the policy of an incomplete change, and why it is incomplete.
     """
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
     )
     if changed is not None and chosen and not chosen.keys() <= state.disabled.keys():
-        reason = f"another client changed the CPU of pod {changed.name}: that is the new wish"
+        reason = f"another client changed the CPU of pod {changed.name}; kfext leaves it unchanged"
         return restore_proposal("", job, reason=reason, disabled=chosen)
     if undo is not None:
         policy, why = undo
@@ -137,15 +136,15 @@ def restoring(
 
 
 def _why_back(job: JobSignal, signals: Signals, state: CpuState) -> str:
-    """Return why a job without faults gets back what its user wrote, or nothing."""
+    """Return the reason to restore the user's CPU of a job without faults, or empty."""
     if not job.whole and job.resized and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
         # A new pod may need the CPU that other pods of the job have beyond their requests.
-        return "a pod of the job does not run, and needs what it requests"
+        return "a pod of the job does not run, and needs the CPU that it requests"
     allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
     acting = allowed - state.disabled.keys()
     if job.resized and not state.by <= acting:
-        return f"{' and '.join(sorted(state.by - acting))} may not act on the job any more"
+        return f"{' and '.join(sorted(state.by - acting))} may no longer change the job"
     for node in job.nodes:
         if signals.nodes[node].awaited and any(pod.extra > 0 for pod in job.on(node)):
-            return f"another pod needs what is free on {node}"
+            return f"another pod needs the free CPU of {node}"
     return ""

@@ -1,6 +1,6 @@
-"""Carries out new CPU of the pods of jobs, from the first write to the last.
+"""The rollout of new CPU for the pods of a job, in stages.
 
-Each stage is checked against the present pods. If the controller dies, the state of the job says
+Each stage is checked against the present pods. If the controller dies, the state of the job shows
 which sizes are kfext's, and the next controller decides again.
 """
 
@@ -17,7 +17,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.cluster import Cluster
 from kfext.state.reports.uses import Uses
 from kfext.state.running.cpu.record import record_of
-from kfext.state.running.cpu.restoring import Owner, changed_by_others, noted, owner_of
+from kfext.state.running.cpu.restoring import Owner, changed_by_others, owner_of, with_sizes
 from kfext.state.running.operation import (
     MEASURE_SECONDS,
     MEASUREMENTS,
@@ -34,12 +34,12 @@ _LASTING = (
     *("exceeded quota", "failed quota", "maximum cpu usage", "minimum cpu usage"),
     "cpu max limit to request ratio",
 )
-"""Answers of the API server when a quota or a LimitRange refuses. kfext sees changes of these, and
-does not try again before. Other refusals may end unseen."""
+"""Parts of the API server's answer after a refusal by a quota or a LimitRange. kfext observes these
+objects and retries only after a change. Other refusals may end unobserved."""
 
 
 class ResizeRollout:
-    """Begins and follows operations. `changes` counts the changes of the quotas of a namespace."""
+    """Begins and continues operations; `changes` counts the changes of a namespace's quotas."""
 
     def __init__(self, cluster: Cluster, uses: Uses, changes: Callable[[str], int]) -> None:
         self._cluster = cluster
@@ -47,7 +47,7 @@ class ResizeRollout:
         self._changes = changes
 
     def paused(self, job: RunningJob, now: float, *, restoring: bool = False) -> bool:
-        """Return whether nothing is tried on a job for now, after a failure."""
+        """Return whether the changes of a job pause after a failure."""
         changes = self._changes(job.tracked.job.namespace)
         pause = record_of(job).pause
         return pause is not None and pause.holds(now, changes=changes, restoring=restoring)
@@ -62,8 +62,8 @@ class ResizeRollout:
     ) -> Resize | None:
         """Begin to carry out a proposal.
 
-        `resized`: whether pods have other CPU than the user's now. `trial`: begins after the last
-        write.
+        `resized`: whether any pod has other CPU than the user's now. `trial`: the trial after the
+        last write.
         """
         cpu = record_of(job)
         undo, cpu.trial, cpu.undo = cpu.undo, None, None
@@ -75,7 +75,7 @@ class ResizeRollout:
         return self._stage(job, operation)
 
     def advance(self, job: RunningJob, *, now: float) -> Resize | None:
-        """Return the next step of an operation after the last step has taken effect."""
+        """Return the next step of an operation once the last step has taken effect."""
         operation = record_of(job).operation
         if operation is None or job.tracked.busy:
             return None
@@ -128,12 +128,12 @@ class ResizeRollout:
 
     def forget(self, job: RunningJob) -> Resize:
         """Return the step that removes the record of the CPU of a job."""
-        message = "the CPU is the user's, and kfext keeps no record of it"
+        message = "the CPU is as the user wrote it, and kfext has removed its record"
         state = replace(job.tracked.state, cpu=CpuState())
         return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
 
     def _stage(self, job: RunningJob, operation: ResizeOperation) -> Resize | None:
-        """Return the step of the present stage; None, and no operation, if a pod has changed."""
+        """Return the step of the present stage; if a pod has changed, end the operation."""
         tracked = job.tracked
         pods = {pod.uid: pod for pod in self._pods(job)}
         sizes = tuple(
@@ -150,7 +150,7 @@ class ResizeRollout:
             return None
         proposal = operation.proposal
         cpu = replace(
-            noted(before, sizes, by=operation.by, pods=pods.values()),
+            with_sizes(before, sizes, by=operation.by, pods=pods.values()),
             disabled={**before.disabled, **dict.fromkeys(proposal.disabled, proposal.reason)},
         )
         reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
@@ -167,7 +167,7 @@ class ResizeRollout:
     ) -> None:
         """Record that a stage was not written, or that a kubelet did not set it.
 
-        `shown`: for the user; empty if a second try may succeed. `lasting`: as in Pause.
+        `shown`: the message for the user, or empty if a retry may succeed. `lasting`: as in Pause.
         """
         operation = record_of(job).operation
         restoring = operation is None or operation.restores
@@ -177,7 +177,7 @@ class ResizeRollout:
             record_of(job).refused = Verdict(names.REASON_RESIZE_REFUSED, shown)
         record_of(job).operation = None
         if operation is not None:
-            # Some pods may be written: kfext restores them, or tries a restore again.
+            # Some pods may be written: kfext restores them, or retries the restore.
             policy = operation.proposal.policy
             record_of(job).undo = (policy, why) if policy else operation.undo
 

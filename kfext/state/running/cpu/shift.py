@@ -1,6 +1,6 @@
-"""Shift: CPU moves between the components of one job on a node, from idle pods to busy pods.
+"""Shift: CPU moves between the components of a job on a node, from idle pods to busy pods.
 
-The limits of a job's pods on a node keep the sum that the user gave them, so no other job loses.
+The sum of the limits of a job's pods on a node stays as the user wrote it, so no other job loses.
 The requests of Guaranteed pods move with their limits. Source: CMS-DL's adjustment at run time.
 """
 
@@ -18,18 +18,18 @@ from kfext.state.running.signals import JobSignal, PodSignal, Signals
 _STOPPED = 0.95
 """A pod counts as stopped by its limit from this share of the limit."""
 _LEAST_LIMIT = 50
-"""The lowest limit in millicores: below it the slices of a CFS period get too short."""
-_CHANGE = 0.1
-"""The part of a limit below which a change is not written."""
+"""The lowest limit in millicores: a lower limit makes the slices of a CFS period too short."""
+_LEAST_CHANGE = 0.1
+"""A change below this fraction of a limit is not written."""
 _HEADROOM = 0.2
-"""The part of its use that a pod keeps beyond it, unless its limit stops the pod."""
+"""The margin of a limit above the use of its pod, as a fraction, unless the limit stops the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """A pod with a limit that is part of a sum; in millicores.
+    """A pod with a limit that is part of the sum, in millicores.
 
-    `limit`, `use`: now. `requested`: the limit without any change by kfext.
+    `limit`, `use`: the present values. `requested`: the user's limit.
     """
 
     pod: PodSignal
@@ -56,7 +56,7 @@ SHIFT = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return why nothing can be shifted within a job, or None."""
+    """Return the reason that a job is ineligible, or None."""
     for pod in job.pods:
         if pod.qos is QoS.BEST_EFFORT:
             return f"its pod of type {pod.component} is BestEffort, which cannot be resized"
@@ -67,7 +67,7 @@ def _why_not(job: JobSignal) -> str | None:
 
 def _proposal(job: JobSignal) -> Proposal | None:
     if job.settling:
-        return None  # what its pods use may be from before the last shift
+        return None  # the CPU use of its pods may be older than the last shift
     sizes = [size for node in job.nodes for size in _sizes(job, job.on(node))]
     if not sizes:
         return None
@@ -79,9 +79,9 @@ def _proposal(job: JobSignal) -> Proposal | None:
     grows = any((size.limit or 0) > (before[size.pod].limit or 0) for size in sizes)
     favours = grows and any(size.limit != before[size.pod].requested.limit for size in sizes)
     why = (
-        "CPU goes to the pods of the job that use theirs up"
+        "CPU moves to the pods of the job that are at their limits"
         if favours
-        else "the limits of the job get the sum back that it was submitted with"
+        else "the sum of the job's limits is restored"
     )
     measure = Measure.USE if job.rate is None else Measure.RATE
     return Proposal(
@@ -94,7 +94,7 @@ def _proposal(job: JobSignal) -> Proposal | None:
 
 
 def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:
-    """Yield the new limits of a job's pods on one node."""
+    """Yield the new limits of a job's pods on a node."""
     shared = [
         _Shared(pod, limit=pod.limit, use=pod.use, requested=pod.requested.limit)
         for pod in pods
@@ -109,7 +109,7 @@ def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:
 
 
 def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
-    """Return the limits of a job's pods on one node, with the sum that the job should have.
+    """Return the limits of a job's pods on a node, with the sum of the user's limits.
 
     The present sum differs after a pod was replaced, or if a controller died between two stages.
     """
@@ -124,7 +124,7 @@ def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
 
 
 def _divided(shared: Sequence[_Shared], total: int) -> list[int]:
-    """Return the limits by use; a limit that would hardly change stays."""
+    """Return the limits in proportion to the use; a limit that would hardly change stays."""
     floors = [_floor(pod) for pod in shared]
     if sum(floors) > total:
         floors = [min(least_limit(pod.pod), pod.limit) for pod in shared]
@@ -134,7 +134,7 @@ def _divided(shared: Sequence[_Shared], total: int) -> list[int]:
         hardly = [
             index
             for index, pod in enumerate(shared)
-            if 0 < abs(limits[index] - pod.limit) < _CHANGE * pod.limit
+            if 0 < abs(limits[index] - pod.limit) < _LEAST_CHANGE * pod.limit
         ]
         if not hardly:
             return limits
@@ -143,22 +143,22 @@ def _divided(shared: Sequence[_Shared], total: int) -> list[int]:
 
 
 def _floor(pod: _Shared) -> int:
-    """Return the least that a pod keeps: its use plus the headroom, or its present limit."""
+    """Return the lowest new limit of a pod: its use plus the headroom, or its present limit."""
     used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + _HEADROOM))
     return min(max(least_limit(pod.pod), used), pod.limit)
 
 
 def is_stopped(pod: PodSignal) -> bool:
-    """Return whether its limit keeps a pod from using more."""
+    """Return whether a pod uses all CPU that its limit allows."""
     if pod.limit is None or pod.use is None:
         return False
     return pod.use >= _STOPPED * pod.limit
 
 
 def least_limit(pod: PodSignal) -> int:
-    """Return the lowest limit that a pod may get.
+    """Return the lowest limit of a pod.
 
-    The limit of a Burstable pod stays above its request. At the request the pod could become
-    Guaranteed, and Kubernetes refuses a resize that changes the QoS class.
+    A Burstable pod needs a limit above its request: otherwise it could become Guaranteed, and
+    Kubernetes refuses a resize that changes the QoS class.
     """
     return max(_LEAST_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)

@@ -1,4 +1,4 @@
-"""What to show of the CPU of a job that opted in, and why kfext leaves it alone."""
+"""The condition `Resized` of a job that opted in: its status, reason and message."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -14,7 +14,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import METRICS, REASON_RECOGNISED
 from kfext.state.running.cpu.record import cpu_policies, record_of
 from kfext.state.running.cpu.resize import RESIZE
-from kfext.state.running.cpu.restoring import noted
+from kfext.state.running.cpu.restoring import with_sizes
 from kfext.state.running.policy import ConditionStatus
 from kfext.state.running.proposal import Proposal
 from kfext.state.running.running_job import RunningJob
@@ -29,21 +29,21 @@ def cpu_shown(
     decided: bool,
     paused: bool,
 ) -> ConditionStatus | None:
-    """Return what to show of the CPU of a job, or None without opt-in.
+    """Return the condition of a job, or None without opt-in.
 
-    `dry_run`: what a policy that may only observe would do. `decided`: whether a policy has just
-    visited the job; otherwise, and while the job is resized, the last words stay.
-    `paused`: whether nothing is tried for now, after a failure.
+    `dry_run`: the proposal of a policy that may only observe. `decided`: whether a policy has just
+    visited the job; otherwise, and while the job is resized, the last message stays.
+    `paused`: whether changes pause after a failure.
     """
-    verdict = next(_of_cpu(job, signal, dry_run, paused=paused), None)
+    verdict = next(_verdicts(job, signal, dry_run, paused=paused), None)
     resized = _resized(job, signal)
     if verdict is None and cpu_policies(job):
         before = job.shown.get(names.RESIZED)
         if record_of(job).early and not resized:
-            message = "too little is known of it yet to judge a change"
+            message = "there are too few measurements yet to judge a change"
             verdict = Verdict(names.REASON_TOO_EARLY, message)
         elif before is None or (decided and not resized):
-            verdict = _nothing_to_move(_stood_down(job, signal))
+            verdict = _nothing_to_move(_ineligible(job, signal))
         else:
             verdict = before.verdict
     return None if verdict is None else ConditionStatus(resized, verdict)
@@ -55,10 +55,10 @@ def _resized(job: RunningJob, signal: JobSignal) -> bool:
     return signal.resized or (operation is not None and not operation.restores)
 
 
-def _of_cpu(
+def _verdicts(
     job: RunningJob, signal: JobSignal, dry_run: Proposal | None, *, paused: bool
 ) -> Iterator[Verdict]:
-    """Yield the verdicts that replace the last words, the most important first."""
+    """Yield the verdicts that replace the last message, the most important first."""
     cpu, policies = record_of(job), signal.policies
     if paused and cpu.refused is not None:
         yield cpu.refused
@@ -71,9 +71,9 @@ def _of_cpu(
     if dry_run is not None:
         yield Verdict(names.REASON_WOULD_MOVE, dry_run.reason)
     disabled = job.tracked.state.cpu.disabled
-    if resting := [disabled[name] for name in policies if name in disabled]:
-        yield Verdict(names.REASON_RESTS, _listed(resting))
-    reasons = _stood_down(job, signal)
+    if reasons_disabled := [disabled[name] for name in policies if name in disabled]:
+        yield Verdict(names.REASON_RESTS, _listed(reasons_disabled))
+    reasons = _ineligible(job, signal)
     if policies and len(reasons) == len(policies):
         yield Verdict(names.REASON_STANDS_DOWN, _listed(reasons.values()))
     if policies and signal.use is None:
@@ -84,14 +84,14 @@ def _of_cpu(
         yield Verdict(names.REASON_TOO_EARLY, "its progress is not known yet")
 
 
-def _stood_down(job: RunningJob, signal: JobSignal) -> dict[str, str]:
-    """Return why policies leave the job alone for now, by the name of the policy."""
+def _ineligible(job: RunningJob, signal: JobSignal) -> dict[str, str]:
+    """Return by policy why the job is ineligible, without the policies that may change it."""
     return {name: why for name in signal.policies if (why := record_of(job).ineligible.get(name))}
 
 
 def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:
-    """Return that nothing changes, and why some policies leave the job alone."""
-    why = [f"{name} leaves it alone: {reason}" for name, reason in reasons.items()]
+    """Return the verdict that nothing changes; `reasons`: by policy, why the job is ineligible."""
+    why = [f"it is ineligible for {name}: {reason}" for name, reason in reasons.items()]
     message = "; ".join(["no change is worth a write", *why])
     return Verdict(names.REASON_NOTHING_TO_MOVE, message)
 
@@ -101,34 +101,34 @@ def _listed(reasons: Iterable[str]) -> str:
 
 
 def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
-    """Return why no policy changes the CPU of a job's pods; empty if policies may."""
-    if why := why_managed(job):
+    """Return the reason that no policy may change the CPU of a job's pods, or empty."""
+    if why := why_others(job):
         return why
-    unlike = len(noted(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
+    unlike = len(with_sizes(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:
-        varied = f", {unlike} of them with CPU of their own" if unlike else ""
-        limit = f"at most {MOST_RESIZED}, where a pod with CPU of its own counts twice"
+        varied = f", {unlike} of them with their own CPU" if unlike else ""
+        limit = f"at most {MOST_RESIZED}, where a pod with its own CPU counts twice"
         return f"it has {len(pods)} pods{varied}; kfext changes the CPU of {limit}"
     for pod in pods:
         if pod.trainer is None or pod.replica is None:
             return (
-                f"pod {pod.name} has no container {job.kind.container} with resources of its own: "
-                "it is not known what trains"
+                f"pod {pod.name} has no container {job.kind.container} with its own resources, "
+                "so the training container is unknown"
             )
         if pod.trainer.restarts:
             return f"a resize restarts the container of pod {pod.name}, by its resizePolicy"
     return ""
 
 
-def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
-    """Return why the end of a job is unknown; empty if it is known, or while it is too early.
+def why_unread(reported: Reported | None, *, source: MetricsSource, remaining: float | None) -> str:
+    """Return the reason that the end of a job is unknown; empty if it is known or not expected yet.
 
-    `source`: of its progress. `left`: the core-seconds to its end, or None.
+    `source`: the source of its progress. `remaining`: the core-seconds to its end, or None.
     """
     if not source.is_log:
-        return f"{METRICS} is {source.source}, so neither progress nor CPU use of it is read"
-    if reported is None or reported.known is None or left is not None:
+        return f"{METRICS} is {source.source}, so kfext reads neither its progress nor its CPU use"
+    if reported is None or reported.known is None or remaining is not None:
         return ""
     if reported.known.reason != REASON_RECOGNISED:
         return reported.known.message
-    return "its log shows no total of steps, so its end is not known"
+    return "its log shows no total of steps, so its end is unknown"

@@ -1,9 +1,9 @@
-"""Moves jobs: a checkpoint, one write that suspends the job, and a start on other nodes.
+"""The executor of moves: a checkpoint, a write that suspends the job, and a start on other nodes.
 
-The planner starts the job again like any suspended job. Until its pods run, no other job gets the
-room where it goes or the room where it came from. The job may use both: if the first is gone, the
-planner places it in the second, or anew wherever there is room. Times are monotonic, except that a
-float `now` is in epoch seconds.
+The planner starts the job again like any suspended job. Until its pods run, the capacity on its new
+nodes and on its former nodes is on hold. The job may use both: if the new nodes no longer fit, the
+planner places it on the former nodes, or on any others. Times are monotonic, except that a float
+`now` is in epoch seconds.
 """
 
 import math
@@ -28,10 +28,11 @@ from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import (
     PAUSE_SECONDS,
     CheckpointRequests,
-    miss,
+    record_miss,
     why_not_saved,
 )
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
@@ -40,7 +41,7 @@ from kfext.state.running.move.migrate import (
     MIGRATE,
     MIGRATED,
     REST_SECONDS,
-    together,
+    move_or_stay,
 )
 from kfext.state.running.move.record import MoveRecord, record_of
 from kfext.state.running.operation import (
@@ -52,26 +53,25 @@ from kfext.state.running.operation import (
 )
 from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Move, Proposal
-from kfext.state.running.restarts import record_start, stopped, usual_restart
-from kfext.state.running.room import GrowthLimit, ScaleRoom
+from kfext.state.running.restarts import expected_restart, record_start, suspend_step
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 
 MOST_LOOKED = 16
-"""The most jobs that one look searches room for."""
+"""The most jobs of a look with a search for capacity."""
 _FAILED_REST_SECONDS = 3600.0
-"""A job that a move left on as many nodes is moved again after this: each try stops it."""
+"""The pause after a move that did not reduce the nodes of a job: each attempt stops it."""
 
 
 class MoveExecutor(Executor):
-    """Moves jobs, one after the other."""
+    """Moves jobs, one at a time."""
 
     change: ClassVar[type[Change]] = Move
     condition: ClassVar[Condition] = MIGRATED
 
-    def __init__(self, running: RunningJobs, room: ScaleRoom) -> None:
+    def __init__(self, running: RunningJobs, capacity: CapacitySearch) -> None:
         super().__init__(running)
-        self._room = room
+        self._capacity = capacity
         self._requests = CheckpointRequests(running.progress)
         self._turns = RoundRobin(MOST_LOOKED)
         self._began = -math.inf
@@ -79,31 +79,31 @@ class MoveExecutor(Executor):
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether a job opted in, or is on its way."""
+        """Return whether a job opted in, or is being moved."""
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
         moving = job is not None and record_of(job).operation is not None
         return MIGRATE.name in chosen or moving or bool(tracked.state.move.source)
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         """Return whether a move of a job is under way."""
         job = self.jobs.get(uid)
         return job is not None and record_of(job).operation is not None
 
     def may_return(self, uid: str) -> bool:
-        """Return whether a move of a job is under way: it may end where the job was."""
-        return self.keeps_room(uid)
+        """Return whether a move of a job is under way: it may end on the former nodes."""
+        return self.keeps_hold(uid)
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
-        """Begin to follow a job; a move of an earlier controller goes on."""
+        """Begin to follow a job, and adopt a move of an earlier controller."""
         self.running.shown.hide(job.tracked, MIGRATED.type)
         pods, state = self._cluster.pods(job.uid), job.tracked.state.move
-        job.keep(MoveRecord())
+        job.replace_record(MoveRecord())
         job.restart.begins = not all_running(job.tracked, pods)
         ago = now.wall - past(state.at, now=now.wall)
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
-            to = self._room.anew(job, now=now.wall) or {}
+            to = self._capacity.new_places(job, now=now.wall) or {}
             proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
             record_of(job).operation = operation = MoveOperation(proposal, source=state.source)
             operation.stopped = True
@@ -116,46 +116,46 @@ class MoveExecutor(Executor):
             self._end(job, at=now.monotonic)
 
     def advance(self, now: Moment) -> Steps:
-        """Bring the moves that are under way a phase further."""
+        """Advance the moves that are under way."""
         steps: Steps = []
         for job in self.jobs.values():
             operation = record_of(job).operation
             if operation is None or job.tracked.busy:
                 continue
-            found: list[Step] | None = None
+            own: list[Step] | None = None
             with self.running.failures.about(job.tracked):
-                found = list(self._advance(job, operation, now))
-            if found is None:
+                own = list(self._advance(job, operation, now))
+            if own is None:
                 job.tracked.finish()
                 self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
-            steps += [(job.tracked, step) for step in found or ()]
+            steps += [(job.tracked, step) for step in own or ()]
         return steps
 
     def propose(self, now: Moment) -> list[Proposal]:
-        """Return at most one move to carry out, and the moves that are only shown.
+        """Return at most one move to carry out, and the moves of dry runs.
 
-        The job with most time left comes first, because it saves most.
+        The job with the most remaining time is first, because it saves most.
         """
         if not (self.looks and self.jobs):
             return []
         waits = self._why_none(now)
-        free = [(self._left(job, now=now.wall) or 0.0, job) for job in self._free(now)]
-        free.sort(key=lambda found: (-found[0], found[1].uid))
+        free = [(self._remaining(job, now=now.wall) or 0.0, job) for job in self._free(now)]
+        free.sort(key=lambda pair: (-pair[0], pair[1].uid))
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
         for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
-                answer = self._weighed(job, waits, now)
+                answer = self._proposed(job, waits, now)
                 record_of(job).stays = record_of(job).dry_run = None
                 if isinstance(answer, Proposal):
                     proposals[job.mode(MIGRATE)].append(answer)
                 else:
                     record_of(job).stays = answer
-        disabled = now.monotonic - self._began < INTERVAL_SECONDS
-        acting = [] if self.changing or disabled else proposals[Mode.ACT][:1]
+        early = now.monotonic - self._began < INTERVAL_SECONDS
+        acting = [] if self.changing or early else proposals[Mode.ACT][:1]
         return [*acting, *proposals[Mode.OBSERVE]]
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
-        """Begin the chosen move, and set what each job shows."""
+        """Begin the chosen move, and update the condition of each job."""
         for proposal in chosen.act:
             job, self._began = self.jobs[proposal.job], now.monotonic
             record_of(job).operation = MoveOperation(proposal, Phase.SAVING, now.monotonic)
@@ -183,14 +183,14 @@ class MoveExecutor(Executor):
         else:  # without an answer the write may have arrived
             operation.enter(Phase.SETTLING, at=now)
 
-    # --- which job is to move ---------------------------------------------------------------------
+    # --- the choice of a job ----------------------------------------------------------------------
 
     def _why_none(self, now: Moment) -> Verdict | None:
-        """Return why no job is moved now, or None: a job that waits may want the room."""
-        limit = self._room.limit(now=now.wall)
+        """Return the reason to move no job now, or None: a waiting job may need the capacity."""
+        limit = self._capacity.limit(now=now.wall)
         if limit is GrowthLimit.PAYING and not self._cluster.holds.holders():
             return None
-        return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
+        return Verdict(names.REASON_STAYS, "jobs that wait for capacity come first")
 
     @property
     def changing(self) -> bool:
@@ -198,7 +198,7 @@ class MoveExecutor(Executor):
         return any(record_of(job).operation is not None for job in self.jobs.values())
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
-        """Yield the jobs that may be moved; the others show no place that they do not have."""
+        """Yield the jobs that may be moved, and clear the outdated proposals of stopped jobs."""
         for job in self.jobs.values():
             with self.running.failures.about(job.tracked):
                 if self._is_free(job, now):
@@ -207,7 +207,7 @@ class MoveExecutor(Executor):
                     record_of(job).stays = record_of(job).dry_run = None
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job runs well, so that it may be moved."""
+        """Return whether a job may be moved now."""
         tracked, move = job.tracked, record_of(job)
         pods = self._cluster.pods(job.uid)
         move.unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
@@ -221,8 +221,8 @@ class MoveExecutor(Executor):
             and self._readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
-    def _weighed(self, job: RunningJob, waits: Verdict | None, now: Moment) -> Proposal | Verdict:
-        """Return the move of a job, or why it stays; `waits`: why no job is moved now."""
+    def _proposed(self, job: RunningJob, waits: Verdict | None, now: Moment) -> Proposal | Verdict:
+        """Return the move of a job, or the reason to stay; `waits`: why no job is moved now."""
         homes = set(self._source(job).values())
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
         at = past(last.at, now=now.wall)
@@ -238,35 +238,35 @@ class MoveExecutor(Executor):
             return Verdict(names.REASON_STAYS, lately)
         if refused := self._quota_refuses(job):
             return Verdict(names.REASON_STAYS, f"{message}; {refused}")
-        return together(
+        return move_or_stay(
             job.uid,
             now=homes,
             to=(self._better(job, now=now.wall) or {}).values(),
-            left=self._left(job, now=now.wall),
+            remaining=self._remaining(job, now=now.wall),
             cost=self._cost(job, now=now.wall),
             speed=MIGRATE.parameter(self.running.settings_of(job.tracked), "spreadSpeed"),
         )
 
     def _better(self, job: RunningJob, *, now: float) -> Assignment | None:
         """Return places on fewer nodes, or in fewer topology domains, than the present places."""
-        found = self._room.anew(job, now=now)
-        if found is None:
+        better = self._capacity.new_places(job, now=now)
+        if better is None:
             return None
         then, at_present = (
-            self._room.extent(job, places.values()) for places in (found, self._source(job))
+            self._capacity.extent(job, places.values()) for places in (better, self._source(job))
         )
-        return found if then < at_present else None
+        return better if then < at_present else None
 
     def _quota_refuses(self, job: RunningJob) -> str:
-        """Return why a quota would refuse the pods of a job once it is stopped, or ""."""
-        return self._room.quota_refuses(job, workers_of(job.tracked.job), again=True)
+        """Return the refusal of the pods of a job by a quota after its stop, or ""."""
+        return self._capacity.quota_refuses(job, workers_of(job.tracked.job), again=True)
 
     def _cost(self, job: RunningJob, *, now: float) -> float:
-        """Return the seconds that a move costs: the pause, and work that is done again."""
-        pause = usual_restart(job) + SETTLE_SECONDS
+        """Return the seconds that a move costs: the pause, and the lost work."""
+        pause = expected_restart(job) + SETTLE_SECONDS
         return pause + self._requests.unsaved(job.uid, now=now)
 
-    def _left(self, job: RunningJob, *, now: float) -> float | None:
+    def _remaining(self, job: RunningJob, *, now: float) -> float | None:
         return self._queue.durations.shown_remaining(job.tracked.job, now=now)
 
     def _readiness(self, job: RunningJob, *, now: float) -> Readiness:
@@ -295,24 +295,24 @@ class MoveExecutor(Executor):
             return
         ready = self._readiness(job, now=now.wall)
         if self._requests.is_stale(job.uid, operation, now=now.wall):
-            operation.requested, ready = 0, Readiness.ASK  # it has trained on since it answered
+            operation.requested, ready = 0, Readiness.ASK  # its answer is too old by now
         if ready is Readiness.READY:
             yield from self._stop(job, operation, now)
         elif now.monotonic - operation.since >= ANSWER_SECONDS:
-            miss(move, at=now.monotonic)
+            record_miss(move, at=now.monotonic)
             self._end(job, at=now.monotonic)
         elif ready is Readiness.ASK and now.monotonic >= move.asks_at:
             step = self._requests.request(job.uid, operation)
             yield from [step] if step else []
 
     def _stop(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
-        """Yield the write that stops a job for its move, if there is still a better place."""
+        """Yield the write that stops a job for its move, if better nodes still fit."""
         tracked, source = job.tracked, self._source(job)
         hindered = self._why_none(now) or self._quota_refuses(job)
         to = None if hindered else self._better(job, now=now.wall)
         if to is None:
-            taken = "its better place was taken while it saved its work"
-            record_of(job).refused = Verdict(names.REASON_STAYS, taken)
+            lost = "the capacity for its move was used while it saved its work"
+            record_of(job).refused = Verdict(names.REASON_STAYS, lost)
             self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
             return
         why = operation.proposal.reason
@@ -327,10 +327,10 @@ class MoveExecutor(Executor):
         self._hold(job, to, source)
         self._began, record_of(job).missed = now.monotonic, 0
         operation.enter(Phase.WRITING, at=now.monotonic)
-        yield stopped(job, state, self._cluster.pods(job.uid), now=now.wall)
+        yield suspend_step(job, state, self._cluster.pods(job.uid), now=now.wall)
 
     def _settle(self, job: RunningJob, operation: MoveOperation, now: Moment) -> None:
-        """Follow a job that was stopped until all its pods run somewhere."""
+        """Follow a stopped job until all its pods run."""
         training, pods = job.tracked.job, self._cluster.pods(job.uid)
         operation.stopped |= training.suspend
         by_others = training.started_by or (training.suspend and not training.held)
@@ -341,23 +341,23 @@ class MoveExecutor(Executor):
             if all_running(job.tracked, pods):
                 job.restart.at = now.monotonic
                 self._end(job, at=now.monotonic)
-            else:  # its plan claims where it goes
+            else:  # its plan claims the new nodes
                 self._hold(job, operation.source)
 
-    def _hold(self, job: RunningJob, *rooms: Assignment) -> None:
-        places = (Places(room, NO_SLOTS) for room in rooms)
+    def _hold(self, job: RunningJob, *assignments: Assignment) -> None:
+        places = (Places(assignment, NO_SLOTS) for assignment in assignments)
         members = members_of(job.tracked.job)
         self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, *places)
 
     def _end(self, job: RunningJob, *, at: float, pause: float = 0.0) -> None:
-        """End a move, carried out or given up; `pause`: before the next one."""
+        """End a move, carried out or given up; `pause`: before the next move."""
         self._progress.await_checkpoint(job.uid, awaited=False)
         self._cluster.holds.release(job.uid)
         record_of(job).operation = None
         record_of(job).not_before = max(record_of(job).not_before, at + pause)
 
     def _source(self, job: RunningJob) -> Assignment:
-        """Return where the pods of a job are."""
+        """Return the present nodes of the pods of a job."""
         pods = present(job.tracked.job, self._cluster.pods(job.uid))
         return {key: pod.home for key, pod in pods.items() if pod.home}
 
@@ -365,12 +365,12 @@ class MoveExecutor(Executor):
         shown = None
         if job.tracked.phase is not None and job.mode(MIGRATE) is not Mode.OFF:
             ready = self._readiness(job, now=now.wall)
-            verdict = next(_of_move(job, ready, now=now.monotonic))
+            verdict = next(_verdicts(job, ready, now=now.monotonic))
             shown = ConditionStatus(holds=job.tracked.state.move.at > 0, verdict=verdict)
         self.running.shown.show(job, MIGRATED.type, shown)
 
 
-def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
+def _verdicts(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
     """Yield the verdicts on the moves of a job, the most important first; `now` is monotonic."""
     move = record_of(job)
     if move.operation is not None:
@@ -382,4 +382,4 @@ def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdi
     yield from why_not_saved(move, ready, change="a move", now=now)
     if move.dry_run is not None:
         yield Verdict(names.REASON_WOULD_MIGRATE, f"it would be moved: {move.dry_run.reason}")
-    yield move.stays or Verdict(names.REASON_TOO_EARLY, "its place has not been checked yet")
+    yield move.stays or Verdict(names.REASON_TOO_EARLY, "its nodes have not been checked yet")

@@ -11,7 +11,7 @@ from kfext.state.running.running_job import RunningJob, SavingRecord
 class MoveRecord(SavingRecord):
     """The record of the moves of a job.
 
-    `unfit`: why the job is left alone, if it is. `stays`: why it was not moved at the last look.
+    `unfit`: why the job is ineligible, if it is. `stays`: why the last look did not move it.
     """
 
     operation: MoveOperation | None = None

@@ -1,4 +1,4 @@
-"""Changes the number of workers of jobs: which jobs give, which grow, and what follows."""
+"""The executor of changes of size: the proposals of `scale`, their writes and their effects."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,7 +9,7 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, lengthened
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, pause_after
 from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.running.operation import Phase
 from kfext.state.running.policy import Condition
@@ -42,10 +42,10 @@ class SizeExecutor(Executor):
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether a job opted in, or has another size that kfext gave it.
+        """Return whether a job opted in, or kfext has scaled it.
 
-        A job that opted out after a person edited the size that kfext gave it is followed too, so
-        that its state forgets the size. So is a job that an earlier controller stopped.
+        A job that opted out after a person edited its scaled size is followed too, so that its
+        state forgets the size. So is a job that an earlier controller stopped.
         """
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
@@ -56,10 +56,10 @@ class SizeExecutor(Executor):
         return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or marked
 
     def rescues(self, uid: str) -> bool:
-        """Return whether jobs are about to give workers for a waiting job."""
+        """Return whether a rescue of a waiting job is under way."""
         return self._rescaling.rescues(uid)
 
-    def keeps_room(self, uid: str) -> bool:
+    def keeps_hold(self, uid: str) -> bool:
         """Return whether a job was stopped for another size."""
         job = self.jobs.get(uid)
         if job is None or record_of(job).phase is not Phase.SETTLING:
@@ -68,7 +68,7 @@ class SizeExecutor(Executor):
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job."""
-        self.running.shown.hide(job.tracked, SCALED.type)  # until kfext knows what to show
+        self.running.shown.hide(job.tracked, SCALED.type)  # it may be out of date
         self._monitor.on_added(job, now)
 
     def on_removed(self, job: RunningJob, now: Moment) -> None:
@@ -77,7 +77,7 @@ class SizeExecutor(Executor):
         record_of(job).end(at=now.monotonic)
 
     def advance(self, now: Moment) -> Steps:
-        """Follow the present sizes and the operations."""
+        """Update the present sizes, and continue the operations."""
         steps: list[SizeStep] = []
         for job in self.jobs.values():
             if self.looks or record_of(job).operation is not None:
@@ -90,7 +90,7 @@ class SizeExecutor(Executor):
         return self._scale.propose(now) if self.looks else []
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
-        """Begin the chosen proposals, and set what each job shows."""
+        """Begin the chosen proposals, and update the condition of each job."""
         at, steps = now.monotonic, list[SizeStep]()
         if self.looks:
             self._begin(chosen.act, at)
@@ -100,7 +100,7 @@ class SizeExecutor(Executor):
             for job in self.jobs.values():
                 with self.running.failures.about(job.tracked):
                     self._show(job, now)
-        if self._any_moves(at):
+        if self._any_change(at):
             self._scale.record_act(at)
         return [(job.tracked, step) for job, step in steps]
 
@@ -136,14 +136,14 @@ class SizeExecutor(Executor):
         if final:  # without an answer the write may have arrived
             self._cluster.holds.release(job.uid)
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
-            pause = lengthened(size.missed)
-            size.missed += 1  # other jobs may have given workers in vain
+            pause = pause_after(size.missed)
+            size.missed += 1  # other donors may have scaled down in vain
         size.end(at=now, pause=pause)
 
-    def _any_moves(self, at: float) -> bool:
-        """Return whether pods come or go for a change, or a job is on trial; `at` is monotonic.
+    def _any_change(self, at: float) -> bool:
+        """Return whether a change of size is under way or on trial; `at` is monotonic.
 
-        A job that is slow to make its first step at a new size, or prints seldom, does not count.
+        A job with a slow first step at its new size, or with rare output, does not count.
         """
         return any(
             operation.phase is not Phase.MEASURING or at - operation.since < STEP_SECONDS
@@ -152,7 +152,7 @@ class SizeExecutor(Executor):
         )
 
     def _followed_up(self, job: RunningJob, now: Moment) -> list[SizeStep]:
-        """Return the steps of a job; an error of kfext on the job affects no other job."""
+        """Return the steps of a job; an error of kfext about it affects no other job."""
         steps: list[SizeStep] | None = None
         with self.running.failures.about(job.tracked):
             steps = list(self._monitor.steps(job, now))
@@ -161,9 +161,9 @@ class SizeExecutor(Executor):
         return steps or []
 
     def _begin(self, chosen: Sequence[Proposal], at: float) -> None:
-        """Begin proposals. All donors of a waiting job begin together, or none of them.
+        """Begin proposals; the donors of a waiting job begin together or not at all.
 
-        Growth that is not written yet gives way to them.
+        A rescue drops growth that is not written yet.
         """
         groups: dict[str, list[Proposal]] = {}
         for proposal in chosen:
@@ -193,6 +193,6 @@ def _rescue_of(proposal: Proposal) -> Rescue | None:
 
 
 def _is_whole(group: Sequence[Proposal]) -> bool:
-    """Return whether the jobs that are to give workers together are all chosen."""
+    """Return whether all donors of a rescue were chosen."""
     rescue = _rescue_of(group[0])
     return rescue is None or len(group) == len(rescue.sizes)

@@ -1,9 +1,9 @@
-"""The starvation guard: which running jobs give workers, so that a waiting job has a place.
+"""The starvation guard: the choice of the donors that scale down for a waiting job.
 
-Jobs give workers beyond their requested size, and more only to a job that is expected to end long
-before them. No job gives unless the waiting job then fits. A job that did not save in time when it
-last had to give comes last: any number of such jobs delay the others by one attempt each. Jobs that
-have shown no save yet come before it, and after all others: they may never answer.
+Donors release workers beyond their requested size. They are scaled below it only for a job that is
+expected to end long before them, and only if the waiting job then fits. Jobs without a checkpoint
+so far are tried late, as they may never answer. Jobs that missed the last request are tried last,
+so each of them delays the others by a single attempt.
 Source of all or nothing: the second published code of DRAGON (Lin et al., CLOSER 2019).
 """
 
@@ -18,92 +18,92 @@ from kfext.model.bounds import MOST_PODS
 from kfext.state.running.size.scale import Sizes
 
 MUCH_SHORTER = 0.5
-"""A job is scaled below its requested size only for a job with at most this part of its remaining
-time."""
+"""A job is scaled below its requested size only for a job with at most this fraction of its
+remaining time."""
 MOST_DONORS = 16
-"""Jobs that give workers for one waiting job."""
+"""The most donors for a waiting job."""
 MOST_CONSIDERED = 128
-"""The first jobs that are considered: a search makes room for all that they have."""
+"""The most jobs that a decision considers as donors."""
 MOST_CALLS = 64
-"""Searches for a place in one decision."""
+"""The most placement searches in a decision."""
 
 Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
-"""Whether the waiting job has a place if jobs, by uid, have this many workers."""
+"""Whether the waiting job fits if the jobs, by uid, have these numbers of workers."""
 
 _Rank: TypeAlias = tuple[tuple[int, bool], bool, float, int, str]
 
-Taken: TypeAlias = dict[str, int]
-"""By uid the number of workers taken, in the order in which the jobs begin to give."""
+Removed: TypeAlias = dict[str, int]
+"""By uid the number of removed workers, in the order in which the jobs become donors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Donor:
     """A running job that may be scaled down.
 
-    `priority`: of its pods. `keeps`: the fewest workers that it keeps. `requested`: its requested
-    size. `left`: its remaining time, in seconds. `doubts`: how many times in a row it missed a
-    checkpoint in time, and whether it needs one but has never shown one.
+    `priority`: the priority of its pods. `lowest`: the lowest number of workers that remain.
+    `requested`: its requested size. `remaining`: the seconds to its end. `doubts`: the number of
+    consecutive failures, and whether it needs a checkpoint but has never shown any.
     """
 
     uid: str
     priority: int
     now: int
-    keeps: int
+    lowest: int
     requested: int
-    left: float
+    remaining: float
     doubts: tuple[int, bool] = (0, False)
 
 
-def kept(sizes: Sizes, *, left: float, length: float, most: float, rested: bool) -> int:
-    """Return the fewest workers that a job keeps for a waiting job of so many seconds.
+def lowest_size(sizes: Sizes, *, remaining: float, length: float, most: float, rested: bool) -> int:
+    """Return the lowest size of a donor for a waiting job of `length` seconds.
 
-    Workers beyond its requested size are for any job. It is scaled below that size only for a job
-    with at most MUCH_SHORTER of its remaining time, and only if it has `rested`. `most`: the
-    seconds that the waiting job takes at most. If it may run on until the end of this job, this job
-    keeps half of its workers: then it loses no more time than the other gains.
+    Workers beyond the requested size are available to any job. The donor is scaled below that size
+    only for a job with at most MUCH_SHORTER of its own `remaining` time, and only if it has
+    `rested`. `most`: the longest possible duration of the waiting job. If that exceeds the limit,
+    half of the donor's workers stay, so that it loses no more time than the waiting job gains.
     """
     requested = min(sizes.now, sizes.requested)
-    if not rested or length > MUCH_SHORTER * left:
+    if not rested or length > MUCH_SHORTER * remaining:
         return requested
-    if most <= MUCH_SHORTER * left:
+    if most <= MUCH_SHORTER * remaining:
         return sizes.least
     return max(sizes.least, min(requested, (sizes.now + 1) // 2))
 
 
 def donors_for(donors: Sequence[Donor], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
-    """Return by uid the number of workers that each donor keeps so that the waiting job fits.
+    """Return by uid the remaining workers of donors so that the waiting job fits, or None.
 
-    Return None without such a choice: all or nothing. Only jobs with at most the `priority` of the
-    waiting job give. At most MOST_DONORS of the first MOST_CONSIDERED jobs give.
+    Donors have at most the `priority` of the waiting job. At most MOST_DONORS of the first
+    MOST_CONSIDERED jobs are chosen.
 
     `fits`: called at most MOST_CALLS times. It must cover the waiting job as a whole, parameter
-    servers and masters included, and stay true if a job is shrunk further.
+    servers and masters included, and stay true if a job is scaled down further.
     """
-    able = [donor for donor in donors if donor.priority <= priority and donor.now > donor.keeps]
+    able = [donor for donor in donors if donor.priority <= priority and donor.now > donor.lowest]
     able.sort(key=lambda donor: _rank(donor, donor.now))
     search = _Search(able[:MOST_CONSIDERED], fits)
-    taken = search.fewest()
-    if taken is not None:
-        taken = search.without_idle_donors(taken)
-    return None if taken is None else search.sizes(search.trimmed(taken))
+    removed = search.fewest()
+    if removed is not None:
+        removed = search.without_idle_donors(removed)
+    return None if removed is None else search.sizes(search.trimmed(removed))
 
 
 def _steps(donor: Donor) -> Iterator[_Rank]:
-    """Yield the rank of a job at each size that can give a worker, the next first."""
-    for workers in range(donor.now, donor.keeps, -1):
+    """Yield the rank of a donor at each size above its lowest, from its present size down."""
+    for workers in range(donor.now, donor.lowest, -1):
         yield _rank(donor, workers)
 
 
 def _rank(donor: Donor, workers: int) -> _Rank:
-    """Return the sort key of a donor with a number of workers: the next to give comes first.
+    """Return the sort key of a donor with a number of workers; the lowest key is the next donor.
 
     Workers beyond a requested size come first, then the job with the most remaining time.
     """
-    return (donor.doubts, workers <= donor.requested, -donor.left, -workers, donor.uid)
+    return (donor.doubts, workers <= donor.requested, -donor.remaining, -workers, donor.uid)
 
 
 class _Search:
-    """Looks for the workers to take; every result was tried and fits."""
+    """Searches the workers to remove; every result was tried and fits."""
 
     def __init__(self, donors: Sequence[Donor], fits: Fits) -> None:
         self._now = {donor.uid: donor.now for donor in donors}
@@ -112,12 +112,12 @@ class _Search:
         self._fits = fits
         self._calls = 0
 
-    def sizes(self, taken: Mapping[str, int]) -> dict[str, int]:
-        """Return by uid how many workers each donor keeps."""
-        return {uid: self._now[uid] - count for uid, count in taken.items()}
+    def sizes(self, removed: Mapping[str, int]) -> dict[str, int]:
+        """Return by uid the remaining workers of each donor."""
+        return {uid: self._now[uid] - count for uid, count in removed.items()}
 
-    def fewest(self) -> Taken | None:
-        """Return the shortest beginning of the order that suffices, or None."""
+    def fewest(self) -> Removed | None:
+        """Return the shortest prefix of the order that suffices, or None."""
         every = len(self._order)
         if not self._enough(self._first(every)):
             return None
@@ -125,59 +125,62 @@ class _Search:
             bisect_left(range(every), True, key=lambda count: self._enough(self._first(count)))
         )
 
-    def without_idle_donors(self, taken: Taken) -> Taken | None:
-        """Return what is taken without the jobs that are not needed, or None with too many donors.
+    def without_idle_donors(self, removed: Removed) -> Removed | None:
+        """Return the removed workers of the donors that are needed, or None with too many donors.
 
-        The last jobs to begin are dropped first, as many at once as are not needed.
+        The last donors are dropped first, as many at once as possible.
         """
-        rest, needed = list(taken), list[str]()
-        while rest:
-            rest = rest[: len(rest) - self._idle(taken, rest, needed)]
-            if rest:
-                needed.insert(0, rest.pop())
+        untested, needed = list(removed), list[str]()
+        while untested:
+            untested = untested[: len(untested) - self._idle(removed, untested, needed)]
+            if untested:
+                needed.insert(0, untested.pop())
             if len(needed) > MOST_DONORS:
                 return None
-        return _of(taken, needed)
+        return _selected(removed, needed)
 
-    def trimmed(self, taken: Taken) -> Taken:
-        """Return what is taken without the workers that are not needed, the last job's first."""
-        for uid in reversed(list(taken)):
-            taken = taken | {uid: taken[uid] - self._spare(taken, uid)}
-        return taken
+    def trimmed(self, removed: Removed) -> Removed:
+        """Return the removed workers that are needed; the last donor is reduced first."""
+        for uid in reversed(list(removed)):
+            removed = removed | {uid: removed[uid] - self._spare(removed, uid)}
+        return removed
 
-    def _idle(self, taken: Taken, rest: Sequence[str], needed: Sequence[str]) -> int:
-        """Return how many of the last jobs in `rest` are not needed."""
+    def _idle(self, removed: Removed, untested: Sequence[str], needed: Sequence[str]) -> int:
+        """Return the number of donors at the end of `untested` that are not needed."""
         return _most(
-            lambda count: self._enough(_of(taken, [*rest[: len(rest) - count], *needed])), len(rest)
+            lambda count: self._enough(
+                _selected(removed, [*untested[: len(untested) - count], *needed])
+            ),
+            len(untested),
         )
 
-    def _spare(self, taken: Taken, uid: str) -> int:
-        """Return how many workers of a job are not needed."""
-        count = taken[uid]
-        return _most(lambda back: self._enough(taken | {uid: count - back}), count - 1)
+    def _spare(self, removed: Removed, uid: str) -> int:
+        """Return the number of a donor's removed workers that are not needed."""
+        count = removed[uid]
+        return _most(lambda back: self._enough(removed | {uid: count - back}), count - 1)
 
-    def _first(self, count: int) -> Taken:
-        taken: Taken = {}
+    def _first(self, count: int) -> Removed:
+        removed: Removed = {}
         for uid in self._order[:count]:
-            taken[uid] = taken.get(uid, 0) + 1
-        return taken
+            removed[uid] = removed.get(uid, 0) + 1
+        return removed
 
-    def _enough(self, taken: Mapping[str, int]) -> bool:
-        """Return whether the taken workers suffice; False once all calls are spent."""
+    def _enough(self, removed: Mapping[str, int]) -> bool:
+        """Return whether the removed workers suffice; False after MOST_CALLS searches."""
         if self._calls >= MOST_CALLS:
             return False
         self._calls += 1
-        return self._fits(self.sizes(taken))
+        return self._fits(self.sizes(removed))
 
 
-def _of(taken: Taken, uids: Sequence[str]) -> Taken:
-    return {uid: taken[uid] for uid in uids}
+def _selected(removed: Removed, uids: Sequence[str]) -> Removed:
+    return {uid: removed[uid] for uid in uids}
 
 
 def _most(holds: Callable[[int], bool], limit: int) -> int:
     """Return the largest number up to `limit` that holds, or 0; each result was tried.
 
-    Small numbers are tried first, since they are the usual answer.
+    Small numbers are tried first, as they are usual.
     """
     good, stride = 0, 1
     while good < limit and holds(min(good + stride, limit)):

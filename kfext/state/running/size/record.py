@@ -17,7 +17,7 @@ from kfext.state.running.running_job import RunningJob, SavingRecord
 from kfext.state.running.size.scale import Sizes
 
 SPEED_SECONDS = 30.0
-"""Steps are counted for this long before their speed is believed."""
+"""The shortest time over which the speed of a job is measured."""
 _UNKNOWN = Sizes(0, 0, 0, 0)
 
 
@@ -26,20 +26,20 @@ class SizeRecord(SavingRecord):
     """The record of the number of workers of a job.
 
     `sizes`: the sizes at the last look.
-    `expected`: how many workers the job has if only kfext has changed the number.
+    `expected`: the number of workers that kfext last observed or wrote.
     `changed_at`: when kfext last changed the number, by the state of the job.
     `settled_at`: when the size last changed. `whole_at`: when the job was whole again after that.
-    `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
-    `marked`: the time and the step where the measurement of its speed began; None: not measured.
-    `metric`: the metric that its log shows; another metric may count other steps.
-    `largest`: the largest size that was seen running; `speeds`: steps a second by size.
+    `unplaced`: the number of consecutive growths that found no nodes.
+    `grows_at`: when the job may grow again.
+    `marked`: the time and the step at the start of the measurement of its speed, if any.
+    `metric`: the metric in its log; another metric may count other steps.
+    `largest`: the largest size that was observed running. `speeds`: steps a second by size.
     `failed`: as in ScaleState.
-    `resting`: why the job is to be left alone from now on; empty: no longer; None: as its state
-        says.
-    `unfit`: why the job is left alone, or empty.
-    `hindered`: the quota that keeps the job from getting back its workers, or empty.
-    `full`: the basis of the last search that found no room for another worker; None: no such
-        search.
+    `resting`: the reason to write into the state that disables the policy. Empty enables it again,
+        and None leaves the state as it is.
+    `unfit`: why the job is ineligible, or empty.
+    `hindered`: the refusal of a quota while the job is below its requested size, or empty.
+    `full`: the inputs of the last search that found no capacity for another worker, if any.
     """
 
     sizes: Sizes = _UNKNOWN
@@ -63,7 +63,7 @@ class SizeRecord(SavingRecord):
 
     @property
     def phase(self) -> Phase | None:
-        """The phase of the operation, if any."""
+        """The phase of the operation, or None without an operation."""
         return None if self.operation is None else self.operation.phase
 
     def begin(self, proposal: Proposal, change: Workers, phase: Phase, *, at: float) -> None:
@@ -120,7 +120,7 @@ class SizeRecord(SavingRecord):
         )
 
     def remembered(self, state: ScaleState, *, pause: float) -> ScaleState:
-        """Return the state with what was learned about the sizes."""
+        """Return the state with the measurements of the sizes."""
         return replace(
             state,
             largest=self.largest,
@@ -136,7 +136,7 @@ def record_of(job: RunningJob) -> SizeRecord:
 
 
 def size_record(tracked: TrackedJob, sizes: Sizes) -> SizeRecord:
-    """Begin to follow the size of a job, with what its state has learned."""
+    """Return a new record, with the measurements in the state of the job."""
     state = tracked.state.scale
     return SizeRecord(
         sizes,

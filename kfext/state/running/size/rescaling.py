@@ -1,7 +1,7 @@
-"""Carries out changes of size until they are written: a checkpoint first, then one write.
+"""Changes of size up to their write: a checkpoint first, then a single write for each job.
 
 Each decision is checked again before the write, because a checkpoint may take two minutes.
-Meanwhile the waiting job may have got room, other jobs may have grown, and a person may have
+Meanwhile the waiting job may have found capacity, other jobs may have grown, and a person may have
 changed a size. Times are monotonic, except that a float `now` is in epoch seconds.
 """
 
@@ -22,10 +22,10 @@ from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, miss
+from kfext.state.running.capacity_search import GrowthLimit
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointRequests, record_miss
 from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
-from kfext.state.running.room import GrowthLimit
 from kfext.state.running.running_job import RunningJob, leaving
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.record import record_of
@@ -40,8 +40,8 @@ SizeStep = tuple[RunningJob, Step]
 class _Decision:
     """Operations that are written together or not at all; `since` is monotonic.
 
-    `again`: whether jobs that had saved long before the last job were asked again.
-    `after`: a job of the same rescue that was refused before, so that it is written first.
+    `again`: whether jobs with outdated checkpoints were asked again.
+    `after`: a job of the same rescue with an earlier refusal, which is written before these jobs.
     """
 
     jobs: tuple[RunningJob, ...]
@@ -51,39 +51,39 @@ class _Decision:
 
     @property
     def changes(self) -> list[Workers]:
-        """The changes that have not ended."""
+        """The changes under way."""
         operations = (record_of(job).operation for job in self.jobs)
         return [operation.change for operation in operations if operation is not None]
 
     @property
     def rescue(self) -> Rescue | None:
-        """The rescue that the jobs give up workers for, if any."""
+        """The rescue with these jobs as donors, if any."""
         return next((change.rescue for change in self.changes), None)
 
 
 class Rescaling:
     """The operations on sizes that are not written yet.
 
-    `search`: how far a job may grow when its size is written, and the needs of a waiting job.
+    `search`: checks sizes again before they are written.
     """
 
     def __init__(self, running: RunningJobs, search: ScaleSearch) -> None:
         self._running = running
         self._cluster, self._progress = running.cluster, running.progress
         self._search = search
-        self._room = search.room
+        self._capacity = search.capacity
         self._requests = CheckpointRequests(running.progress)
         self._open: list[_Decision] = []
 
     @property
     def rescuing(self) -> bool:
-        """Whether jobs are about to give up workers for a waiting job."""
+        """Whether the donors of a waiting job are about to scale down."""
         return any(decision.rescue is not None for decision in self._open)
 
     def rescues(self, uid: str) -> bool:
-        """Return whether jobs are about to give up workers for a waiting job."""
-        found = (decision.rescue for decision in self._open)
-        return any(rescue is not None and rescue.waiting == uid for rescue in found)
+        """Return whether the donors of a waiting job are about to scale down."""
+        rescues = (decision.rescue for decision in self._open)
+        return any(rescue is not None and rescue.waiting == uid for rescue in rescues)
 
     def begin(self, proposals: Iterable[tuple[RunningJob, Proposal]], *, at: float) -> None:
         """Begin operations that are written together."""
@@ -101,7 +101,7 @@ class Rescaling:
         return [job for decision in self._growing() for job in decision.jobs]
 
     def drop_growth(self, *, at: float) -> None:
-        """Give up growth that is not written yet, because its room is needed."""
+        """Drop growth that is not written yet, because its capacity is needed."""
         for decision in self._growing():
             self._drop(decision, at=at)
 
@@ -119,12 +119,12 @@ class Rescaling:
             writes = first is not None and first.phase is Phase.WRITING
             failed = first is not None and first.refused is not None and not writes
             if failed or any(record_of(job).phase is not Phase.SAVING for job in decision.jobs):
-                self._drop(decision, at=now.monotonic)  # a job is no longer to change
+                self._drop(decision, at=now.monotonic)  # the change of a job was given up
             elif not (writes or any(job.tracked.busy for job in decision.jobs)):
                 yield from self._attempted(decision, now)
 
     def _attempted(self, decision: _Decision, now: Moment) -> list[SizeStep]:
-        """Return the steps of a decision; an error of kfext gives the decision up."""
+        """Return the steps of a decision; an error of kfext ends the decision."""
         steps: list[SizeStep] | None = None
         with self._running.failures.about(decision.jobs[0].tracked):
             steps = list(self._steps(decision, now))
@@ -151,7 +151,7 @@ class Rescaling:
             yield from self._write(decision, now)
         elif now.monotonic - decision.since >= ANSWER_SECONDS:
             for job in late:
-                miss(record_of(job), at=now.monotonic)
+                record_miss(record_of(job), at=now.monotonic)
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:
@@ -174,17 +174,17 @@ class Rescaling:
     # --- checkpoints ----------------------------------------------------------------------------
 
     def readiness(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return whether a job can be interrupted now."""
+        """Return the readiness of a job for an interruption."""
         interrupts = self._interrupts(job) and not self.loses_nothing(job, now=now)
         operation = record_of(job).operation
         return self._requests.readiness(job.uid, operation, interrupts=interrupts, now=now)
 
     def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
-        """Return whether a job that lacks workers has shown no step, though its log was read.
+        """Return whether a job with missing workers has no step in its log, which was read.
 
         The log has to be read again after the operation began. The job may have made steps that
-        kfext does not recognise, so the time since its pods were created must be at most the time
-        that the missing workers save within HORIZON.
+        kfext does not recognise, so the age of its pods must be at most the time that the missing
+        workers save within HORIZON.
         """
         sizes, reported = record_of(job).sizes, self._progress.reported(job.uid)
         if sizes.now >= sizes.requested or reported is None or reported.progress.step is not None:
@@ -200,7 +200,7 @@ class Rescaling:
         )
 
     def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
-        """Return the operations of jobs that have trained on since they answered a request."""
+        """Return the operations with an answer that is too old by now."""
         return [
             operation
             for job in jobs
@@ -214,12 +214,12 @@ class Rescaling:
     def _interrupts(self, job: RunningJob) -> bool:
         """Return whether a change costs a job its work since the last checkpoint.
 
-        Taking back workers that never ran does not affect the other workers.
+        The removal of workers that never ran does not affect the other workers.
         """
         operation = record_of(job).operation
         if operation is not None and operation.change.cause is Cause.TAKE_BACK:
-            gone = leaving(self._cluster.pods(job.uid), operation.change.workers)
-            if not any(pod.phase == "Running" for pod in gone):
+            removed = leaving(self._cluster.pods(job.uid), operation.change.workers)
+            if not any(pod.phase == "Running" for pod in removed):
                 return False
         return interrupts(job.tracked.job)
 
@@ -228,7 +228,8 @@ class Rescaling:
     def _write(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
         """Yield the writes of a decision after all its jobs have saved their work.
 
-        A job is written alone after a failed change, so that no other job gives in vain.
+        After a failed change a job is written alone first, so that no other donor scales down in
+        vain.
         """
         rescue = decision.rescue
         if rescue is not None:
@@ -239,8 +240,8 @@ class Rescaling:
         jobs = [job for job in decision.jobs if record_of(job).refused is not None][
             :1
         ] or decision.jobs
-        if rest := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
-            self._open.append(_Decision(rest, now.monotonic, after=jobs[0]))
+        if later := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
+            self._open.append(_Decision(later, now.monotonic, after=jobs[0]))
         for job in jobs:
             self._await_nothing(job)
             step = self._step(job, now)
@@ -251,7 +252,7 @@ class Rescaling:
                 yield job, step
 
     def _hold(self, rescue: Rescue, now: Moment) -> None:
-        """Hold the freed capacity for the waiting job, since it may come free pod by pod."""
+        """Hold the released capacity for the waiting job, as it is released pod by pod."""
         waiting = self._cluster.jobs[rescue.waiting]
         waiting.served = waiting.state.strikes, now.wall
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
@@ -261,8 +262,8 @@ class Rescaling:
                 HoldKind.RESCUE, rescue.waiting, members, places, until=now.wall + HOLD_SECONDS
             )
 
-    def keep_room(self, job: RunningJob, now: Moment) -> None:
-        """Keep the room of a job that an earlier controller stopped for its new size.
+    def restore_hold(self, job: RunningJob, now: Moment) -> None:
+        """Hold the capacity of a job that an earlier controller stopped for its new size.
 
         The old pods may still exist.
         """
@@ -271,7 +272,7 @@ class Rescaling:
             stopped = training.suspend and training.held and starts_anew(training)
             if not stopped or self._cluster.holds.claims_of(job.uid):
                 return
-            places = self._room.waiting_fits(
+            places = self._capacity.waiting_places(
                 job.tracked,
                 workers_of(training),
                 now=now.wall,
@@ -282,30 +283,30 @@ class Rescaling:
                 self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, places, until=until)
 
     def _step(self, job: RunningJob, now: Moment) -> Step | None:
-        """Return the write that gives a job its new size, or None without room."""
+        """Return the write of a job's new size, or None without capacity."""
         operation, present = record_of(job).operation, record_of(job).sizes.now
         if operation is None:
             return None
         if operation.change.workers < present:
-            places: Assignment | None = self._room.shrunk(job, operation.change.workers)
+            places: Assignment | None = self._capacity.shrunk_places(job, operation.change.workers)
         else:
             most = min(operation.change.workers, self._most_now(job, operation, now))
             if most <= present:
                 return None
             operation.change = replace(operation.change, workers=most)
-            places = self._room.grown(job, most, now=now.wall)
+            places = self._capacity.grown_places(job, most, now=now.wall)
         return None if places is None else self._written(job, operation, places, now)
 
     def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
-        """Return how many workers a job may have now: another job may have grown meanwhile."""
-        limit = self._room.limit(now=now.wall)
+        """Return the largest size that is possible now: another job may have grown meanwhile."""
+        limit = self._capacity.limit(now=now.wall)
         if operation.change.cause is not Cause.GIVE_BACK:
             return self._search.size(job, limit, now=now.wall)
         sizes = record_of(job).sizes
         if limit is GrowthLimit.NONE:
             return sizes.now
         up_to = min(sizes.most, operation.change.workers)
-        return self._room.most(job, sizes.now, up_to=up_to, now=now.wall)
+        return self._capacity.most_workers(job, sizes.now, up_to=up_to, now=now.wall)
 
     def _written(
         self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment
@@ -325,15 +326,15 @@ class Rescaling:
             pods = self._cluster.pods(job.uid)
             state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
             members = members_of(with_workers(tracked.job, change.workers))
-            room, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
-            self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, room, until=until)
+            hold, until = Places(places, NO_SLOTS), now.wall + HOLD_SECONDS
+            self._cluster.holds.hold(HoldKind.SIZE, job.uid, members, hold, until=until)
             return Suspend(state, workers=change.workers)
         port = plan.port if plan else 0
         following = next_plan(
             plan, tracked.state, places, job_uid=job.uid, port=port, why=why, now=now.wall
         )
         reason = names.REASON_SHRUNK if change.workers < present else names.REASON_GROWN
-        # At once, so that no other change of this turn and no start uses the same room.
+        # At once, so that no other change of this turn and no start uses the same capacity.
         tracked.assumed, tracked.assumed_workers = following, change.workers
         self._cluster.sync_claims(tracked)
         return Rescale(following, change.workers, state, Verdict(reason, why))

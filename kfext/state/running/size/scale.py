@@ -1,8 +1,8 @@
-"""Scale: how many workers a job has and may have, and how far growth pays.
+"""Scale: the sizes of a job, and the limit of growth that pays.
 
-A job returns to its requested size. It gets more while another worker saves more time than a
-change costs. A step takes a / n + b + c * n with n workers: work that is divided among them, work
-that is not, and what each worker adds for all others. No term is negative.
+A job returns to its requested size. It grows further while another worker saves more time than a
+change costs. A step with n workers takes a / n + b + c * n: the divided work, the constant work,
+and the overhead that each worker adds for all others. No term is negative.
 Sources: the speed functions and the marginal gain of Optimus (Peng et al., EuroSys 2018); the price
 of a restart, and the bound of twice the largest size seen, of Pollux (Qiao et al., OSDI 2021).
 """
@@ -35,12 +35,12 @@ SCALED = Condition(
         }
     ),
 )
-"""Whether a job has another number of workers than its user asked for."""
+"""Whether a job has another number of workers than its user requested."""
 _DAY = 86400.0
 SCALE = Policy(
     name=SCALE_NAME,
-    effect="changes the number of workers of running jobs: makes room for a job that waits, and "
-    "uses room that no job waits for",
+    effect="changes the number of workers of running jobs: releases capacity for a waiting job, "
+    "and uses capacity that no job waits for",
     condition=SCALED,
     max_mode=opted,
     evidence="| 9 jobs: mean elapsed time against kfext without scaling |",
@@ -49,16 +49,15 @@ SCALE = Policy(
             1.0,
             0.0,
             1.0,
-            "`0`: a job neither gives workers for a job of another namespace nor gets room from "
-            "it; it has to be `1` for both jobs",
+            "`1`: jobs scale down for jobs of other namespaces, if it is `1` for both jobs",
             type="integer",
         ),
         "ceiling": Parameter(
             0.97,
             0.0,
             1.0,
-            "the part of the cluster's CPU that may be requested for a job to grow beyond what its "
-            "user asked for",
+            "the part of the cluster's CPU that may be requested when a job grows beyond its "
+            "requested size",
         ),
         "idle": Parameter(
             10.0, 1.0, _DAY, "seconds without a start or a change of size before a job grows"
@@ -68,12 +67,12 @@ SCALE = Policy(
             5.0,
             1.0,
             _DAY,
-            "seconds that a job waits for room before others give workers for it; the value of the "
-            "waiting job counts",
+            "seconds that a job waits for capacity before others scale down for it; the value of "
+            "the waiting job counts",
         ),
     },
-    without_act="With observe and off, jobs get back the number of workers that their users asked "
-    "for.",
+    without_act="With observe and off, jobs return to the number of workers that their users "
+    "requested.",
 )
 
 
@@ -93,9 +92,7 @@ def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
 class Sizes:
     """Numbers of workers of a job.
 
-    `now`: how many it has.
-    `least`, `most`: the fewest and the most that it may have.
-    `requested`: its requested size.
+    `now`: the present number. `least`, `most`: the bounds. `requested`: the requested size.
     """
 
     now: int
@@ -107,9 +104,9 @@ class Sizes:
 def sizes_of(job: TrainingJob, allowed: Range, *, requested: int) -> Sizes:
     """Return the sizes of a job; `requested`: its requested size, 0 for its present size.
 
-    The minimum follows from the requested size, so a grown job keeps its minimum. The
-    minimum is the full size if the framework cannot run with fewer workers. The setting also counts
-    Master and Chief, which are never scaled.
+    The minimum follows from the requested size, so growth does not change it. It is the full size
+    if the framework cannot run with fewer workers. The setting `allowed` also counts Master and
+    Chief, which are never scaled.
     """
     now = workers_of(job)
     requested = requested or now
@@ -123,12 +120,12 @@ def sizes_of(job: TrainingJob, allowed: Range, *, requested: int) -> Sizes:
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _MOST_SIZES = 16
-"""The largest sizes are fitted, this many."""
+"""The number of sizes in a fit, the largest sizes."""
 _SLOWEST, _FASTEST = 1e-9, 1e9
 """Steps a second outside these bounds are ignored."""
 _TERMS = 3
 _EQUAL = 1e-9
-"""Errors of two fits count as equal within this difference."""
+"""The largest difference between equal errors of fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +146,13 @@ class Speed:
 def fitted(speeds: Mapping[int, float]) -> Speed | None:
     """Return the speed that fits best; `speeds`: steps a second by number of workers.
 
-    A step must be the same amount of work at every size, as where workers divide a fixed global
-    batch. Where the batch grows with the workers, steps get no faster and growth never seems to
-    pay: count examples there, not steps.
+    A step must be the same amount of work at every size, as when workers divide a fixed global
+    batch. If the batch grows with the workers, steps get no faster and growth never seems to pay:
+    such jobs should count examples, not steps.
 
     Return None with fewer than two sizes, which show nothing about another worker. Errors are
-    relative, so fast and slow steps count alike. Two sizes have several equally good fits; the fit
-    that expects least of twice the largest size is taken.
+    relative, so fast and slow steps have equal weight. Two sizes have several equally good fits:
+    the fit with the lowest speed at twice the largest size is chosen.
     """
     measurements = sorted(
         (size, speed)
@@ -175,7 +172,7 @@ def fitted(speeds: Mapping[int, float]) -> Speed | None:
 
 
 def _fits(sizes: _Floats, measured: _Floats) -> Iterator[tuple[float, Speed]]:
-    """Yield the least-squares fit, with its error, of each choice of terms without a negative term.
+    """Yield the least-squares fit and its error for each set of terms, without negative terms.
 
     The best of these is the non-negative least-squares fit.
     """
@@ -195,13 +192,13 @@ def _fits(sizes: _Floats, measured: _Floats) -> Iterator[tuple[float, Speed]]:
 
 
 SEEN_FACTOR = 2
-"""A job may have this many times its largest size seen: beyond that its speed is a guess."""
+"""The largest size, as a multiple of the largest observed size: beyond it the speed is a guess."""
 HORIZON = 600.0
-"""Seconds that a job without a known end is assumed to run, when growth is weighed."""
+"""The assumed remaining time of a job without a known end, in seconds, when growth is weighed."""
 TRIAL_FACTOR = 10
-"""A trial of one more worker needs this many pauses of remaining time."""
+"""A trial of another worker needs a remaining time of this many pauses."""
 LEAST_GAIN = 0.02
-"""A job grows to a measured size only if it was faster than the next smaller by this share."""
+"""A job grows to a measured size only if that was faster than the next smaller by this share."""
 
 
 def best_size(
@@ -209,55 +206,55 @@ def best_size(
     *,
     speeds: Mapping[int, float],
     largest: int,
-    room: int,
+    fitting: int,
     pause: float,
-    left: float | None,
+    remaining: float | None,
 ) -> int:
     """Return the number of workers to grow to, or the present number if growth does not pay.
 
-    A job returns to its requested size if there is room, unless it ends before that makes up
-    for the pause. Beyond that, each worker must save more time than a pause costs. A job that has
-    run at its present size alone may try one more worker.
+    A job returns to its requested size if that fits, unless it ends before the gain exceeds the
+    pause. Beyond that, each worker must save more time than a pause costs. A job that was measured
+    at its present size only may try another worker.
 
-    `speeds`: steps a second by number of workers, as measured (see `fitted`).
-    `largest`: the largest number of workers that was seen running.
-    `room`: the most workers that there is room for.
-    `pause`: the seconds that one change of size costs the job.
-    `left`: the seconds to its end at its present speed, or None.
+    `speeds`: the measured steps a second by number of workers (see `fitted`).
+    `largest`: the largest number of workers that was observed running.
+    `fitting`: the largest number of workers that fits.
+    `pause`: the seconds that a change of size costs the job.
+    `remaining`: the seconds to its end at its present speed, or None.
     """
-    bound = min(room, sizes.most, SEEN_FACTOR * largest)
+    bound = min(fitting, sizes.most, SEEN_FACTOR * largest)
     if bound <= sizes.now or sizes.now < 1:
         return sizes.now
     speed = fitted(speeds)
     start = sizes.now
     if sizes.now < sizes.requested:
         start = min(sizes.requested, bound)
-        if left is not None and _saved(sizes.now, start, speed, left=left) <= pause:
+        if remaining is not None and _saved(sizes.now, start, speed, remaining=remaining) <= pause:
             return sizes.now
     bound = _before_useless(speeds, start=start, bound=bound)
     if sizes.now not in speeds or bound <= start:
-        return start  # what the present size gains has to be known before the next is weighed
+        return start  # the speed at the present size must be known before the next is weighed
     if speed is None:
-        tries = start == sizes.now and (left is None or left > TRIAL_FACTOR * pause)
+        tries = start == sizes.now and (remaining is None or remaining > TRIAL_FACTOR * pause)
         return start + 1 if tries else start
-    steps = (HORIZON if left is None else left) * speed.at(sizes.now)
+    steps = (HORIZON if remaining is None else remaining) * speed.at(sizes.now)
     return _while_it_pays(speed, start=start, bound=bound, steps=steps, pause=pause)
 
 
-def _saved(now: int, then: int, speed: Speed | None, *, left: float) -> float:
+def _saved(now: int, then: int, speed: Speed | None, *, remaining: float) -> float:
     """Return the seconds that a job saves until its end if it returns to its requested size.
 
-    The speedup is at most proportional to the workers. That much is assumed without measurements,
-    and if the job was slower with more workers: its steps may be larger, and its user asked for it.
+    The speedup is at most proportional to the workers. This is assumed without measurements, and
+    also if the job was slower with more workers: its steps may be larger, as its user wanted.
     """
     ratio = speed.at(then) / speed.at(now) if speed else 0.0
     if ratio <= 1.0:
         ratio = then / now
-    return left * (1.0 - 1.0 / ratio)
+    return remaining * (1.0 - 1.0 / ratio)
 
 
 def _before_useless(speeds: Mapping[int, float], *, start: int, bound: int) -> int:
-    """Return the most workers up to `bound` before a size that was measured to gain nothing."""
+    """Return the most workers up to `bound` before a size without a measured gain."""
     for smaller, size in pairwise(sorted(speeds)):
         if start < size <= bound and speeds[size] < (1.0 + LEAST_GAIN) * speeds[smaller]:
             return size - 1
@@ -265,9 +262,9 @@ def _before_useless(speeds: Mapping[int, float], *, start: int, bound: int) -> i
 
 
 def _while_it_pays(speed: Speed, *, start: int, bound: int, steps: float, pause: float) -> int:
-    """Return the size beyond which the next worker saves no more time than a pause costs.
+    """Return the size at which another worker saves no more time than a pause costs.
 
-    `steps`: the steps that remain, or the steps within the horizon.
+    `steps`: the remaining steps, or the steps within the horizon.
     """
     size = start
     while size < bound and steps / speed.at(size) - steps / speed.at(size + 1) > pause:

@@ -1,4 +1,4 @@
-"""The proposals of `scale`: give back sizes, make room for a starved job, then let jobs grow."""
+"""The proposals of `scale`: restore sizes, rescue a starved job, then let jobs grow."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,9 +10,9 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import GrowthLimit
 from kfext.state.running.operation import Phase, Readiness
 from kfext.state.running.proposal import Cause, Proposal, Rank, Workers
-from kfext.state.running.room import GrowthLimit
 from kfext.state.running.running_job import RunningJob, has_kfext_size, may_change
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.size.record import record_of
@@ -21,7 +21,7 @@ from kfext.state.running.size.scale import SCALE, workers_proposal
 from kfext.state.running.size.scale_search import ScaleSearch
 
 MOST_LOOKED = 16
-"""The most jobs that one look searches room for."""
+"""The most jobs of a look with a search for capacity."""
 _SETTLED = frozenset({None, Phase.MEASURING, Phase.TRIAL})
 """The phases of a change of size in which all pods of the job run."""
 
@@ -41,14 +41,14 @@ class ScaleProposals:
         self._cluster, self._queue = running.cluster, running.queue
         self._jobs = jobs
         self._rescaling = rescaling
-        self._room = search.room
+        self._capacity = search.capacity
         self._search = search
-        self._backs = RoundRobin(MOST_LOOKED)
+        self._restore_turns = RoundRobin(MOST_LOOKED)
         self._turns = {mode: RoundRobin(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
         self._quiet_since = math.inf
 
     def record_act(self, at: float) -> None:
-        """Record that workers came or went: until then their room was not idle."""
+        """Record a change of size: capacity was not idle before."""
         self._quiet_since = at
 
     def propose(self, now: Moment) -> list[Proposal]:
@@ -58,11 +58,11 @@ class ScaleProposals:
         self._end_vain_holds()
         if not self._jobs:
             return []
-        limit = self._room.limit(now=now.wall)
+        limit = self._capacity.limit(now=now.wall)
         free = list(self._free(now))
-        proposals = self._back(free, limit, now)
-        taken = {proposal.job for proposal in proposals}
-        acting = [job for job in free if job.uid not in taken and self._may_act(job)]
+        proposals = self._undos(free, limit, now)
+        chosen = {proposal.job for proposal in proposals}
+        acting = [job for job in free if job.uid not in chosen and self._may_act(job)]
         rested = [job for job in acting if self._has_rested(job, at=at)]
         able = [*acting, *self._rescaling.about_to_grow()]
         observing = [job for job in free if self._may_observe(job)]
@@ -75,23 +75,23 @@ class ScaleProposals:
         proposals += self._grow(rested, proposals, limit, now)
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
-    def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
-        """Return the proposals that give back sizes, or take back growth that did not pay."""
+    def _undos(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
+        """Return the proposals that restore requested sizes, or undo growth that did not pay."""
         proposals = []
-        for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
+        for job in self._restore_turns.some([job for job in free if self._must_restore(job)]):
             with self._running.failures.about(job.tracked):
-                if back := self._give_back(job, limit, now):
-                    proposals.append(back)
-        given = {proposal.job for proposal in proposals}
+                if restore := self._restore(job, limit, now):
+                    proposals.append(restore)
+        restored = {proposal.job for proposal in proposals}
         for job in free:
-            acts = job.uid not in given and self._may_act(job)
+            acts = job.uid not in restored and self._may_act(job)
             rested = self._has_rested(job, at=now.monotonic)
-            if acts and rested and (back := self._growth_alone(job) or _unprofitable_growth(job)):
-                proposals.append(back)
+            if acts and rested and (undo := self._lone_growth(job) or _unprofitable_growth(job)):
+                proposals.append(undo)
         return proposals
 
     def _starving(self, now: Moment) -> Iterable[TrackedJob]:
-        """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
+        """Return the waiting jobs that need donors, unless a rescue is under way."""
         kept = self._cluster.holds.holders(but=HoldKind.PREEMPT)
         if self._rescaling.rescuing or kept:
             return ()
@@ -104,7 +104,7 @@ class ScaleProposals:
         rested: Sequence[RunningJob],
         now: Moment,
     ) -> list[Proposal]:
-        """Return the proposals that make room for a waiting job."""
+        """Return the proposals to scale donors down for a waiting job."""
         with self._running.failures.about(waiting):
             uids = {job.uid for job in rested}
             return self._search.rescue(waiting, able, uids, now=now.wall)
@@ -118,11 +118,11 @@ class ScaleProposals:
         now: Moment,
     ) -> list[Proposal]:
         """Return the growth of the jobs that are ready, in the order of the queue."""
-        idle, taken = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
+        idle, chosen = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
         ripe = [
             job
             for job in acting
-            if job.uid not in taken
+            if job.uid not in chosen
             and (
                 idle >= self._parameter(job, "idle")
                 or self._rescaling.loses_nothing(job, now=now.wall)
@@ -136,13 +136,13 @@ class ScaleProposals:
     def _remaining(self, job: RunningJob, now: Moment) -> float:
         """Return the seconds to the end of a job at its requested size."""
         sizes = record_of(job).sizes
-        rest = self._queue.durations.remaining(job.tracked.job, now=now.wall)
-        return rest * min(1.0, sizes.now / max(1, sizes.requested))
+        remaining = self._queue.durations.remaining(job.tracked.job, now=now.wall)
+        return remaining * min(1.0, sizes.now / max(1, sizes.requested))
 
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
     ) -> list[Proposal]:
-        """Return the growth of jobs, a few of many at a time."""
+        """Return the growth of jobs, a few jobs at a time."""
         proposals = []
         for job in self._turns[mode].some(jobs):
             record_of(job).dry_run = None
@@ -152,44 +152,42 @@ class ScaleProposals:
         return proposals
 
     def _forget(self, observing: Sequence[RunningJob]) -> None:
-        """Forget shown proposals, except the growth of observing jobs that have a later turn."""
+        """Forget the proposals of dry runs, except the growth of jobs that have a later turn."""
         uids = {job.uid for job in observing}
         for job in self._jobs.values():
             dry_run = record_of(job).dry_run
             if dry_run is not None and (job.uid not in uids or dry_run.rank is Rank.RESCUE):
                 record_of(job).dry_run = None
 
-    def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
-        """Return the proposal that returns a job to its requested size, if there is room."""
+    def _restore(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
+        """Return the proposal that returns a job to its requested size, if it fits."""
         settings, sizes = self._running.settings_of(job.tracked), record_of(job).sizes
+        up_to = min(sizes.most, sizes.requested)
         if sizes.requested > sizes.now and (
             limit is GrowthLimit.NONE
-            or self._room.most(job, sizes.now, up_to=min(sizes.most, sizes.requested), now=now.wall)
-            <= sizes.now
+            or self._capacity.most_workers(job, sizes.now, up_to=up_to, now=now.wall) <= sizes.now
         ):
             return None
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
         why = off or record_of(job).unfit or "the policy does not act"
         change = Workers(Cause.GIVE_BACK, sizes.requested)
-        return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
+        return workers_proposal(job.uid, change, f"it returns to its requested size: {why}")
 
-    def _growth_alone(self, job: RunningJob) -> Proposal | None:
-        """Return the proposal to take back growth that an autoscaler would keep a node for."""
+    def _lone_growth(self, job: RunningJob) -> Proposal | None:
+        """Return the proposal to undo growth that prevents an autoscaler from removing a node."""
         sizes = record_of(job).sizes
-        if sizes.now <= sizes.requested or not self._room.grown_alone(job):
+        if sizes.now <= sizes.requested or not self._capacity.growth_keeps_node(job):
             return None
         change = Workers(Cause.TAKE_BACK, sizes.requested)
         return workers_proposal(job.uid, change, "an autoscaler would keep a node for it alone")
 
-    def _is_to_give_back(self, job: RunningJob) -> bool:
-        """Return whether a job gets its own size again, because kfext may no longer choose it."""
-        training, sizes = job.tracked.job, record_of(job).sizes
+    def _must_restore(self, job: RunningJob) -> bool:
+        """Return whether a job returns to its requested size, as kfext may no longer scale it."""
+        training, size = job.tracked.job, record_of(job)
         if not has_kfext_size(job.tracked) or training.started_by or why_one_size(training):
             return False
-        if record_of(
-            job
-        ).unfit:  # a client that scales the job now may want the workers kfext gave it
-            return sizes.now < sizes.requested
+        if size.unfit:  # another client scales the job now, and may want the workers beyond
+            return size.sizes.now < size.sizes.requested
         return job.mode(SCALE) is not Mode.ACT
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
@@ -199,7 +197,7 @@ class ScaleProposals:
                     yield job
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job runs well, so that its size may change."""
+        """Return whether the size of a job may change now."""
         tracked, size = job.tracked, record_of(job)
         size.unfit = why_ineligible(tracked.job, self._running.settings_of(tracked))
         return (
@@ -227,7 +225,7 @@ class ScaleProposals:
         return SCALE.parameter(self._running.settings_of(job.tracked), name)
 
     def _end_vain_holds(self) -> None:
-        """Release the holds for rescues and new sizes that do not help their jobs."""
+        """Release the holds for rescues and new sizes that are of no use to their jobs."""
         holds = self._cluster.holds
         for uid in holds.holders():
             hold, tracked = holds.of(uid), self._cluster.jobs.get(uid)
@@ -237,11 +235,11 @@ class ScaleProposals:
                 holds.release(uid)
 
     def _is_in_vain(self, tracked: TrackedJob) -> bool:
-        """Return whether a hold does not help a job.
+        """Return whether a hold is of no use to a job.
 
-        Either the job no longer waits, or it waits although all workers were given up: a size was
-        refused, or the job needs more by now. A job that changes its own size keeps its hold until
-        its pods run: it is stopped for that, and may not even be suspended yet.
+        Either the job no longer waits, or it waits although all donors have scaled down: a size was
+        refused, or the job needs more by now. The hold of a job that changes its own size lasts
+        until its pods run: it is stopped for that, and may not even be suspended yet.
         """
         if record_of(self._running.record(tracked)).phase not in _SETTLED:
             return False
@@ -250,9 +248,9 @@ class ScaleProposals:
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
-    """Return the proposal to take back growth that did not pay and still lasts.
+    """Return the proposal to undo growth that did not pay, down to the requested size at most.
 
-    The job may have saved no checkpoint in time. It always keeps its requested size.
+    An earlier attempt may have failed without a checkpoint in time.
     """
     failed, sizes = record_of(job).failed, record_of(job).sizes
     if not failed or sizes.now < failed or sizes.now <= sizes.requested:

@@ -1,4 +1,4 @@
-"""Searches sizes of jobs: how far each job may grow, and what jobs give up for a waiting job.
+"""Searches sizes of jobs: the growth of each job, and the donors of a waiting job.
 
 Sources: DRAGON (Lin et al., CLOSER 2019), all or nothing as in its second version; the marginal
 gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
@@ -14,28 +14,28 @@ from kfext.core.elastic import fewest_workers, interrupts, open_range, workers_o
 from kfext.core.queue.duration import START_SECONDS
 from kfext.model.plan import Places
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import CapacitySearch, GrowthLimit
 from kfext.state.running.checkpoint_requests import CheckpointRequests
 from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
-from kfext.state.running.restarts import grace, usual_pause
-from kfext.state.running.room import GrowthLimit, ScaleRoom
+from kfext.state.running.restarts import expected_pause, grace
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
-from kfext.state.running.size.guard import Donor, donors_for, kept
+from kfext.state.running.size.guard import Donor, donors_for, lowest_size
 from kfext.state.running.size.record import record_of
 from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
 
 AGAIN_SECONDS = 3600.0
-"""After this long jobs give again for a waiting job that could not use what they had given."""
+"""After this time there is another rescue for a waiting job that could not use the last rescue."""
 _MOST_IN_VAIN = 4
-"""Searches that are remembered: for the job with the reservation and the job after it, among the
-jobs that are scaled and the jobs that only observe."""
+"""The number of failed searches that are remembered: for the job with the reservation and the job
+after it, each among the jobs that are scaled and the jobs that only observe."""
 
 
 class ScaleSearch:
-    """Searches sizes by the `room` on the ledger."""
+    """Searches sizes; `capacity` searches the ledger."""
 
-    def __init__(self, running: RunningJobs, room: ScaleRoom) -> None:
-        self.room = room
+    def __init__(self, running: RunningJobs, capacity: CapacitySearch) -> None:
+        self.capacity = capacity
         self._queue, self._progress = running.queue, running.progress
         self._requests = CheckpointRequests(running.progress)
         self._settings_of = running.settings_of
@@ -44,80 +44,81 @@ class ScaleSearch:
     # --- growth ---------------------------------------------------------------------------------
 
     def growth(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> Proposal | None:
-        """Return the proposal to grow a job, if it is to grow now."""
+        """Return the proposal to grow a job now, or None."""
         workers, sizes = self.size(job, limit, now=now), record_of(job).sizes
         if workers <= sizes.now:
-            short = sizes.now < sizes.requested
-            record_of(job).hindered = self.room.quota_refuses(job, sizes.now + 1) if short else ""
+            fewer = sizes.now < sizes.requested
+            hindered = self.capacity.quota_refuses(job, sizes.now + 1) if fewer else ""
+            record_of(job).hindered = hindered
             return None
         more = words.workers(workers - sizes.now)
         if workers <= sizes.requested:
-            why = f"it gets back {more} of the {sizes.requested} that it asked for: there is room"
+            why = f"it regains {more} of the {sizes.requested} requested: capacity is free"
             return workers_proposal(job.uid, Workers(Cause.REGROW, workers), why)
-        why = f"it gets {more} beyond what it had: there is room that no job waits for"
+        why = f"it grows by {more}: no job waits for the free capacity"
         return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
 
     def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
-        """Return the size that a job is to grow to, or its present size."""
+        """Return the size to grow to, or the present size."""
         size, sizes = record_of(job), record_of(job).sizes
-        # Before the job was seen to train, its requested size is the best guess.
+        # Before the job is observed to train, its requested size is the best guess.
         largest = max(size.largest or sizes.requested, sizes.now)
         up_to = SEEN_FACTOR * largest
-        if limit is GrowthLimit.ASKED:
+        if limit is GrowthLimit.REQUESTED:
             up_to = min(up_to, sizes.requested)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
-        room = self._room(job, up_to=min(sizes.most, up_to), now=now)
-        if room > max(sizes.requested, sizes.now):
+        fitting = self._largest(job, up_to=min(sizes.most, up_to), now=now)
+        if fitting > max(sizes.requested, sizes.now):
             ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
-            below = self.room.below_ceiling(job, room, present=sizes.now, ceiling=ceiling)
-            room = max(below, min(room, sizes.requested))
+            below = self.capacity.below_ceiling(job, fitting, present=sizes.now, ceiling=ceiling)
+            fitting = max(below, min(fitting, sizes.requested))
         if size.failed:
-            room = min(room, max(size.failed - 1, sizes.requested))
+            fitting = min(fitting, max(size.failed - 1, sizes.requested))
         return best_size(
             sizes,
             speeds=size.speeds,
             largest=largest,
-            room=max(room, sizes.now),
+            fitting=max(fitting, sizes.now),
             pause=self.cost(job, now=now),
-            left=self._queue.durations.shown_remaining(job.tracked.job, now=now),
+            remaining=self._queue.durations.shown_remaining(job.tracked.job, now=now),
         )
 
-    def _room(self, job: RunningJob, *, up_to: int, now: float) -> int:
-        """Return how many workers a job has room for; a refusal holds until capacity comes free."""
+    def _largest(self, job: RunningJob, *, up_to: int, now: float) -> int:
+        """Return the number of workers that fit; a refusal stands until capacity is released."""
         size, tracked = record_of(job), job.tracked
         present = size.sizes.now
         if up_to <= present:
             return present
-        limits = self.room.growth_limits(tracked, now=now)
-        basis = (self.room.gains, limits, tracked.plan, tracked.job)
+        limits = self.capacity.growth_limits(tracked, now=now)
+        basis = (self.capacity.gains, limits, tracked.plan, tracked.job)
         if size.full == basis:
             return present
-        room = self.room.most(job, present, up_to=up_to, now=now)
-        if room == present and not self.room.quota_refuses(job, present + 1):
+        fitting = self.capacity.most_workers(job, present, up_to=up_to, now=now)
+        if fitting == present and not self.capacity.quota_refuses(job, present + 1):
             size.full = basis
-        return room
+        return fitting
 
     def cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a change of size costs a job by itself.
 
-        The pause of the training is the pause of the last change. Before the first change it is the
-        time from the creation of the pods to the first step, and the grace period of the pods,
-        because a change may have to wait for it. Lost work that is done again counts too. If the
-        other workers train on, only the start counts, because new workers are of no use earlier.
+        The pause of the training is estimated by the pause of the last change. Before the first
+        change it is the time from the creation of the pods to the first step, and the grace period
+        of the pods, because a change may have to wait for it. Lost work counts too. If the other
+        workers continue to train, only the start of the new workers counts.
         """
         if not interrupts(job.tracked.job):
-            return max(0.0, usual_pause(job) - grace(job))
-        return usual_pause(job) + self._requests.unsaved(job.uid, now=now)
+            return max(0.0, expected_pause(job) - grace(job))
+        return expected_pause(job) + self._requests.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
 
     def due(self, *, now: float) -> Iterator[TrackedJob]:
         """Yield the jobs that have waited long enough for the guard, in the order of the queue.
 
-        A later job comes only after a job with the reservation, which no later job delays, and
-        after jobs that could have no reservation, because no end of a job makes room for them.
-        A job that could not use what others gave is left out for AGAIN_SECONDS, unless it starts.
+        A later job follows only the job with the reservation, which no later job delays, and jobs
+        that cannot have a reservation because no end of a job makes capacity for them. A job that
+        could not use a rescue is skipped for AGAIN_SECONDS, unless it starts.
         """
         reservations = self._queue.reservations
         holder = reservations.holder
@@ -143,18 +144,18 @@ class ScaleSearch:
         *,
         now: float,
     ) -> list[Proposal]:
-        """Return the workers that `candidates` give up for the waiting job, all or nothing.
+        """Return the proposals to scale `candidates` down for the waiting job, all or nothing.
 
-        The whole waiting job has to fit then, with the fewest workers that it may have.
-        `rested`: the uids of the candidates that may give below their requested size.
+        The whole waiting job has to fit then, with its minimum of workers.
+        `rested`: the uids of the candidates that may be scaled below their requested size.
         """
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         length = self._length(waiting, workers, now)
         donors = self._donors(waiting, length, candidates, rested, now)
-        limits = self.room.limits(waiting, now=now)
-        offered = tuple((donor.uid, donor.now, donor.keeps) for donor in donors)
-        basis = (waiting.job, workers, limits, self.room.version, offered)
+        limits = self.capacity.limits(waiting, now=now)
+        offered = tuple((donor.uid, donor.now, donor.lowest) for donor in donors)
+        basis = (waiting.job, workers, limits, self.capacity.version, offered)
         if not donors or basis in self._in_vain:
             return []
 
@@ -171,8 +172,8 @@ class ScaleSearch:
             workers_proposal(
                 donor.uid,
                 Workers(Cause.GUARD, size, rescue),
-                f"it gives up {words.workers(donor.now - size)} for a job of about "
-                f"{length:.0f} s; this job has about {donor.left:.0f} s left",
+                f"it releases {words.workers(donor.now - size)} for a job of about {length:.0f} s; "
+                f"its own remaining time is about {donor.remaining:.0f} s",
             )
             for donor in donors
             if (size := sizes.get(donor.uid)) is not None
@@ -181,12 +182,12 @@ class ScaleSearch:
     def places(
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
-        """Return the places of a waiting job once other jobs, by uid, have so many workers."""
-        gone = self.room.freed(sizes)
-        return self.room.waiting_fits(waiting, workers, now=now, gone=gone)
+        """Return the places of a waiting job once other jobs have `sizes` workers, by uid."""
+        gone = self.capacity.freed_claims(sizes)
+        return self.capacity.waiting_places(waiting, workers, now=now, gone=gone)
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
-        """Return whether a waiting job still needs a rescue, and the rescue is enough."""
+        """Return whether a waiting job still needs a rescue, and fits after it."""
         return any(
             self.places(waiting, rescue.workers, {}, now=now) is None
             and self.places(waiting, rescue.workers, rescue.sizes, now=now) is not None
@@ -195,12 +196,12 @@ class ScaleSearch:
         )
 
     def _length(self, waiting: TrackedJob, workers: int, now: float) -> float:
-        """Return the seconds that a waiting job takes with so many workers.
+        """Return the expected duration of a waiting job with `workers` workers.
 
         Below its requested size it takes longer in proportion.
         """
-        rest = self._queue.durations.remaining(waiting.job, now=now)
-        return START_SECONDS + rest * max(1, workers_of(waiting.job)) / max(1, workers)
+        remaining = self._queue.durations.remaining(waiting.job, now=now)
+        return START_SECONDS + remaining * max(1, workers_of(waiting.job)) / max(1, workers)
 
     def _donors(
         self,
@@ -210,7 +211,7 @@ class ScaleSearch:
         rested: Set[str],
         now: float,
     ) -> list[Donor]:
-        """Return the jobs that may give workers to a waiting job, in the order of their uids."""
+        """Return the possible donors for a waiting job, in the order of their uids."""
         durations = self._queue.durations
         known, deadline = durations.known(waiting.job), waiting.job.deadline
         most = length if known is not None else math.inf if deadline is None else deadline
@@ -221,13 +222,15 @@ class ScaleSearch:
             allowed = across and SCALE.parameter(settings, "acrossNamespaces")
             if not (allowed or namespace == waiting.job.namespace):
                 continue
-            sizes, left = record_of(job).sizes, durations.remaining(job.tracked.job, now=now)
-            keeps = kept(sizes, left=left, length=length, most=most, rested=job.uid in rested)
-            if sizes.now > keeps:
+            sizes, remaining = record_of(job).sizes, durations.remaining(job.tracked.job, now=now)
+            lowest = lowest_size(
+                sizes, remaining=remaining, length=length, most=most, rested=job.uid in rested
+            )
+            if sizes.now > lowest:
                 priority, missed = self._queue.priority(job.tracked), record_of(job).missed
                 saved = self._progress.followed(job.uid).checkpoints.saved
                 doubts = missed, saved is None and interrupts(job.tracked.job)
                 donors.append(
-                    Donor(job.uid, priority, sizes.now, keeps, sizes.requested, left, doubts)
+                    Donor(job.uid, priority, sizes.now, lowest, sizes.requested, remaining, doubts)
                 )
         return donors

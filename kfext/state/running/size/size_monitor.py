@@ -1,4 +1,4 @@
-"""Follows the sizes of jobs: the present size, who changed it, and the effect of each change."""
+"""Monitors the sizes of jobs: the present size, the author of a change, and its effect."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import lengthened
+from kfext.state.running.checkpoint_requests import pause_after
 from kfext.state.running.operation import Phase, ScaleOperation
 from kfext.state.running.proposal import RESTORES, Cause, Proposal, Workers
 from kfext.state.running.restarts import record_start
@@ -41,33 +41,32 @@ from kfext.state.running.size.rescaling import Rescaling, SizeStep
 from kfext.state.running.size.scale import LEAST_GAIN, SCALE, Sizes, sizes_of, workers_proposal
 
 STEP_SECONDS = 120.0
-"""The longest time to the first step at a new size; longer for a job that prints seldom."""
+"""The longest time to the first step at a new size; longer for a job with rare output."""
 ADOPT_SECONDS = 600.0
-"""A new controller follows a change that is younger than this to its end."""
+"""A new controller adopts a change that is younger than this."""
 
 SETTLE_SECONDS = 300.0
-"""The longest wait for pods that come or go: a pod on a lost node may never end."""
+"""The longest wait for pods to be created or deleted: a pod on a lost node may never end."""
 _AGAIN_SECONDS = 30.0
-"""The pause after a refused write that takes back workers."""
+"""The pause after a refused write that removes workers."""
 WATCHED_SECONDS = 60.0
-"""The end of a job's pause is searched for this long after a change: the agents of torchrun may let
-the processes train on for seconds before they meet."""
-_SELDOM = 4
-"""A job hangs after this many times its longest silence."""
+"""The time after a change in which the job's first step may end its pause: under torchrun the
+processes may train for seconds before the agents meet."""
+_HANG_FACTOR = 4
+"""A job hangs after a silence of this many times its longest silence before."""
 _SILENT_SECONDS = 60.0
 """The longest wait for the first step of a job that never printed a step."""
 _TRIAL_SECONDS = 180.0
 _STRIKES = 2
-"""New pods are taken back after this many attempts to bind them; the third would give up the job.
-"""
+"""New pods are removed after this many attempts to bind them: a third would release the job."""
 _UNSEEN_SECONDS = 30.0
-"""The pause of a change is measured only if kfext saw the change within this time."""
+"""The pause of a change is measured only if kfext observed the change within this time."""
 
 
 class SizeMonitor:
-    """Keeps the records of sizes up to date, and brings operations a phase further.
+    """Updates the records of sizes, and advances operations.
 
-    `rescaling` begins the operations that take growth back.
+    `rescaling` begins the operations that undo growth.
     """
 
     def __init__(self, running: RunningJobs, rescaling: Rescaling) -> None:
@@ -76,12 +75,12 @@ class SizeMonitor:
         self._rescaling = rescaling
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
-        """Begin to follow the size of a job; a change of an earlier controller goes on.
+        """Begin to follow the size of a job, and adopt a change of an earlier controller.
 
-        The change does not go on if a person edited the job while no controller ran.
+        A change is not adopted if a person edited the job while no controller ran.
         """
         tracked = job.tracked
-        job.keep(size_record(tracked, self._sizes_of(tracked)))
+        job.replace_record(size_record(tracked, self._sizes_of(tracked)))
         job.restart.begins = not all_running(tracked, self._cluster.pods(job.uid))
         if not job.restart.begins:
             job.restart.at = now.monotonic  # its progress is not read yet
@@ -92,7 +91,7 @@ class SizeMonitor:
             self._adopt(job, now)
 
     def steps(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
-        """Record the state of a job; yield the steps to write."""
+        """Update the record of a job, and yield the steps to write."""
         if job.tracked.busy:
             return
         self._record_size(job, now)
@@ -107,9 +106,9 @@ class SizeMonitor:
     def _advance(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Iterator[SizeStep]:
-        """Bring an operation a phase further."""
+        """Advance an operation, and yield the step to write, if any."""
         tracked, at = job.tracked, now.monotonic
-        back: Proposal | None = None
+        undo: Proposal | None = None
         match operation.phase:
             case Phase.SAVING:
                 if self._is_void(job, operation, pods):
@@ -119,7 +118,7 @@ class SizeMonitor:
                 tracked.finish()
                 self._cluster.sync_claims(tracked)
             case Phase.SETTLING:
-                back = self.settle(job, operation, pods, now)
+                undo = self.settle(job, operation, pods, now)
             case Phase.MEASURING:
                 remedy = self.step(job, operation, pods, now)
                 if isinstance(remedy, str):
@@ -127,11 +126,11 @@ class SizeMonitor:
                 elif remedy is not None:
                     yield job, remedy
             case Phase.TRIAL:
-                back = self.judge(job, operation, now)
+                undo = self.judge(job, operation, now)
             case _:
                 assert_never(operation.phase)
-        if back is not None:
-            self._rescaling.begin([(job, back)], at=at)
+        if undo is not None:
+            self._rescaling.begin([(job, undo)], at=at)
 
     def _adopt(self, job: RunningJob, now: Moment) -> None:
         """Follow a change that was written without an answer to this controller."""
@@ -144,10 +143,10 @@ class SizeMonitor:
         size.begin(proposal, change, Phase.SETTLING, at=now.monotonic)
         size.expected, size.settled_at = present, now.monotonic
         size.changed_at = state.changed_at
-        self._rescaling.keep_room(job, now)
+        self._rescaling.restore_hold(job, now)
 
     def _sizes_of(self, tracked: TrackedJob) -> Sizes:
-        """Return how many workers a job has and may have; a job without opt-in keeps its number."""
+        """Return the sizes of a job; without opt-in its requested size is the only size."""
         requested = requested_workers(tracked.job, tracked.state)
         elastic = self._running.settings_of(tracked).elastic or Range(requested, requested)
         return sizes_of(tracked.job, elastic, requested=requested)
@@ -155,7 +154,7 @@ class SizeMonitor:
     # --- the present size -----------------------------------------------------------------------
 
     def _record_size(self, job: RunningJob, now: Moment) -> None:
-        """Record how many workers a job has, and who changed the number."""
+        """Record the number of workers of a job, and a change of it by a person."""
         tracked, size = job.tracked, record_of(job)
         training, state, present = tracked.job, tracked.state, workers_of(tracked.job)
         if present != size.expected:
@@ -170,19 +169,19 @@ class SizeMonitor:
             size.end(at=now.monotonic)  # a person suspended the job
 
     def _edited(self, job: RunningJob, workers: int, now: Moment) -> None:
-        """Record that a person set the number of workers: that is the new wish.
+        """Record that a person set the number of workers, which is the new requested size.
 
-        If kfext had changed the size of the job before, the policy leaves the job alone, so that
+        If kfext had changed the size of the job before, the policy is disabled for the job, so that
         kfext and the person do not work against each other.
         """
         touched = record_of(job).operation is not None or job.tracked.state.requested > 0
         record_of(job).end(at=now.monotonic)
         if touched:
-            message = f"a person set its number of workers to {workers}: that is the new wish"
+            message = f"a person set its number of workers to {workers}, now its requested size"
             record_of(job).resting = f"{message}; set {names.ELASTIC} off and on to scale again"
 
     def _rest(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
-        """Yield the step that records that a job is left alone from now on, or no longer."""
+        """Yield the step that disables the policy for a job, or enables it again."""
         size, state = record_of(job), job.tracked.state
         if state.scale.disabled and self._running.settings_of(job.tracked).elastic is None:
             size.resting = ""
@@ -203,14 +202,14 @@ class SizeMonitor:
     def _is_void(self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...]) -> bool:
         """Return whether a change that is not written yet is no longer wanted."""
         cause, training = operation.change.cause, job.tracked.job
-        # kfext gives back a size even if another client scales the job by now, unless its form
-        # has changed.
+        # kfext restores a size even if another client scales the job by now, unless its form has
+        # changed.
         fixed = training.started_by or why_one_size(training)
         if fixed if cause is Cause.GIVE_BACK else why_not_scaled(training):
             return True
         if cause is Cause.GUARD and operation.change.workers < record_of(job).sizes.least:
             return True  # its user has raised MIN meanwhile
-        # A change in place may take back workers that found no place.
+        # A change in place may remove workers that found no node.
         in_place = cause is Cause.TAKE_BACK and not starts_anew(training)
         if not (in_place or all_running(job.tracked, pods)):
             return True
@@ -221,7 +220,7 @@ class SizeMonitor:
     def settle(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Proposal | None:
-        """Record whether the pods have come and gone; return a proposal to take growth back."""
+        """Record whether all pods run at the new size; return a proposal to undo growth."""
         size, at = record_of(job), now.monotonic
         late, grew = at - operation.since >= SETTLE_SECONDS, _grew(job, operation)
         if all_running(job.tracked, pods):
@@ -233,17 +232,17 @@ class SizeMonitor:
                 job.restart.at = at
             size.enter(Phase.MEASURING, at=at)
         elif grew and (late or job.tracked.state.strikes >= _STRIKES):
-            size.grows_at = at + lengthened(size.unplaced)
+            size.grows_at = at + pause_after(size.unplaced)
             size.unplaced += 1
-            # Running workers may stay: taking back the others needs no checkpoint.
+            # Running workers may stay: the removal of the others needs no checkpoint.
             workers = max(operation.before, min(_running(pods), size.sizes.now - 1))
-            return _taken_back(job, workers, "the new workers have found no place")
+            return _undone(job, workers, "the new workers have found no nodes")
         elif late:
             size.end(at=at)
         return None
 
     def settle_again(self, job: RunningJob, operation: ScaleOperation, *, at: float) -> None:
-        """Record that the write was refused that takes back workers without a place."""
+        """Record the refusal of a write that removes workers without a node."""
         workers = operation.change.workers
         operation.before, operation.change = (
             workers,
@@ -256,13 +255,13 @@ class SizeMonitor:
     ) -> Step | str | None:
         """Record whether the job trains again; return a remedy if it hangs.
 
-        The first remedy replaces the workers; the second is the reason to leave the job alone.
+        The first remedy is to replace the workers, the second is the reason to disable the policy.
         """
         size, reported = record_of(job), self._progress.reported(job.uid)
         stepped = reported.progress.at if reported and reported.progress.step is not None else None
         ago = now.monotonic - operation.since
         since = now.wall - ago
-        if not self._was_seen(job, now):  # the job may have trained before this controller looked
+        if not self._was_seen(job, now):  # the job may have trained before this controller ran
             newest = max((pod.created for pod in pods), default=0.0)
             since = min(since, max(size.changed_at + WATCHED_SECONDS, newest))
         if stepped is None:
@@ -282,7 +281,7 @@ class SizeMonitor:
     def _remedy(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Step | str | None:
-        """Return the remedy for a job that has made no step for too long."""
+        """Return the remedy for a job without a step for too long."""
         at, ago = now.monotonic, now.monotonic - operation.since
         read = self._progress.last_read(job.uid)
         was_read = read is not None and read > operation.since
@@ -295,32 +294,32 @@ class SizeMonitor:
         if operation.restarted or starts_anew(job.tracked.job) or not whole:
             record_of(job).end(at=at)
             hangs = operation.restarted and whole
-            return "it did not train on after its number of workers had changed" if hangs else None
+            return "it did not train again after its number of workers changed" if hangs else None
         operation.restarted = True
         record_of(job).enter(Phase.SETTLING, at=at)
-        message = f"no step for {ago:.0f} s since its number of workers has changed"
+        message = f"it made no step in {ago:.0f} s since its number of workers changed"
         return RestartWorkers(
             leaving(pods, 0), job.tracked.state, Verdict(names.REASON_RESCALING, message)
         )
 
     def judge(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> Proposal | None:
-        """Compare the speed of a job on trial; return a proposal to take its growth back."""
+        """Compare the speed of a job on trial; return a proposal to undo its growth."""
         size, sizes, before = record_of(job), record_of(job).sizes, operation.before
         old, new = size.speeds.get(before), size.speeds.get(sizes.now)
         if old is not None and new is not None:
             if new < (1.0 + LEAST_GAIN) * old:
                 size.failed = sizes.now
                 why = f"it is not faster: {new:.3g} steps a second with {sizes.now} workers"
-                back = sizes.requested if before < sizes.requested < sizes.now else before
-                return _taken_back(job, back, f"{why}, {old:.3g} with {before}")
+                workers = sizes.requested if before < sizes.requested < sizes.now else before
+                return _undone(job, workers, f"{why}, {old:.3g} with {before}")
             size.end(at=now.monotonic)
         elif now.monotonic - operation.since >= _TRIAL_SECONDS:
             size.end(at=now.monotonic)
         return None
 
     def _patience(self, job: RunningJob) -> float:
-        """Return after how many seconds without a step a job hangs."""
-        return max(STEP_SECONDS, _SELDOM * self._progress.followed(job.uid).pause)
+        """Return the seconds without a step that count as a hang."""
+        return max(STEP_SECONDS, _HANG_FACTOR * self._progress.followed(job.uid).pause)
 
     # --- speed, and the pause of a change -------------------------------------------------------
 
@@ -339,7 +338,7 @@ class SizeMonitor:
     def _record_pause(self, job: RunningJob, now: Moment) -> None:
         """Record the pause of the last change, by the times in the log, if it stopped the job."""
         if not (interrupts(job.tracked.job) and self._was_seen(job, now)):
-            return  # the first step may have come before this controller looked
+            return  # the first step may be older than this controller
         changed_at = job.tracked.state.scale.changed_at
         whole = now.wall - (now.monotonic - record_of(job).whole_at)
         resumed = self._progress.followed(job.uid).course.resumed(since=changed_at, after=whole)
@@ -347,7 +346,7 @@ class SizeMonitor:
             job.restart.pause = resumed - changed_at
 
     def _was_seen(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether this controller saw the last change soon after its write."""
+        """Return whether this controller observed the last change soon after its write."""
         ago = now.wall - job.tracked.state.scale.changed_at
         return ago - (now.monotonic - record_of(job).settled_at) <= _UNSEEN_SECONDS
 
@@ -357,12 +356,12 @@ def _grew(job: RunningJob, operation: ScaleOperation) -> bool:
     return not starts_anew(job.tracked.job) and operation.change.workers > operation.before
 
 
-def _taken_back(job: RunningJob, workers: int, why: str) -> Proposal:
+def _undone(job: RunningJob, workers: int, why: str) -> Proposal:
     return workers_proposal(job.uid, Workers(Cause.TAKE_BACK, workers), why)
 
 
 def _running(pods: tuple[Pod, ...]) -> int:
-    """Return the number of running workers before the first gap."""
+    """Return the number of running workers before the first missing index."""
     running = {
         pod.replica.index
         for pod in pods

@@ -1,4 +1,4 @@
-"""What to show of the number of workers of a job that opted in."""
+"""The condition `Scaled` of a job that opted in: its reason and message."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -17,15 +17,15 @@ from kfext.state.running.size.record import record_of
 def size_shown(
     job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool = False
 ) -> ConditionStatus:
-    """Return what to show of the number of workers of a job.
+    """Return the condition of a job.
 
-    `now` is monotonic. `autoscaler`: whether the cluster has one.
+    `now` is monotonic. `autoscaler`: whether the cluster has an autoscaler.
     """
-    verdict = next(_of_size(job, ready, now=now, autoscaler=autoscaler))
+    verdict = next(_verdicts(job, ready, now=now, autoscaler=autoscaler))
     return ConditionStatus(has_kfext_size(job.tracked), verdict)
 
 
-def _of_size(
+def _verdicts(
     job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool
 ) -> Iterator[Verdict]:
     """Yield the verdicts on the size of a job, the most important first."""
@@ -39,31 +39,31 @@ def _of_size(
     yield from why_not_saved(size, ready, change="another number of workers", now=now)
     if size.dry_run is not None and isinstance(dry_run := size.dry_run.change, Workers):
         number = words.workers(dry_run.workers)
-        message = f"it would get {number}"
+        message = f"it would be scaled to {number}"
         if dry_run.cause is Cause.GUARD:
-            message = f"it would go down to {number}, for a waiting job"
+            message = f"it would be scaled down to {number} for a waiting job"
         yield Verdict(names.REASON_WOULD_SCALE, message)
-    has = f"it has {sizes.now} of the {words.workers(sizes.requested)} that it asked for"
     if sizes.now < sizes.requested:
-        others = size.hindered or "it gets the others once there is room"
+        has = f"it has {sizes.now} of the {words.workers(sizes.requested)} that it requested"
+        others = size.hindered or "it regains the others once capacity is free"
         yield Verdict(names.REASON_SHRUNK, f"{has}; {others}")
     if sizes.now > sizes.requested:
-        message = f"it asked for {words.workers(sizes.requested)} and has {sizes.now}"
+        message = f"it requested {words.workers(sizes.requested)} and has {sizes.now}"
         yield Verdict(names.REASON_GROWN, message)
-    message = f"it has the {words.workers(sizes.now)} that it asked for"
+    message = f"it has the {words.workers(sizes.now)} that it requested"
     message += f"; it may have {sizes.least} to {sizes.most}"
     if autoscaler and sizes.now < sizes.most:
-        message += ", and more than it asked for only on nodes that the autoscaler keeps anyway"
+        message += ", and more than requested only on nodes that the autoscaler keeps anyway"
     yield Verdict(names.REASON_AS_ASKED, message)
 
 
 def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
-    """Return how far an operation is; None on trial, when the job already has its new size."""
+    """Return the phase of an operation, or None on trial, when the job has its new size."""
     now, then = words.workers(record_of(job).sizes.now), operation.change.workers
     why = operation.proposal.reason
     match operation.phase:
         case Phase.SAVING:
-            message = f"it waits for a checkpoint to go from {now} to {then}: {why}"
+            message = f"it waits for a checkpoint, to be scaled from {now} to {then}: {why}"
             return Verdict(names.REASON_AWAITS_CHECKPOINT, message)
         case Phase.WRITING | Phase.SETTLING | Phase.MEASURING:
             return Verdict(names.REASON_RESCALING, f"it has {now}: {why}")

@@ -1,12 +1,12 @@
-"""Gangs that leave their nodes as a whole: those on drained nodes, and stalled gangs.
+"""Gangs that leave their nodes as a whole: gangs on drained nodes, and stalled gangs.
 
 A gang on a drained node saves its work first. A stalled gang that opted in answers no request, so
-it stops at once and starts again from its last checkpoint, without the node of the pod that is the
-likely cause if it has room elsewhere.
+it stops at once and starts again from its last checkpoint. If other nodes have capacity, it avoids
+the node of the pod that is the likely cause.
 
-It goes on at once where there is room, which is held for it. Else it waits in the queue, by its
-age. A drained node takes no pod that kfext places. Times are monotonic, except that a float `now`
-is in epoch seconds.
+If other nodes have capacity, it is held for the gang, which starts there at once. Otherwise the
+gang waits in the queue, by its age. kfext places no pod on a drained node. Times are monotonic,
+except that a float `now` is in epoch seconds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,8 @@ from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.verdict import Verdict
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import miss
+from kfext.state.running.capacity_search import CapacitySearch
+from kfext.state.running.checkpoint_requests import record_miss
 from kfext.state.running.executor import Steps
 from kfext.state.running.operation import (
     ANSWER_SECONDS,
@@ -33,7 +34,6 @@ from kfext.state.running.operation import (
     StopOperation,
 )
 from kfext.state.running.proposal import Proposal, Rank, Stop
-from kfext.state.running.room import ScaleRoom
 from kfext.state.running.running_job import RunningJob, all_running, is_settled, is_whole
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.record import record_of
@@ -41,11 +41,11 @@ from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.words import continues
 
 MOST_RESTARTS = 2
-"""A job that stalls again after so many restarts needs a person."""
+"""The most restarts of a stalled job: after that it needs a person."""
 
 
 class Drains:
-    """Empties drained nodes of `jobs`, the followed jobs, and restarts stalled jobs of them."""
+    """Moves `jobs`, the followed jobs, off drained nodes, and restarts stalled jobs."""
 
     def __init__(
         self,
@@ -53,39 +53,39 @@ class Drains:
         jobs: Mapping[str, RunningJob],
         stops: JobStops,
         *,
-        room: ScaleRoom,
+        capacity: CapacitySearch,
     ) -> None:
         self._running = running
         self._cluster = running.cluster
         self._jobs = jobs
         self._stops = stops
-        self._room = room
+        self._capacity = capacity
 
     def node_of(self, tracked: TrackedJob) -> str:
-        """Return a drained node with pods of a job, "" without any; first a node without force."""
+        """Return a drained node with pods of a job, or ""; a node without force is first."""
         draining = self._cluster.draining
         if not draining or tracked.phase is None:
             return ""
-        found = [node for node in self._cluster.homes(tracked.job.uid) if node in draining]
-        return min(found, key=lambda node: (-len(draining[node]), node), default="")
+        nodes = [node for node in self._cluster.homes(tracked.job.uid) if node in draining]
+        return min(nodes, key=lambda node: (-len(draining[node]), node), default="")
 
     def leaves(self, job: RunningJob) -> bool:
-        """Return whether a job is stopped or about to stop for one of these reasons."""
+        """Return whether a drain or a restart of a job is under way."""
         operation = record_of(job).operation
         return operation is not None and operation.proposal.rank is Rank.DRAIN
 
-    def keeps_room(self, job: RunningJob) -> bool:
-        """Return whether a job that was stopped has room elsewhere."""
+    def keeps_hold(self, job: RunningJob) -> bool:
+        """Return whether a job leaves its nodes, with capacity on hold elsewhere."""
         return self.leaves(job) and self._cluster.holds.of(job.uid) is not None
 
     def why_ineligible(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return why a job does not leave its drained node for now, or None."""
+        """Return the reason that a job cannot leave its drained node for now, or None."""
         settings = self._running.settings_of(job.tracked)
         by_force = self._by_force(job)
         if never := why_not_drained(job.tracked.job, settings, by_force=by_force):
             return never
         pods = self._cluster.pods(job.uid)
-        # A job with a pod that has ended is about to end: it leaves by force alone.
+        # A job with an ended pod is about to end: it leaves only by force.
         if not (all_running(job.tracked, pods) or (by_force and is_whole(job.tracked, pods))):
             return Verdict(names.REASON_ON_DRAINED_NODE, "not all of its pods run")
         unsaved = self._stops.saving(job, now=now) is Readiness.NEVER
@@ -98,7 +98,7 @@ class Drains:
         node = self.node_of(job.tracked)
         return self._cluster.draining.get(node) == names.DRAIN_BY_FORCE
 
-    # --- which jobs leave -----------------------------------------------------------------------
+    # --- the choice of the jobs -----------------------------------------------------------------
 
     def proposals(self, now: Moment) -> list[Proposal]:
         """Return the proposals to stop jobs on drained nodes, and stalled jobs."""
@@ -112,7 +112,7 @@ class Drains:
         ]
 
     def _why(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return why a job leaves now; None: it stays."""
+        """Return the reason for a job to leave its nodes now, or None."""
         if stalled := self.stalled(job.tracked):
             return stalled
         node = self.node_of(job.tracked)
@@ -120,7 +120,7 @@ class Drains:
         return Verdict(names.REASON_DRAINED, f"{node} is drained") if leaves else None
 
     def stalled(self, tracked: TrackedJob) -> Verdict | None:
-        """Return why a job restarts from its last checkpoint; None: it may not."""
+        """Return the reason to restart a stalled job from its last checkpoint, or None."""
         progress, settings = self._running.progress, self._running.settings_of(tracked)
         followed = progress.followed(tracked.job.uid)
         restarts = (
@@ -136,12 +136,12 @@ class Drains:
     def begin(self, proposal: Proposal, now: Moment) -> None:
         """Begin to wait for the checkpoint of a job."""
         job = self._jobs[proposal.job]
-        # A drain costs no step, so a checkpoint of some seconds ago is too old.
+        # A drain loses no step, so even a recent checkpoint is too old.
         saved = self._stops.checkpoints(job).saved
         self._stops.begin(job, StopOperation(proposal, Phase.SAVING, now.monotonic, outdated=saved))
 
     def advance(self, now: Moment) -> Steps:
-        """Bring all jobs that leave a phase further."""
+        """Advance the jobs that leave their nodes."""
         steps: Steps = []
         for job in self._jobs.values():
             operation = record_of(job).operation
@@ -169,38 +169,38 @@ class Drains:
         if saved or (late and self._by_force(job)):
             yield self._stop(job, why, now)
         elif ready is Readiness.ASK and late:
-            miss(record_of(job), at=now.monotonic)
+            record_miss(record_of(job), at=now.monotonic)
             self.end(job)
         elif step := self._stops.request(job, now):
             yield step
 
     def _stop(self, job: RunningJob, why: Verdict, now: Moment) -> Suspend:
-        """Return the write that stops a job; the room where it goes on is held, if there is any."""
+        """Return the write that stops a job, with a hold on capacity elsewhere, if any is free."""
         tracked, stop = job.tracked, job.tracked.state.stop
         stalled = why.reason == names.REASON_STALLED
         start = self._running.progress.followed(job.uid).start
         avoided = {start.cause.node} if stalled and start and start.cause else set()
-        places = self._room.anew(job, now=now.wall, doubted=avoided)
+        places = self._capacity.new_places(job, now=now.wall, doubted=avoided)
         if places is not None:
-            members, room = members_of(tracked.job), Places(places, NO_SLOTS)
+            members, hold = members_of(tracked.job), Places(places, NO_SLOTS)
             until = now.wall + HOLD_SECONDS
-            self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, room, until=until)
+            self._cluster.holds.hold(HoldKind.MOVE, job.uid, members, hold, until=until)
         message = f"{why.message}; {continues(self._stops.checkpoints(job))}"
         restarts = stop.restarts + stalled
         stop = replace(stop, at=now.wall, waiting="", places={}, restarts=restarts)
         step = self._stops.stop(job, why.reason, message, stop, now)
-        left = avoided.difference(places.values()) if places else ()
-        return replace(step, state=step.state.with_excluded(left, now=now.wall))
+        excluded = avoided.difference(places.values()) if places else ()
+        return replace(step, state=step.state.with_excluded(excluded, now=now.wall))
 
     def end(self, job: RunningJob) -> None:
-        """End the stop of a job, and release the room that is held for it."""
+        """End the stop of a job, and release its hold."""
         drained, hold = self.leaves(job), self._cluster.holds.of(job.uid)
         self._stops.end(job)
         if drained and hold is not None and hold.kind is HoldKind.MOVE:
             self._cluster.holds.release(job.uid)
 
     def shown(self, job: RunningJob, *, now: float) -> Verdict | None:
-        """Return what to show of a job on a drained node or about to restart; None: another job."""
+        """Return the verdict on a job on a drained node or before a restart, or None."""
         node, record = self.node_of(job.tracked), record_of(job)
         if not node:
             return self.stalled(job.tracked)

@@ -1,4 +1,4 @@
-"""Stops jobs for waiting jobs: which jobs it follows, which stop, and what each shows."""
+"""The executor of stops: preemptions for waiting jobs, drains, and restarts of stalled jobs."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -11,50 +11,50 @@ from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.priority import PriorityClass
 from kfext.state.mirror.timers import RoundRobin
 from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.executor import Executor, Steps
 from kfext.state.running.operation import Readiness
 from kfext.state.running.policy import Condition, ConditionStatus
 from kfext.state.running.proposal import Change, Chosen, Proposal, Rank, Stop
-from kfext.state.running.restarts import record_start, usual_restart
-from kfext.state.running.room import ScaleRoom
+from kfext.state.running.restarts import expected_restart, record_start
 from kfext.state.running.running_job import RunningJob, all_running, may_change
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.drain import Drains
-from kfext.state.running.stop.preempt import PREEMPT, STOPPED, may_preempt, stops
+from kfext.state.running.stop.preempt import PREEMPT, STOPPED, may_preempt, stop_proposals
 from kfext.state.running.stop.preemptions import Preemptions
 from kfext.state.running.stop.record import StopRecord, record_of
-from kfext.state.running.stop.search import Found, StopSearch
+from kfext.state.running.stop.search import StopSearch, VictimChoice
 from kfext.state.running.stop.stopping import JobStops, Preempted
 from kfext.state.running.stop.victims import Victim, rests_until, slots, unsaved
 from kfext.state.running.stop.words import stop_shown
 
-_FIRST, _MORE = 2, 2
-"""One look searches victims for the first of the waiting jobs, and for others in turn."""
+_FIRST_WAITING, _OTHERS_IN_TURN = 2, 2
+"""The waiting jobs of a look with a search for victims: the first of the queue, others in turn."""
 
 
 class StopExecutor(Executor):
-    """Stops jobs for waiting jobs. `rescues`: whether others give workers for a job, by uid."""
+    """Stops jobs. `rescues` returns whether a rescue of a job is under way, by uid."""
 
     change: ClassVar[type[Change]] = Stop
     condition: ClassVar[Condition] = STOPPED
 
     def __init__(
-        self, running: RunningJobs, room: ScaleRoom, *, rescues: Callable[[str], bool]
+        self, running: RunningJobs, capacity: CapacitySearch, *, rescues: Callable[[str], bool]
     ) -> None:
         super().__init__(running)
         self._rescues = rescues
-        self._search = StopSearch(running.cluster, room)
-        self._turns = RoundRobin(_MORE)
+        self._search = StopSearch(running.cluster, capacity)
+        self._turns = RoundRobin(_OTHERS_IN_TURN)
         self._stops = JobStops(running)
         parts = running, self.jobs, self._stops
         self._preemptions = Preemptions(
             *parts, search=self._search, more=self._more, permits=self._permits
         )
-        self._drains = Drains(*parts, room=room)
+        self._drains = Drains(*parts, capacity=capacity)
 
     @property
     def preempted(self) -> Preempted:
-        """The jobs that were stopped so far."""
+        """The counts of the jobs that were stopped for others so far."""
         return self._stops.preempted
 
     @property
@@ -62,26 +62,26 @@ class StopExecutor(Executor):
         """Whether jobs stop for a waiting job, or leave their nodes."""
         return bool(self._preemptions.open) or any(map(self._drains.leaves, self.jobs.values()))
 
-    def keeps_room(self, uid: str) -> bool:
-        """Return whether a job was stopped to go on elsewhere, and has room there."""
+    def keeps_hold(self, uid: str) -> bool:
+        """Return whether a job was stopped to leave its nodes, with capacity on hold elsewhere."""
         job = self.jobs.get(uid)
-        return job is not None and self._drains.keeps_room(job)
+        return job is not None and self._drains.keeps_hold(job)
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether a job opted in, leaves its nodes, or was stopped and has to go on."""
+        """Return whether a job opted in, leaves its nodes, or was stopped and has to continue."""
         tracked.draining = bool(self._drains.node_of(tracked))
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
         stopping = job is not None and record_of(job).operation is not None
-        asked = PREEMPT.name in chosen or tracked.draining or bool(self._drains.stalled(tracked))
-        return asked or stopping or tracked.stopped
+        due = PREEMPT.name in chosen or tracked.draining or bool(self._drains.stalled(tracked))
+        return due or stopping or tracked.stopped
 
     def on_added(self, job: RunningJob, now: Moment) -> None:
-        """Begin to follow a job; a stop of an earlier controller goes on."""
+        """Begin to follow a job, and adopt a stop of an earlier controller."""
         self.running.shown.hide(job.tracked, STOPPED.type)
-        job.keep(StopRecord())
+        job.replace_record(StopRecord())
         job.restart.begins = not all_running(job.tracked, self._cluster.pods(job.uid))
         self._preemptions.adopt(job, now)
 
@@ -90,60 +90,61 @@ class StopExecutor(Executor):
         self._drains.end(job)
 
     def advance(self, now: Moment) -> Steps:
-        """Bring the preemptions and the drains that are under way further."""
+        """Advance the preemptions and the drains."""
         return [*self._preemptions.advance(now, looks=self.looks), *self._drains.advance(now)]
 
     def propose(self, now: Moment) -> Sequence[Proposal]:
-        """Return the stops for at most one waiting job, of jobs that leave, and those shown."""
+        """Return the stops for at most one waiting job, and of jobs that leave their nodes."""
         if not (self.looks and self.jobs):
             return []
         return [*self._drains.proposals(now), *self._preempting(now)]
 
     def _preempting(self, now: Moment) -> Sequence[Proposal]:
-        """Return the stops for at most one waiting job, and the stops that are only shown."""
+        """Return the stops for at most one waiting job, and the stops of dry runs."""
         free = [job for job in self.jobs.values() if self._may_stop(job, now)]
         acting = [job for job in free if job.mode(PREEMPT) is Mode.ACT]
         shown: list[Proposal] = []
         due = self._due(free, now) if free else []
-        for waiting in [*due[:_FIRST], *self._turns.some(due[_FIRST:])]:
+        for waiting in [*due[:_FIRST_WAITING], *self._turns.some(due[_FIRST_WAITING:])]:
             with self.running.failures.about(waiting):
-                if found := self._found(waiting, acting, now):
-                    return [*stops(waiting, found), *shown]
-                if len(acting) < len(free) and (found := self._found(waiting, free, now)):
+                if choice := self._choice(waiting, acting, now):
+                    return [*stop_proposals(waiting, choice), *shown]
+                if len(acting) < len(free) and (choice := self._choice(waiting, free, now)):
                     observing = {job.uid for job in free if job not in acting}
-                    shown += [stop for stop in stops(waiting, found) if stop.job in observing]
+                    proposals = stop_proposals(waiting, choice)
+                    shown += [stop for stop in proposals if stop.job in observing]
         return shown
 
     def _due(self, free: Sequence[RunningJob], now: Moment) -> list[TrackedJob]:
-        """Return the waiting jobs that some of the `free` may stop for, in order of the queue."""
+        """Return the waiting jobs that `free` jobs may stop for, in the order of the queue."""
         lowest = min(self._queue.priority(job.tracked) for job in free)
         return [
             tracked
             for tracked in self._queue.queued()
             if self._class(tracked).value > lowest
             and not self._rescues(tracked.job.uid)
-            and not self._preemptions.leaves_alone(tracked.job.uid, at=now.monotonic)
+            and not self._preemptions.excludes(tracked.job.uid, at=now.monotonic)
             and may_preempt(tracked, self.running.settings_of(tracked), self._cluster, now=now.wall)
         ]
 
     def _class(self, waiting: TrackedJob) -> PriorityClass:
-        """Return the class that a waiting job preempts with."""
+        """Return the PriorityClass of a waiting job for preemption."""
         return preempting_class(waiting.job, self._cluster.classes)
 
     def _permits(self, waiting: TrackedJob, victims: Sequence[RunningJob]) -> bool:
         """Return whether victims may still stop for a waiting job: each may have changed since."""
-        found = self._class(waiting)
-        waits = found.preempts and waiting.lacks in WAITS_FOR_CAPACITY
-        return waits and all(self._may_go_on(job, below=found.value) for job in victims)
+        class_ = self._class(waiting)
+        waits = class_.preempts and waiting.lacks in WAITS_FOR_CAPACITY
+        return waits and all(self._may_still_stop(job, below=class_.value) for job in victims)
 
-    def _may_go_on(self, victim: RunningJob, *, below: int) -> bool:
+    def _may_still_stop(self, victim: RunningJob, *, below: int) -> bool:
         settings = self.running.settings_of(victim.tracked)
         lower = self._queue.priority(victim.tracked) < below
         acts = victim.mode(PREEMPT) is Mode.ACT
         return acts and lower and why_not_stopped(victim.tracked.job, settings) is None
 
     def _may_stop(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job runs well, so that it may be stopped."""
+        """Return whether a job may be stopped now."""
         tracked, record, pods = job.tracked, record_of(job), self._cluster.pods(job.uid)
         with self.running.failures.about(tracked):
             record.unfit = why_not_stopped(tracked.job, self.running.settings_of(tracked))
@@ -162,31 +163,31 @@ class StopExecutor(Executor):
         return False
 
     def _more(self, waiting: TrackedJob, gone: Sequence[str], now: Moment) -> Sequence[Proposal]:
-        """Return the stops that a waiting job needs beside the jobs that are gone already."""
+        """Return the stops that a waiting job needs in addition to the jobs that are `gone`."""
         if not self._permits(waiting, ()):
             return []
         acting = (job for job in self.jobs.values() if job.mode(PREEMPT) is Mode.ACT)
         free = [job for job in acting if self._may_stop(job, now)]
-        found = self._found(waiting, free, now, gone=gone)
-        return list(stops(waiting, found)) if found else []
+        choice = self._choice(waiting, free, now, gone=gone)
+        return list(stop_proposals(waiting, choice)) if choice else []
 
-    def _found(
+    def _choice(
         self,
         waiting: TrackedJob,
         jobs: Sequence[RunningJob],
         now: Moment,
         *,
         gone: Sequence[str] = (),
-    ) -> Found | None:
-        """Return the jobs that make room for a waiting job, or None."""
+    ) -> VictimChoice | None:
+        """Return the victims for a waiting job, or None."""
         priority, settings = self._class(waiting).value, self.running.settings_of(waiting)
         below = [job for job in jobs if self._queue.priority(job.tracked) < priority]
         patient = waiting.waits(now.wall) >= PREEMPT.parameter(settings, "unsaved")
-        victims = [self._victim(job, of=waiting, now=now.wall) for job in below]
+        victims = [self._victim(job, waiting, now=now.wall) for job in below]
         wanted = (victim for victim in victims if victim.saves or patient)
         return self._search.find(waiting, wanted, settings, gone=gone, now=now.wall)
 
-    def _victim(self, job: RunningJob, *, of: TrackedJob, now: float) -> Victim:
+    def _victim(self, job: RunningJob, waiting: TrackedJob, *, now: float) -> Victim:
         ready = self._stops.saving(job, now=now)
         return Victim(
             job.uid,
@@ -199,13 +200,13 @@ class StopExecutor(Executor):
                 next_save=record_of(job).next_save,
                 now=now,
             ),
-            restart=usual_restart(job),
+            restart=expected_restart(job),
             stops=job.tracked.state.stop.count,
-            size=slots(job.tracked.job, of=of.job),
+            size=slots(job.tracked.job, of=waiting.job),
         )
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
-        """Begin the chosen stops, all for a waiting job or none, and set what each job shows."""
+        """Begin the chosen stops, for a waiting job all or none, and update the conditions."""
         together: dict[Change, list[Proposal]] = {}
         for proposal in chosen.act:
             if proposal.rank is Rank.DRAIN:

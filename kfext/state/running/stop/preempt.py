@@ -1,7 +1,7 @@
 """Preempt: a waiting job of higher priority stops running jobs that opted in, at a checkpoint.
 
-It comes after scaling, which costs no work, and before growth. Only a job that waits for capacity
-preempts: no stop helps a job that waits for a quota, a volume or the operator.
+Preemption is after a rescue, which costs no work, and before growth. Only a job that waits for
+capacity preempts: no stop helps a job that waits for a quota, a volume or the operator.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from kfext.state.mirror.cluster import Cluster
 from kfext.state.mirror.tracked_job import TrackedJob
 from kfext.state.running.policy import Condition, Parameter, Policy
 from kfext.state.running.proposal import Proposal, Rank, Stop
-from kfext.state.running.stop.search import Found
+from kfext.state.running.stop.search import VictimChoice
 
 
 def _opted(settings: Settings) -> Mode:
@@ -40,7 +40,7 @@ STOPPED = Condition(
 """Whether kfext has stopped a job for others."""
 _DAY = 86_400.0
 NEW_NODES_SECONDS = 120.0
-"""Jobs stop for a job that has asked for new nodes after this time, long enough for most clouds."""
+"""A job that has asked for new nodes preempts only after this time, enough for most clouds."""
 PREEMPT = Policy(
     name="preempt",
     effect="stops running jobs of lower priority that opted in, once they have saved their work, "
@@ -60,8 +60,8 @@ PREEMPT = Policy(
             30.0,
             1.0,
             _DAY,
-            "seconds that a job waits for room before others stop for it; the value of the waiting "
-            "job counts",
+            "seconds that a job waits for capacity before others stop for it; the value of the "
+            "waiting job counts",
         ),
     },
 )
@@ -70,8 +70,8 @@ PREEMPT = Policy(
 def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, now: float) -> bool:
     """Return whether running jobs may stop for a job now; `now` is in epoch seconds.
 
-    A job with a hold is about to start: for example, other jobs give workers for it. A job that has
-    asked for new nodes waits NEW_NODES_SECONDS for them.
+    A job with a hold is about to start, for example after a rescue. A job that has asked for new
+    nodes waits NEW_NODES_SECONDS for them.
     """
     job, ask = tracked.job, tracked.state.ask
     if tracked.lacks not in WAITS_FOR_CAPACITY or not tracked.settled:
@@ -84,9 +84,9 @@ def may_preempt(tracked: TrackedJob, settings: Settings, cluster: Cluster, *, no
     return waited and preempting_class(job, cluster.classes).preempts
 
 
-def stops(waiting: TrackedJob, found: Found) -> Iterator[Proposal]:
+def stop_proposals(waiting: TrackedJob, choice: VictimChoice) -> Iterator[Proposal]:
     """Yield the proposals to stop jobs together for a waiting job."""
-    change = Stop(waiting.job.uid, found.victims)
-    reason = "a job of higher priority waits for its room"
-    for uid in found.victims:
+    change = Stop(waiting.job.uid, choice.victims)
+    reason = "a job of higher priority waits for its capacity"
+    for uid in choice.victims:
         yield Proposal(PREEMPT.name, uid, change, reason, rank=Rank.PREEMPT)

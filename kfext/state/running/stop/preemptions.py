@@ -1,8 +1,8 @@
-"""Carries out preemptions: places are held, all victims save their work, all stop together.
+"""Preemptions: capacity is put on hold, all victims save their work, and all stop together.
 
-The places are held before any job is asked, so no third job takes the room, whenever the pods end.
-Before the stop, the search shows once more that the waiting job then fits. Times are monotonic,
-except that a float `now` is in epoch seconds.
+The hold begins before any job is asked, so no third job uses the capacity, whenever the pods end.
+Before the stop, the search confirms that the waiting job then fits. Times are monotonic, except
+that a float `now` is in epoch seconds.
 """
 
 import math
@@ -18,7 +18,7 @@ from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.timestamps import past
 from kfext.state.mirror.holds import HOLD_SECONDS
 from kfext.state.mirror.tracked_job import TrackedJob
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, miss
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, record_miss
 from kfext.state.running.executor import Steps
 from kfext.state.running.operation import ANSWER_SECONDS, FRESH_SECONDS, Phase, StopOperation
 from kfext.state.running.proposal import Proposal
@@ -30,8 +30,9 @@ from kfext.state.running.stop.stopping import JobStops
 from kfext.state.running.stop.victims import saves_soon
 from kfext.state.running.stop.words import stopped_for
 
-_MORE_SECONDS = 30.0
-"""After this without more victims, stopped jobs go on if the waiting job does not fit after all."""
+_NO_VICTIM_SECONDS = 30.0
+"""If the waiting job does not fit after all, stopped jobs continue after this time without more
+victims."""
 More = Callable[[TrackedJob, Sequence[str], Moment], Sequence[Proposal]]
 Permits = Callable[[TrackedJob, Sequence[RunningJob]], bool]
 
@@ -41,8 +42,8 @@ class Preemption:
     """Jobs that stop together for a waiting job, by uid.
 
     `victims`: the jobs that still run. `stopped`: the jobs that were stopped for it.
-    `since`: when the victims were asked, or the last of them was stopped.
-    `again`: whether jobs that had saved long before the last job were asked again.
+    `since`: the time of the requests to the victims, or of the last stop.
+    `again`: whether jobs with outdated checkpoints were asked again.
     """
 
     waiting: str
@@ -53,10 +54,10 @@ class Preemption:
 
 
 class Preemptions:
-    """The preemptions that are under way: `open`, by the uid of the waiting job.
+    """The preemptions under way, in `open` by the uid of the waiting job.
 
-    `jobs`: the followed jobs. `more` returns the stops that a waiting job needs beside the jobs
-    that are gone already. `permits`: whether jobs may still stop for a waiting job.
+    `jobs`: the followed jobs. `more` returns the stops that a waiting job needs in addition to the
+    stopped jobs. `permits` returns whether jobs may still stop for a waiting job.
     """
 
     def __init__(
@@ -77,16 +78,16 @@ class Preemptions:
         self._search = search
         self._more = more
         self._permits = permits
-        self._rests: dict[str, float] = {}
+        self._pauses: dict[str, float] = {}
 
-    def leaves_alone(self, uid: str, *, at: float) -> bool:
-        """Return whether jobs stop for a waiting job already, or did so in vain a while ago."""
-        return uid in self.open or self._rests.get(uid, -math.inf) > at
+    def excludes(self, uid: str, *, at: float) -> bool:
+        """Return whether jobs already stop for a waiting job, or a failed preemption is recent."""
+        return uid in self.open or self._pauses.get(uid, -math.inf) > at
 
-    # --- how a preemption begins ----------------------------------------------------------------
+    # --- the victims and the hold ---------------------------------------------------------------
 
     def adopt(self, job: RunningJob, now: Moment) -> None:
-        """Go on with the preemption that an earlier controller stopped a job for, if any."""
+        """Continue the preemption of a job that an earlier controller stopped, if any."""
         stop, training = job.tracked.state.stop, job.tracked.job
         waiting = self._cluster.jobs.get(stop.waiting)
         ago = now.wall - past(stop.at, now=now.wall)
@@ -100,7 +101,7 @@ class Preemptions:
             self._hold(waiting, Places(stop.places, NO_SLOTS), preemption, now=now.wall)
 
     def begin(self, uid: str, proposals: Sequence[Proposal], now: Moment) -> None:
-        """Begin to stop jobs for the waiting job with a uid."""
+        """Begin to stop jobs for a waiting job, by uid."""
         if (waiting := self._cluster.jobs.get(uid)) is not None:
             self.open[uid] = preemption = Preemption(uid, now.monotonic)
             self._ask(preemption, waiting, proposals, now)
@@ -112,7 +113,7 @@ class Preemptions:
         proposals: Sequence[Proposal],
         now: Moment,
     ) -> None:
-        """Hold the places, and begin to wait for the checkpoints of jobs."""
+        """Put the capacity on hold, and begin to wait for the checkpoints of jobs."""
         preemption.since, preemption.again = now.monotonic, False
         for proposal in proposals:
             job = self._jobs[proposal.job]
@@ -127,10 +128,10 @@ class Preemptions:
             self._cluster.mark(waiting.job.uid)  # its message names the victims
 
     def _places(self, preemption: Preemption, waiting: TrackedJob, *, now: float) -> Places | None:
-        """Return the places of the waiting job once all its victims are gone, or None."""
-        gone = [*preemption.victims, *preemption.stopped]
+        """Return the places of the waiting job without all its victims, or None."""
+        leaving = [*preemption.victims, *preemption.stopped]
         settings = self._running.settings_of(waiting)
-        return self._search.places(waiting, settings, gone, now=now)
+        return self._search.places(waiting, settings, leaving, now=now)
 
     def _hold(
         self, waiting: TrackedJob, places: Places, preemption: Preemption, *, now: float
@@ -144,10 +145,10 @@ class Preemptions:
             waits_for=(*preemption.victims, *preemption.stopped),
         )
 
-    # --- how it goes on -------------------------------------------------------------------------
+    # --- the stop -------------------------------------------------------------------------------
 
     def advance(self, now: Moment, *, looks: bool) -> Steps:
-        """Bring all preemptions further; `looks`: whether more victims may be searched."""
+        """Advance all preemptions; `looks`: whether more victims may be searched."""
         steps: Steps = []
         for preemption in list(self.open.values()):
             waiting = self._cluster.jobs.get(preemption.waiting)
@@ -155,12 +156,12 @@ class Preemptions:
             if waiting is None or not waiting.job.in_queue:
                 self._end(preemption)
             elif not (waiting.busy or busy):
-                found: Steps | None = None
+                own: Steps | None = None
                 with self._running.failures.about(waiting):
-                    found = list(self._steps(preemption, waiting, now, looks=looks))
-                if found is None:
-                    self._end(preemption, rests_until=now.monotonic + PAUSE_SECONDS)
-                steps += found or ()
+                    own = list(self._steps(preemption, waiting, now, looks=looks))
+                if own is None:
+                    self._end(preemption, pause_until=now.monotonic + PAUSE_SECONDS)
+                steps += own or ()
         return steps
 
     def _victims(self, preemption: Preemption) -> list[RunningJob]:
@@ -191,7 +192,7 @@ class Preemptions:
                     yield job.tracked, step
 
     def _check(self, preemption: Preemption, uid: str, now: Moment) -> None:
-        """Record that a victim has stopped, or forget a victim that no longer runs well."""
+        """Record that a victim has stopped, or drop a victim that no longer runs as a whole."""
         job = self._jobs.get(uid)
         operation = record_of(job).operation if job else None
         if job is None or operation is None:
@@ -214,19 +215,19 @@ class Preemptions:
         fits: bool,
         looks: bool,
     ) -> None:
-        """Wait for the start of a job that all victims have stopped for.
+        """Wait for the start of the waiting job after all victims have stopped.
 
-        It may not fit after all: a pod took the room, or a controller died before it had stopped
-        all of them. Then more victims are searched, or the stopped jobs go on.
+        It may not fit after all: a pod used the capacity, or a controller died before it had
+        stopped all victims. Then more victims are searched, or the stopped jobs continue.
         """
         waited = now.monotonic - preemption.since
         if not fits and looks and (more := self._more(waiting, preemption.stopped, now)):
             self._ask(preemption, waiting, more, now)
-        elif waited >= (HOLD_SECONDS if fits else _MORE_SECONDS) or not preemption.stopped:
+        elif waited >= (HOLD_SECONDS if fits else _NO_VICTIM_SECONDS) or not preemption.stopped:
             self._give_up(preemption, now)
 
     def _all_saved(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:
-        """Return whether all jobs are ready to stop; give up if a job has saved nothing in time."""
+        """Return whether all jobs are ready to stop; give up if a job saved nothing in time."""
         late = [job for job in jobs if not self._stops.is_ready(job, now)]
         if not late:
             return not self._ask_again(preemption, jobs, now)
@@ -234,7 +235,7 @@ class Preemptions:
             return False
         if silent := [job for job in late if not self._stops.may_lose(job)]:
             for job in silent:
-                miss(record_of(job), at=now.monotonic)
+                record_miss(record_of(job), at=now.monotonic)
             self._give_up(preemption, now)
             return False
         for job in late:
@@ -243,7 +244,7 @@ class Preemptions:
         return True
 
     def _ask_again(self, preemption: Preemption, jobs: Sequence[RunningJob], now: Moment) -> bool:
-        """Ask jobs once more that have trained on since they answered; return whether any has."""
+        """Ask jobs again if their answers are too old by now; return whether any was asked."""
         answered = [
             (job, operation)
             for job in jobs
@@ -255,8 +256,8 @@ class Preemptions:
         if preemption.again or not stale:
             return False
         if max(operation.took for _, operation in stale) > FRESH_SECONDS:
-            stale = answered  # the others would be stale then
-        # The slowest is asked first, so that all answer at the same time.
+            stale = answered  # the other answers would be too old then
+        # The slowest job is asked first, so that all answer at the same time.
         slowest = max(operation.took for _, operation in stale)
         for job, operation in stale:
             record_of(job).asks_at = now.monotonic + slowest - operation.took
@@ -276,15 +277,15 @@ class Preemptions:
         message = stopped_for(self._stops.checkpoints(job))
         return self._stops.stop(job, names.REASON_STOPPED, message, stop, now)
 
-    # --- how it ends ----------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------
 
     def _give_up(self, preemption: Preemption, now: Moment) -> None:
-        """Let the victims run, and the stopped jobs go on; others may be found at the next look."""
-        rests = now.monotonic + PAUSE_SECONDS if preemption.stopped else -math.inf
-        self._end(preemption, rests_until=rests)
+        """End a preemption without a start: the victims run on, and the stopped jobs continue."""
+        pause_until = now.monotonic + PAUSE_SECONDS if preemption.stopped else -math.inf
+        self._end(preemption, pause_until=pause_until)
 
-    def _end(self, preemption: Preemption, *, rests_until: float = -math.inf) -> None:
-        """End a preemption; until `rests_until` no job stops for the waiting job."""
+    def _end(self, preemption: Preemption, *, pause_until: float = -math.inf) -> None:
+        """End a preemption; until `pause_until` no job stops for the waiting job."""
         self.open.pop(preemption.waiting, None)
         for job in self._victims(preemption):
             self._stops.end(job)
@@ -292,6 +293,6 @@ class Preemptions:
         if (hold := holds.of(uid)) is not None and hold.kind is HoldKind.PREEMPT:
             holds.release(uid)
             self._cluster.mark(uid)
-        self._rests = {key: at for key, at in self._rests.items() if key in self._cluster.jobs}
-        if math.isfinite(rests_until):
-            self._rests[uid] = rests_until
+        self._pauses = {key: at for key, at in self._pauses.items() if key in self._cluster.jobs}
+        if math.isfinite(pause_until):
+            self._pauses[uid] = pause_until

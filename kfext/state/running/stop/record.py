@@ -10,15 +10,15 @@ from kfext.state.running.operation import StopOperation
 from kfext.state.running.running_job import RunningJob, SavingRecord
 
 _MOST_SAVES = 6
-"""Checkpoints that an interval is taken from."""
+"""The number of recent checkpoints that determine the interval."""
 
 
 @dataclass(slots=True)
 class StopRecord(SavingRecord):
     """The record of the stops of a job.
 
-    `unfit`: why the job is never stopped, if it is not.
-    `saves`: when it started and saved its work since, in epoch seconds.
+    `unfit`: why the job is ineligible, if it is.
+    `saves`: the times of its start and of its checkpoints since, in epoch seconds.
     """
 
     operation: StopOperation | None = None
@@ -26,7 +26,7 @@ class StopRecord(SavingRecord):
     saves: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_SAVES))
 
     def observe_save(self, saved: float | None, *, began: float) -> None:
-        """Record the last checkpoint of a job with pods that were created at `began`."""
+        """Record the last checkpoint; `began`: the creation time of the pods."""
         while self.saves and self.saves[0] < began:
             self.saves.popleft()
         if not self.saves:
@@ -36,7 +36,7 @@ class StopRecord(SavingRecord):
 
     @property
     def next_save(self) -> float | None:
-        """When the job is expected to save its work by itself; None: unknown."""
+        """The expected time of the job's next checkpoint without a request, or None."""
         if len(self.saves) < 2:
             return None
         gaps = [later - earlier for earlier, later in pairwise(self.saves)]

@@ -1,7 +1,7 @@
-"""Stops a job: it saves its work first, and one write stops all of it.
+"""The stop of a job: it saves its work first, and a single write stops all pods.
 
-Preemptions and drains decide when. Times are monotonic, except that a float `now` is in epoch
-seconds.
+Preemptions and drains decide on the time. Times are monotonic, except that a float `now` is in
+epoch seconds.
 """
 
 import math
@@ -19,7 +19,7 @@ from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, CheckpointReq
 from kfext.state.running.executor import LOOK_SECONDS
 from kfext.state.running.operation import FRESH_SECONDS, Phase, Readiness, StopOperation
 from kfext.state.running.proposal import Rank
-from kfext.state.running.restarts import stopped
+from kfext.state.running.restarts import suspend_step
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.running_jobs import RunningJobs
 from kfext.state.running.stop.record import record_of
@@ -27,10 +27,10 @@ from kfext.state.running.stop.record import record_of
 
 @dataclass(slots=True)
 class Preempted:
-    """Counts of the jobs that were stopped, by whether they saved their work before.
+    """Counts of the stopped jobs, by their answer to the request for a checkpoint.
 
-    `asked`: `answered`, `late` (no checkpoint in time), `none` (there was nothing to wait for).
-    `work`: the seconds of work that the jobs do again.
+    `asked`: `answered`, `late` (no checkpoint in time) or `none` (no checkpoint was expected).
+    `work`: the lost work, in seconds.
     """
 
     asked: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Preempted:
 
 
 class JobStops:
-    """Stops jobs one at a time; `preempted`: the jobs that were stopped for others so far."""
+    """Stops single jobs; `preempted`: the counts of the jobs that were stopped for others."""
 
     def __init__(self, running: RunningJobs) -> None:
         self.preempted = Preempted()
@@ -47,18 +47,18 @@ class JobStops:
         self._requests = CheckpointRequests(running.progress)
 
     def checkpoints(self, job: RunningJob) -> Checkpoints:
-        """Return the checkpoints that the log of a job has shown."""
+        """Return the checkpoints in the log of a job."""
         return self._progress.followed(job.uid).checkpoints
 
     def readiness(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return what has to happen before a job stops."""
+        """Return the readiness of a job for a stop; with `always`, a checkpoint is not required."""
         ready = self.saving(job, now=now)
         return Readiness.READY if ready is Readiness.NEVER and self.may_lose(job) else ready
 
     def saving(self, job: RunningJob, *, now: float) -> Readiness:
-        """Return what has to happen before a job loses no work; NEVER: it shows no checkpoint.
+        """Return the readiness of a job for a stop without lost work.
 
-        An earlier controller may have asked the job, and knew that it listens to requests.
+        A request of an earlier controller shows that the job answers requests.
         """
         operation = record_of(job).operation
         ready = self._requests.readiness(job.uid, operation, interrupts=True, now=now)
@@ -70,7 +70,7 @@ class JobStops:
         return self._running.settings_of(job.tracked).preempt == ALWAYS
 
     def began(self, job: RunningJob, *, now: float) -> float:
-        """Return when the pods of a job were created, in epoch seconds."""
+        """Return the creation time of the last pod of a job, in epoch seconds."""
         created = (pod.created for pod in self._cluster.pods(job.uid))
         return min(max(created, default=now), now)
 
@@ -81,7 +81,7 @@ class JobStops:
         self._progress.await_checkpoint(job.uid, awaited=True)
 
     def is_ready(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job has saved its work since it was asked, or no save is expected."""
+        """Return whether a job has saved its work since the request, or no save is expected."""
         record, operation = record_of(job), record_of(job).operation
         if operation is not None and not operation.ready:
             ready = self.readiness(job, now=now.wall)
@@ -91,11 +91,11 @@ class JobStops:
         return operation is None or operation.ready
 
     def is_stale(self, job: RunningJob, operation: StopOperation, *, now: float) -> bool:
-        """Return whether a job has trained on for long since it answered."""
+        """Return whether the checkpoint that answered the request is too old."""
         return self._requests.is_stale(job.uid, operation, now=now)
 
     def request(self, job: RunningJob, now: Moment) -> Step | None:
-        """Return the step that asks a job for a checkpoint, if it is to be asked now."""
+        """Return the request for a checkpoint, if it is due."""
         record, operation = record_of(job), record_of(job).operation
         if operation is None or operation.ready or now.monotonic < record.asks_at:
             return None
@@ -109,7 +109,7 @@ class JobStops:
         if (operation := record_of(job).operation) is not None:
             operation.enter(Phase.WRITING, at=now.monotonic)
         state = replace(job.tracked.state, reason=reason, message=message, stop=stop)
-        return stopped(job, state, self._cluster.pods(job.uid), now=now.wall)
+        return suspend_step(job, state, self._cluster.pods(job.uid), now=now.wall)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
@@ -128,7 +128,7 @@ class JobStops:
             record.refused = Verdict(names.REASON_STOP_REFUSED, final)
             record.not_before = now + PAUSE_SECONDS
             self.end(job)
-        else:  # without an answer the write may have arrived; else it is tried again
+        else:  # without an answer the write may have arrived; otherwise it is retried
             operation.enter(Phase.SAVING, at=now)
 
     def _count(self, job: RunningJob, operation: StopOperation) -> None:

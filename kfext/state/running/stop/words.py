@@ -1,4 +1,4 @@
-"""What to show of the stops of a job that opted in."""
+"""The condition `Stopped` of a job that opted in: its status, reason and message."""
 
 from collections.abc import Iterator
 
@@ -21,27 +21,24 @@ _HIGHER = "a job of higher priority"
 
 
 def stopped_for(checkpoints: Checkpoints) -> str:
-    """Return why a job was stopped."""
+    """Return the message of a preempted job."""
     return f"stopped for {_HIGHER}; {continues(checkpoints)}"
 
 
 def continues(checkpoints: Checkpoints) -> str:
-    """Return where a stopped job goes on."""
+    """Return a clause on the step where a stopped job continues."""
     if checkpoints.saved is None:
-        return "it begins again, as it has shown no checkpoint"
+        return "it starts from the beginning, as it has shown no checkpoint"
     step = checkpoints.step
     return f"it continues from {'its last checkpoint' if step is None else f'step {step}'}"
 
 
 def stop_shown(job: RunningJob, ready: Readiness, now: Moment) -> ConditionStatus:
-    """Return what to show of the stops of a job.
-
-    `ready`: what has to happen before it stops; READY of a job that may stop without a checkpoint.
-    """
-    return ConditionStatus(job.tracked.stopped, next(_of_stop(job, ready, now)))
+    """Return the condition of a job; `ready`: its readiness for a stop."""
+    return ConditionStatus(job.tracked.stopped, next(_verdicts(job, ready, now)))
 
 
-def _of_stop(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict]:
+def _verdicts(job: RunningJob, ready: Readiness, now: Moment) -> Iterator[Verdict]:
     """Yield the verdicts on the stops of a job, the most important first."""
     record, state = record_of(job), job.tracked.state
     if record.operation is not None and record.operation.phase is Phase.SAVING:

@@ -98,7 +98,7 @@ def nothing(scene: Scene) -> None:
     pass
 
 
-LENGTH = "the length of PyTorchJob team/first is not known"
+LENGTH = "the duration of PyTorchJob team/first is unknown"
 UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
     "the job before it does not say how far it is": (
         (runs("first"), waits("head")),
@@ -108,18 +108,18 @@ UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
     "such a job of another namespace is not named": (
         (elsewhere(runs("first")), waits("head")),
         nothing,
-        "the length of 1 job of another namespace is not known",
+        "the duration of 1 job of another namespace is unknown",
     ),
     "a job that waits before it has no length": (
         (runs("first"), waits("older", created=NOW - 7200), waits("head")),
         nothing,
-        "the length of PyTorchJob team/first and PyTorchJob team/older is not known",
+        "the duration of PyTorchJob team/first and PyTorchJob team/older is unknown",
     ),
     "a quota": ((waits("head"),), quota, "a quota of its namespace stops it"),
     "a volume": (
         (waits("head", spec=using("data")),),
         volume,
-        "a volume of it is not bound",
+        "one of its volumes is not bound",
     ),
     "pods of its last start": (
         (waits("head"),),
@@ -134,7 +134,7 @@ UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
     "it is larger than the cluster": (
         (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
         nothing,
-        "it would not fit even after all running jobs have ended",
+        "no capacity for it is expected within 24 hours",
     ),
     "it needs new nodes": (
         (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
@@ -184,7 +184,7 @@ def test_an_unknown_length_that_the_start_does_not_need_does_not_matter() -> Non
 
 def test_a_start_is_not_before_the_ends_that_are_known() -> None:
     found = unknown(Scene(runs("first"), runs("silent"), waits("head"), first=7200))
-    assert found.unknown == "the length of PyTorchJob team/silent is not known"
+    assert found.unknown == "the duration of PyTorchJob team/silent is unknown"
     assert found.earliest == NOW + 7100  # to five minutes
 
 
@@ -354,7 +354,7 @@ def test_after_an_error_all_starts_are_unknown(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(TypeError):
         list(scene.forecaster.forecast(scene.now))
     found = scene.forecaster.expected("head")
-    assert found == ExpectedStart(unknown="an error of kfext, which is in the controller's log")
+    assert found == ExpectedStart(unknown="an error of kfext; see the controller's log")
 
 
 # --- scores -------------------------------------------------------------------------------------

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from kfext.model.parameters import Fairness, Queueing
 from kfext.model.policy import TrainingPolicy
 from kfext.model.snapshot import FailedStart
-from kfext.state.forecast.lookahead import Ahead, _Lengths
+from kfext.state.forecast.lookahead import Lookahead, _Lengths
 from kfext.state.forecast.outset import outset_of
 from tests.builders import node
 from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, waits
 from tests.unit.state.history import ACTS, CROWDED, History
 
 
-def ahead(scene: Scene, silent: float | None = None) -> Ahead:
+def ahead(scene: Scene, silent: float | None = None) -> Lookahead:
     scene.tick()
-    return result(Ahead(outset_of(scene.planner, scene.now), silent=silent).run())
+    return result(Lookahead(outset_of(scene.planner, scene.now), silent=silent).run())
 
 
-def result(parts: Generator[None, None, Ahead]) -> Ahead:
+def result(parts: Generator[None, None, Lookahead]) -> Lookahead:
     while True:
         try:
             next(parts)
@@ -41,7 +41,7 @@ def test_a_late_job_has_as_much_left_as_it_is_late() -> None:
     assert lefts == [600, 100, 0, 100]
 
 
-def times(found: Ahead) -> dict[str, float]:
+def times(found: Lookahead) -> dict[str, float]:
     return {uid: start.at - NOW for uid, start in found.starts.items()}
 
 
@@ -91,7 +91,7 @@ def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
         scene.planner.cluster.observe_node(None, node(name, cpu="4"))
     of = [(doubted, f"job-{n}", "team", f"series-{n % 2}", NOW) for n in range(3)]
     scene.planner.starts.restore(FailedStart(*start, cured=True) for start in of)
-    found = result(Ahead(outset_of(scene.planner, scene.now), silent=math.inf).run())
+    found = result(Lookahead(outset_of(scene.planner, scene.now), silent=math.inf).run())
     start = found.planner.cluster.jobs["head"].assumed
     assert start is not None
     assert list(start.nodes) == [gets]
@@ -124,6 +124,6 @@ def test_whatever_happened_before_a_look_ahead_comes_to_an_end(data: st.DataObje
     history.end_round()
     outset = outset_of(history.planner, history.moment)
     for silent in (None, 0.0, math.inf):
-        found = Ahead(outset, silent=silent, arrivals=outset.arrivals)
+        found = Lookahead(outset, silent=silent, arrivals=outset.arrivals)
         for parts, _ in enumerate(found.run()):
             assert parts < 5000

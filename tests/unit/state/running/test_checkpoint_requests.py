@@ -3,7 +3,7 @@
 import pytest
 
 from kfext import names
-from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, lengthened, miss
+from kfext.state.running.checkpoint_requests import PAUSE_SECONDS, pause_after, record_miss
 from kfext.state.running.size.record import SizeRecord
 
 
@@ -17,9 +17,9 @@ from kfext.state.running.size.record import SizeRecord
 )
 def test_a_job_that_saves_nothing_in_time_is_left_alone_for_longer(before: int, pause: int) -> None:
     record = SizeRecord(missed=before)
-    miss(record, at=100.0)
+    record_miss(record, at=100.0)
     assert record.not_before == 100.0 + pause * PAUSE_SECONDS
-    assert lengthened(before) == pause * PAUSE_SECONDS
+    assert pause_after(before) == pause * PAUSE_SECONDS
     assert record.missed == before + 1
     assert record.refused is not None
     assert record.refused.reason == names.REASON_AWAITS_CHECKPOINT

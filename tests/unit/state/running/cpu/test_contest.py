@@ -26,10 +26,11 @@ from tests.unit.state.running.jobs import NODE, job, pod, signals
 SIZE = 1000
 
 
-def ends(uid: str, left: float | None, **fields: Any) -> JobSignal:
+def ends(uid: str, remaining: float | None, **fields: Any) -> JobSignal:
     """A job with a pod of 100m that needs so many core-seconds; it came at 0 s."""
     own = {key: fields.pop(key) for key in fields.keys() & POD_FIELDS}
-    return job(uid, pod(f"{uid}-0", **{"request": 100, "use": 300, **own}), left=left, **fields)
+    its = pod(f"{uid}-0", **{"request": 100, "use": 300, **own})
+    return job(uid, its, remaining=remaining, **fields)
 
 
 POD_FIELDS = {"request", "user_request", "limit", "created", "node", "allocated"}
@@ -38,7 +39,7 @@ POD_FIELDS = {"request", "user_request", "limit", "created", "node", "allocated"
 def contest(*jobs: JobSignal, headroom: dict[str, int] | None = None, **node: Any) -> Contest:
     here = signals(*jobs, allocatable=SIZE)
     here = replace(here, headroom=headroom or {})
-    return replace(contests(here)[NODE], of=replace(here.nodes[NODE], **node))
+    return replace(contests(here)[NODE], signal=replace(here.nodes[NODE], **node))
 
 
 def requests(of: Contest, prioritised: str) -> dict[str, int]:
@@ -103,9 +104,9 @@ def test_a_node_has_no_favourite_while(jobs: list[JobSignal], node: dict[str, An
     assert all_prioritised({NODE: contest(*jobs, **node)}, jobs) == {}
 
 
-def spread(uid: str, left: float) -> JobSignal:
+def spread(uid: str, remaining: float) -> JobSignal:
     pods = (pod(f"{uid}-{node}", node=node, request=100, use=300) for node in ("n1", "n2"))
-    return job(uid, *pods, left=left)
+    return job(uid, *pods, remaining=remaining)
 
 
 def test_a_job_with_a_raise_that_shows_no_end_keeps_it_from_no_other_job_for_long() -> None:
@@ -196,7 +197,7 @@ def test_requests(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, i
 
 def test_pods_of_a_job_share_its_request_as_their_user_wrote_it() -> None:
     pods = (pod("ps", request=100), pod("worker", request=300, limit=500))
-    of = contest(job("a", *pods, left=50.0), B)
+    of = contest(job("a", *pods, remaining=50.0), B)
     assert of.split(of.jobs[0], 400) == {"ps": 100, "worker": 300}
     assert of.split(of.jobs[0], 800) == {"ps": 301, "worker": 499}
     assert of.split(of.jobs[0], 20) == {"ps": 5, "worker": 15}
@@ -241,7 +242,7 @@ def any_contest(draw: st.DrawFn) -> Signals:
             job(
                 f"j{index}",
                 pod(f"j{index}-0", request=request, limit=limit, use=200),
-                left=draw(st.sampled_from([None, math.inf, 20.0, 90.0])),
+                remaining=draw(st.sampled_from([None, math.inf, 20.0, 90.0])),
                 young=draw(st.booleans()),
                 namespace=draw(st.sampled_from(["a", "b"])),
             )
@@ -255,7 +256,7 @@ def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signal
     first = all_prioritised({NODE: of}, here.jobs).get(NODE)
     wanted = of.requests(first, here.jobs)
     asked = {job.uid: of.requested(job) for job in here.jobs}
-    assert sum(wanted.values()) <= max(sum(asked.values()), of.of.allocatable)
+    assert sum(wanted.values()) <= max(sum(asked.values()), of.signal.allocatable)
     for job_ in here.jobs:
         assert wanted[job_.uid] >= min(asked[job_.uid], LEAST_REQUEST)
         assert wanted[job_.uid] <= of.most(job_)
@@ -354,20 +355,20 @@ def test_a_job_would_end(sharers: list[Sharer], cores: float, want: dict[str, fl
 def ends_in_fair_order(sharers: Sequence[Sharer]) -> dict[str, float]:
     """When jobs end on one core if the job that would end first has all of it."""
     fair = fair_ends(sharers, cores=1.0)
-    left, now, ends = {sharer.uid: sharer.work for sharer in sharers}, 0.0, dict[str, float]()
-    while left:
-        here = [s for s in sharers if s.uid in left and s.came <= now + 1e-9]
-        coming = [s.came for s in sharers if s.uid in left and s.came > now + 1e-9]
+    remaining, now, ends = {sharer.uid: sharer.work for sharer in sharers}, 0.0, dict[str, float]()
+    while remaining:
+        here = [s for s in sharers if s.uid in remaining and s.began <= now + 1e-9]
+        coming = [s.began for s in sharers if s.uid in remaining and s.began > now + 1e-9]
         if not here:
             now = min(coming)
             continue
         first = min(here, key=lambda sharer: fair[sharer.uid])
-        spent = min(left[first.uid], min(coming, default=math.inf) - now)
+        spent = min(remaining[first.uid], min(coming, default=math.inf) - now)
         now += spent
-        left[first.uid] -= spent
-        if left[first.uid] <= 1e-9:
+        remaining[first.uid] -= spent
+        if remaining[first.uid] <= 1e-9:
             ends[first.uid] = now
-            del left[first.uid]
+            del remaining[first.uid]
     return ends
 
 

@@ -95,7 +95,7 @@ def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -
     bed = TwoWorkers()
     bed.change(1, node_name="gone")
     of = CpuSignals(bed.planner.companion._running, lambda *_: False)
-    found = of.together([bed.signals()[0]], 0.0)
+    found = of.with_nodes([bed.signals()[0]], 0.0)
     assert (found.jobs, list(found.nodes)) == ((), [NODE])
 
 

@@ -22,7 +22,7 @@ def test_a_window_ends_after_its_length_however_often_a_job_is_looked_at() -> No
     history = History()
     ended = [history.add_interval(Progress(), 1, now=look * LOOK) for look in range(1, 9)]
     assert ended == [True, False, False, True, False, False, True, False]
-    assert history.of(Measure.USE) == (1, 1, 1)
+    assert history.values_of(Measure.USE) == (1, 1, 1)
 
 
 Report = tuple[int | None, float | None]
@@ -53,18 +53,18 @@ def test_only_the_last_windows_with_a_value_are_kept() -> None:
     history = History()
     for number, use in enumerate([1, 2, None, 3, None, 4, 5]):
         history.add_interval(Progress(), use, now=number * INTERVAL)
-    assert history.of(Measure.USE) == (2, 3, 4, 5)
-    assert history.of(Measure.RATE) == ()
+    assert history.values_of(Measure.USE) == (2, 3, 4, 5)
+    assert history.values_of(Measure.RATE) == ()
 
 
 def test_what_is_forgotten_does_not_end_the_window() -> None:
     history = History()
     history.add_interval(shown(100, 5), 1, now=0)
     history.forget()
-    assert history.of(Measure.USE) == ()
+    assert history.values_of(Measure.USE) == ()
     assert not history.add_interval(shown(130, 20), 1, now=LOOK)
     assert history.add_interval(shown(160, 35), 1, now=INTERVAL)
-    assert history.of(Measure.RATE) == (2.0,)
+    assert history.values_of(Measure.RATE) == (2.0,)
 
 
 def at(step: int | None, seconds: float = 0.0, *, total: int | None = 1000) -> Progress:
@@ -112,7 +112,7 @@ LEFT: dict[str, tuple[Work, Progress, float | None]] = {
 
 @pytest.mark.parametrize(("work", "progress", "want"), LEFT.values(), ids=LEFT)
 def test_what_is_left(work: Work, progress: Progress, want: float | None) -> None:
-    assert work.left(progress) == pytest.approx(want)
+    assert work.remaining(progress) == pytest.approx(want)
 
 
 def test_the_rate_of_the_first_read_stands_for_the_steps_before_it() -> None:
@@ -120,7 +120,7 @@ def test_the_rate_of_the_first_read_stands_for_the_steps_before_it() -> None:
     for seconds, step in ((20.0, 50), (30.0, 100)):
         value_of(work, 0.5, seconds)
         work.add_progress(replace(at(step, seconds), rate=5.0))
-    assert work.left(at(100)) == pytest.approx(90.0)
+    assert work.remaining(at(100)) == pytest.approx(90.0)
 
 
 def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
@@ -133,7 +133,7 @@ def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
             value_of(work, cpu[-4], second - 20)
         work.add_progress(at(round(step), second))
         step += cores * 10 / 0.05
-    assert work.left(at(0)) == pytest.approx(50.0, rel=0.05)
+    assert work.remaining(at(0)) == pytest.approx(50.0, rel=0.05)
 
 
 @pytest.mark.parametrize("later", [-12.0, 0.0, 3.0, 12.0])
@@ -142,7 +142,7 @@ def test_it_does_not_matter_how_much_later_than_a_step_the_use_is_measured(later
     for part in range(6):
         value_of(work, 0.5, 30.0 * part + later)
         work.add_progress(at(100 * part, 30.0 * part))
-    assert work.left(at(500)) == pytest.approx(75.0)
+    assert work.remaining(at(500)) == pytest.approx(75.0)
 
 
 def test_the_use_of_all_pods_counts_and_each_measurement_once() -> None:
@@ -151,7 +151,7 @@ def test_the_use_of_all_pods_counts_and_each_measurement_once() -> None:
         for pod in ("a", "b", "b"):
             value_of(work, 0.5, 30.0 * part, pod)
         work.add_progress(at(100 * part, 30.0 * part))
-    assert work.left(at(200)) == pytest.approx(240.0)
+    assert work.remaining(at(200)) == pytest.approx(240.0)
 
 
 def test_steps_from_before_the_first_measured_window_do_not_count() -> None:
@@ -161,7 +161,7 @@ def test_steps_from_before_the_first_measured_window_do_not_count() -> None:
     for seconds, step in ((60, 600), (90, 700), (120, 800)):
         value_of(work, 0.5, seconds)
         work.add_progress(at(step, seconds))
-    assert work.left(at(800)) == pytest.approx(200 * (0.5 * 75) / (800 - 450))
+    assert work.remaining(at(800)) == pytest.approx(200 * (0.5 * 75) / (800 - 450))
 
 
 def test_a_job_that_counts_its_steps_in_each_epoch_does_not_seem_short_for_ever() -> None:

@@ -102,7 +102,7 @@ def test_what_was_seen_before_compares_with_nothing_after(
     cpu.history.add_interval(Progress(), 350, now=0.0)
     cpu.set_neighbours(company)
     assert (cpu.trial is TRIAL) is keeps_trial
-    assert bool(cpu.history.of(Measure.USE)) is keeps_history
+    assert bool(cpu.history.values_of(Measure.USE)) is keeps_history
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from kfext.model.pod import Pod, parse_pod
 from kfext.state.planner.planner import Planner
-from kfext.state.running.cpu.refused_pods import GIVEN_SECONDS, REST_SECONDS, RefusedPods
+from kfext.state.running.cpu.refused_pods import REST_SECONDS, WAIT_SECONDS, RefusedPods
 from tests.builders import affinity_to, node
 
 REFUSED = "0/2 nodes are available: 2 Insufficient cpu."
@@ -64,12 +64,12 @@ def test_room_that_no_raise_takes_yet_is_left_to_a_refused_pod() -> None:
 
 def test_a_pod_that_is_not_bound_costs_each_node_a_minute_in_eleven() -> None:
     of, seen = Nodes(foreign()), list[list[str]]()
-    period = int(GIVEN_SECONDS + REST_SECONDS)
+    period = int(WAIT_SECONDS + REST_SECONDS)
     for now in range(0, 2 * period, 10):
         seen.append(of.awaited(now))
     assert max(map(len, seen)) == 1, "one node at a time"
     for name in FREE:
-        assert sum(name in nodes for nodes in seen) * 10 == 2 * GIVEN_SECONDS
+        assert sum(name in nodes for nodes in seen) * 10 == 2 * WAIT_SECONDS
 
 
 def test_pods_made_anew_cost_no_more_than_one_pod() -> None:
@@ -80,15 +80,15 @@ def test_pods_made_anew_cost_no_more_than_one_pod() -> None:
             of.cluster.observe_pod(before, None)
         of.cluster.observe_pod(None, foreign(f"p{number}", affinity=affinity_to("a")))
         given += bool(of.awaited(10 * number))
-    assert given * 10 <= 2000 / (GIVEN_SECONDS + REST_SECONDS) * GIVEN_SECONDS + GIVEN_SECONDS
+    assert given * 10 <= 2000 / (WAIT_SECONDS + REST_SECONDS) * WAIT_SECONDS + WAIT_SECONDS
 
 
 def test_a_pod_that_fits_nowhere_does_not_keep_the_pods_of_another_namespace_waiting() -> None:
     of = Nodes(foreign(affinity=affinity_to("a")))
     of.awaited(0)
-    assert of.awaited(GIVEN_SECONDS) == []
+    assert of.awaited(WAIT_SECONDS) == []
     of.cluster.observe_pod(None, foreign("q", namespace="third", affinity=affinity_to("a")))
-    assert of.awaited(GIVEN_SECONDS + 10) == ["a"]
+    assert of.awaited(WAIT_SECONDS + 10) == ["a"]
 
 
 def test_a_node_on_which_a_pod_was_bound_waits_for_the_next_pod_at_once() -> None:
@@ -98,4 +98,4 @@ def test_a_node_on_which_a_pod_was_bound_waits_for_the_next_pod_at_once() -> Non
     of.cluster.observe_pod(first, bound)
     assert of.awaited(50) == []
     of.cluster.observe_pod(None, foreign("q"))
-    assert of.awaited(GIVEN_SECONDS + 10) == ["a"]
+    assert of.awaited(WAIT_SECONDS + 10) == ["a"]

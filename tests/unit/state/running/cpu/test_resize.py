@@ -19,11 +19,11 @@ from tests.unit.state.running.jobs import NODE, job, pod, signals
 SIZE = 1000
 
 
-def ends(uid: str, left: float | None, request: int = 100, **fields: Any) -> JobSignal:
+def ends(uid: str, remaining: float | None, request: int = 100, **fields: Any) -> JobSignal:
     """A job that requests 100m by its user; it needs so many core-seconds."""
     own = {key: fields.pop(key) for key in fields.keys() & {"limit", "allocated", "qos", "node"}}
     its = pod(f"{uid}-0", request=request, user_request=100, use=300, **own)
-    return job(uid, its, left=left, **fields)
+    return job(uid, its, remaining=remaining, **fields)
 
 
 def here(*jobs: JobSignal, **node: Any) -> Signals:

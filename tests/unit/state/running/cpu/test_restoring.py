@@ -16,10 +16,10 @@ from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
 from kfext.state.running.cpu.restoring import (
     Owner,
-    noted,
     owner_of,
     requested_of,
     restoring,
+    with_sizes,
 )
 from kfext.state.running.proposal import Proposal, Rank, Size
 from tests.unit.state.running.jobs import job, pod, signals
@@ -51,15 +51,17 @@ def test_who_set_a_limit(pod: Pod, want: Owner) -> None:
 
 
 def test_what_the_user_asked_for_is_noted_once_for_a_type() -> None:
-    first = noted(CpuState(), [(running(0, 1000), CpuSize(350))], by=BY)
-    then = noted(first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], by=BY)
+    first = with_sizes(CpuState(), [(running(0, 1000), CpuSize(350))], by=BY)
+    then = with_sizes(
+        first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], by=BY
+    )
     assert requested_of(running(3), then) == first.requested["worker"] == PodCpu(REQUEST, 1000)
     assert requested_of(running(0, of="ps"), then) is None
 
 
 def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_first_write() -> None:
     pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
-    first = noted(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
+    first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
     assert first.requested == {
         "worker": PodCpu(REQUEST, 400),
         "worker-1": PodCpu(REQUEST, 800),
@@ -68,18 +70,18 @@ def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_fi
     assert [owner_of(pod, first) for pod in pods] == [Owner.USER] * 4
     assert owner_of(running(1, 400), first) is Owner.OTHER
     assert decode_cpu(first.encode()) == first
-    again = noted(first, [(running(1, 800), CpuSize(300))], by=BY, pods=[running(0, 200)])
+    again = with_sizes(first, [(running(1, 800), CpuSize(300))], by=BY, pods=[running(0, 200)])
     assert again.requested == first.requested
 
 
 def test_a_pod_without_a_known_container_is_not_noted() -> None:
-    state = noted(CpuState(), [(running(0, replica=None), CpuSize(1))], by=BY)
+    state = with_sizes(CpuState(), [(running(0, replica=None), CpuSize(1))], by=BY)
     assert (state.requested, state.written) == ({}, {})
 
 
 def test_the_rest_of_the_state_stays() -> None:
     before = CpuState(disabled={"shift": "why"}, by=frozenset({"shift"}))
-    after = noted(before, [(running(0, 1000), CpuSize(350))], by=BY)
+    after = with_sizes(before, [(running(0, 1000), CpuSize(350))], by=BY)
     assert (after.disabled, after.by) == (before.disabled, BY)
 
 
@@ -97,7 +99,7 @@ def test_whatever_a_write_came_to_the_request_is_never_taken_for_that_of_others(
     """After an answer that was lost, the mirror has not seen yet what the pod has."""
     state, really, seen = CpuState(), user, user
     for request, outcome in writes:
-        state = noted(state, [(running(0, request=seen), CpuSize(request=request))], by=BY)
+        state = with_sizes(state, [(running(0, request=seen), CpuSize(request=request))], by=BY)
         state = decode_cpu(state.encode())
         before, really = really, really if outcome == DIED else request
         for cpu in (before, seen, really):
@@ -113,7 +115,7 @@ def test_a_request_that_was_never_noted_is_that_of_others(
     state, now = CpuState(), user
     for request in writes:
         size = CpuSize(request=request)
-        state, now = noted(state, [(running(0, request=now), size)], by=BY), request
+        state, now = with_sizes(state, [(running(0, request=now), size)], by=BY), request
     if other not in {user, *writes}:
         assert owner_of(running(0, request=other), state) is Owner.OTHER
 
@@ -163,13 +165,13 @@ def found(
 
 
 RESTORED: dict[str, tuple[dict[str, Any], str]] = {
-    "no policy looks at it any more": ({"fit": False}, "resize may not act"),
-    "the job has opted out": ({"chosen": {}}, "resize may not act"),
-    "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
-    "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
-    "the policy rests": ({"recorded": state(disabled=RESTS)}, "resize may not act"),
+    "no policy looks at it any more": ({"fit": False}, "resize may no longer change"),
+    "the job has opted out": ({"chosen": {}}, "resize may no longer change"),
+    "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "no longer change"),
+    "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may no longer change"),
+    "the policy rests": ({"recorded": state(disabled=RESTS)}, "resize may no longer change"),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
-    "a pod waits for what its raise takes": ({"awaited": True}, "needs what is free on n1"),
+    "a pod waits for what its raise takes": ({"awaited": True}, "needs the free CPU of n1"),
 }
 
 
@@ -241,7 +243,7 @@ def test_after_a_hand_of_others_every_policy_rests_and_the_cpu_of_theirs_stays(
     assert back is not None
     assert back.disabled == {"resize", "shift"}
     assert back.stages == ()
-    assert "is the new wish" in back.reason
+    assert "kfext leaves it unchanged" in back.reason
 
 
 def test_a_request_of_the_users_that_kfext_never_replaced_is_of_no_other_hand() -> None:

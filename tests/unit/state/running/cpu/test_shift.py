@@ -214,7 +214,7 @@ def test_C5_a_sum_that_is_put_right_has_to_help(
 ) -> None:
     (found,) = advice(*pods).proposals
     assert found.measure is measure
-    assert ("use theirs up" in found.reason) is (measure is not None)
+    assert ("are at their limits" in found.reason) is (measure is not None)
 
 
 STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {

@@ -104,12 +104,12 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "why a policy that needs its end leaves it alone": (
         [one_stands_down],
         names.REASON_NOTHING_TO_MOVE,
-        "resize leaves it alone: not Burstable",
+        "ineligible for resize: not Burstable",
     ),
     "why its progress is not known": (
         [is_unread],
         names.REASON_NOTHING_TO_MOVE,
-        "resize leaves it alone: metrics is off",
+        "ineligible for resize: metrics is off",
     ),
 }
 
@@ -136,7 +136,7 @@ def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool)
     bed = bed_of()
     cpu_record(bed.job).early = early
     job, _ = bed.signals()
-    known = replace(job, left=50.0)
+    known = replace(job, remaining=50.0)
     found = cpu_shown(bed.job, known, None, decided=True, paused=False)
     assert found is not None
     assert (found.holds, found.verdict.reason) == (False, want)
@@ -201,7 +201,7 @@ def test_where_nothing_new_is_known_a_job_is_shown(
     if before is not None:
         bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
     job, _ = bed.signals()
-    known = replace(job, left=50.0)
+    known = replace(job, remaining=50.0)
     found = cpu_shown(bed.job, known, None, decided=decided, paused=False)
     assert found is not None
     assert found.verdict.reason == want
@@ -220,7 +220,7 @@ WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "more pods than are remembered have a size of their own": (
         OF,
         [running(index, 400 + index) for index in range(19)],
-        "19 pods, 18 of them with CPU of their own",
+        "19 pods, 18 of them with their own CPU",
     ),
     "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
 }
@@ -252,10 +252,10 @@ UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("reported", "source", "left", "want"), UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize(("reported", "source", "remaining", "want"), UNREAD.values(), ids=UNREAD)
 def test_why_nothing_is_known_of_its_progress(
-    reported: Reported | None, source: MetricsSource, left: float | None, want: str
+    reported: Reported | None, source: MetricsSource, remaining: float | None, want: str
 ) -> None:
-    found = why_unread(reported, source=source, left=left)
+    found = why_unread(reported, source=source, remaining=remaining)
     assert want in found
     assert bool(found) is bool(want)

@@ -13,7 +13,7 @@ from kfext.model.constraints import Constraints, Requirement, Term, VolumeConstr
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict
-from kfext.state.running.move.migrate import MARGIN, MIGRATE, SPREAD_SPEED, together
+from kfext.state.running.move.migrate import MARGIN, MIGRATE, SPREAD_SPEED, move_or_stay
 from kfext.state.running.proposal import Move, Proposal, Rank
 from tests.builders import job
 
@@ -21,12 +21,12 @@ from tests.builders import job
 def weighed(
     to: Sequence[str] = ("c",), left: float | None = 1000.0, cost: float = 50.0, speed: float = 0.85
 ) -> Proposal | Verdict:
-    return together("uid", now=["a", "b"], to=to, left=left, cost=cost, speed=speed)
+    return move_or_stay("uid", now=["a", "b"], to=to, remaining=left, cost=cost, speed=speed)
 
 
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
-    "no better place has room": (weighed(to=()), "no better place has room"),
-    "it does not show how far it is": (weighed(left=None), "does not show how far it is"),
+    "no better place has room": (weighed(to=()), "no better nodes have capacity"),
+    "it does not show how far it is": (weighed(left=None), "its remaining time is unknown"),
     "it has too little left": (weighed(left=600.0), "saves about 90 s and costs about 50 s"),
     "it saves less than twice the cost": (weighed(left=1000.0, cost=75.1), "must save 2 times"),
     "it is hardly slower on two nodes": (weighed(speed=0.95), "saves about 50 s"),

@@ -15,7 +15,7 @@ from kfext.state.running.size.guard import (
     Donor,
     Fits,
     donors_for,
-    kept,
+    lowest_size,
 )
 from kfext.state.running.size.scale import Sizes
 
@@ -197,14 +197,14 @@ def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
     room = of_worth(donors, needed, worth)
     found = donors_for(donors, room.fits, priority=1)
     calls, by_uid = room.calls, {donor.uid: donor for donor in donors}
-    every = {donor.uid: min(donor.now, donor.keeps) for donor in donors if donor.priority <= 1}
+    every = {donor.uid: min(donor.now, donor.lowest) for donor in donors if donor.priority <= 1}
     assert calls <= MOST_CALLS
     if found is None:
         assert not room.fits(every)
         return
     assert room.fits(found)
     for uid, size in found.items():
-        assert by_uid[uid].keeps <= size < by_uid[uid].now
+        assert by_uid[uid].lowest <= size < by_uid[uid].now
         assert by_uid[uid].priority <= 1
         assert not room.fits({**found, uid: size + 1})
 
@@ -226,18 +226,18 @@ def test_among_workers_alike_no_job_gives_below_its_wish_while_another_has_more_
     if any(size < min(by_uid[uid].requested, by_uid[uid].now) for uid, size in found.items()):
         for donor in donors:
             kept = found.get(donor.uid, donor.now)
-            assert kept <= max(donor.requested, donor.keeps)
+            assert kept <= max(donor.requested, donor.lowest)
 
 
 SIZES = Sizes(now=6, least=1, most=8, requested=4)
 
 
 class Asked(NamedTuple):
-    """A waiting job takes `length` seconds, and `most` at most; a job with 100 s left `keeps`."""
+    """`length`, `most`: of a waiting job; `lowest`: the lowest size of a donor with 100 s left."""
 
     length: float
     most: float
-    keeps: int
+    lowest: int
     sizes: Sizes = SIZES
     rested: bool = True
 
@@ -261,8 +261,8 @@ KEPT: dict[str, Asked] = {
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
 def test_what_a_job_gives(case: Asked) -> None:
     sizes, length, most = case.sizes, case.length, case.most
-    found = kept(sizes, left=100.0, length=length, most=most, rested=case.rested)
-    assert found == case.keeps
+    found = lowest_size(sizes, remaining=100.0, length=length, most=most, rested=case.rested)
+    assert found == case.lowest
 
 
 @given(all_donors(), st.integers(0, 30), WORTH, st.randoms())

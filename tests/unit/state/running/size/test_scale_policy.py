@@ -278,7 +278,7 @@ def test_a_policy_that_may_only_observe_shows_what_a_job_would_give() -> None:
     of.at(200)
     found = of.driver.shown["train", names.SCALED]
     assert found is not None
-    assert found.verdict.message == "it would go down to 2 workers, for a waiting job"
+    assert found.verdict.message == "it would be scaled down to 2 workers for a waiting job"
     assert sizes(of) == []
 
 

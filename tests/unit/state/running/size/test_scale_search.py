@@ -12,9 +12,9 @@ from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice, TrainingPolicy
 from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.operation import Phase
-from kfext.state.running.restarts import usual_restart
-from kfext.state.running.room import ScaleRoom
+from kfext.state.running.restarts import expected_restart
 from kfext.state.running.running_job import RunningJob
 from kfext.state.running.size.executor import SizeExecutor
 from kfext.state.running.size.record import SizeRecord
@@ -131,7 +131,7 @@ def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
     of.after(WATCHED_SECONDS)
     job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
     assert job.restart.pause <= STOPS + LATE
-    assert usual_restart(job) == START_SECONDS + 60
+    assert expected_restart(job) == START_SECONDS + 60
 
 
 def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
@@ -193,13 +193,13 @@ def test_room_for_growth_is_searched_again_only_once_capacity_comes_free(
     beside = replace(GANG, arrives=0.0, workers=2, steps=2000)
     of = scaled_bed(replace(LONG, workers=2), beside, cpu=4000).at(300)
     searched: list[int] = []
-    grown = ScaleRoom.grown
+    grown = CapacitySearch.grown_places
 
-    def counted(room: ScaleRoom, job: RunningJob, workers: int, *, now: float) -> object:
+    def counted(room: CapacitySearch, job: RunningJob, workers: int, *, now: float) -> object:
         searched.append(workers)
         return grown(room, job, workers, now=now)
 
-    monkeypatch.setattr(ScaleRoom, "grown", counted)
+    monkeypatch.setattr(CapacitySearch, "grown_places", counted)
     of.at(600)
     assert searched == []
     assert sizes(of) == []

@@ -48,7 +48,7 @@ class FakeProgress:
 def changed(*, before: int, requested: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
     tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
     running = RunningJob(tracked)
-    running.keep(size := size_record(tracked, Sizes(before, 1, 8, requested)))
+    running.replace_record(size := size_record(tracked, Sizes(before, 1, 8, requested)))
     change = Workers(Cause.GROWTH, 6)
     proposal = workers_proposal(running.uid, change, "there is room")
     size.begin(proposal, change, phase, at=100.0)

@@ -24,7 +24,7 @@ def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
     tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
     requested = tracked.state.requested or now
     running = RunningJob(tracked)
-    running.keep(SizeRecord(Sizes(now, 1, 8, requested), expected=now))
+    running.replace_record(SizeRecord(Sizes(now, 1, 8, requested), expected=now))
     return running
 
 
@@ -84,10 +84,10 @@ CASES: dict[str, Case] = {
     "it cannot be scaled any more, and was refused a moment ago": Case(
         unfit(refused(until=60.0)), names.REASON_STANDS_DOWN
     ),
-    "it would be": Case(scaled(), names.REASON_WOULD_SCALE, dry_run="get 5 workers"),
+    "it would be": Case(scaled(), names.REASON_WOULD_SCALE, dry_run="scaled to 5 workers"),
     "it has saved nothing": Case(scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER),
     "it would be if it had saved": Case(
-        scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, dry_run="get 5 workers"
+        scaled(), names.REASON_NO_CHECKPOINT, ready=Readiness.NEVER, dry_run="scaled to 5 workers"
     ),
 }
 
@@ -109,11 +109,11 @@ def test_the_words_give_both_numbers() -> None:
     running = scaled(now=2, state=JobState(requested=4, assigned=2))
     found = size_shown(running, Readiness.READY, now=0.0)
     assert found.verdict.message.endswith(
-        "2 of the 4 workers that it asked for; it gets the others once there is room"
+        "2 of the 4 workers that it requested; it regains the others once capacity is free"
     )
     size_record(running).hindered = "quota q allows 2 pods"
     found = size_shown(running, Readiness.READY, now=0.0)
-    assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
+    assert found.verdict.message.endswith("it requested; quota q allows 2 pods")
     size_record(running).sizes = replace(size_record(running).sizes, requested=2)
     assert "2 workers" in size_shown(running, Readiness.READY, now=0.0).verdict.message
 
@@ -122,7 +122,7 @@ AUTOSCALER = {
     "it could grow": (
         4,
         True,
-        "; it may have 1 to 8, and more than it asked for only on nodes that the autoscaler keeps "
+        "; it may have 1 to 8, and more than requested only on nodes that the autoscaler keeps "
         "anyway",
     ),
     "it has all that it may have": (8, True, "; it may have 1 to 8"),

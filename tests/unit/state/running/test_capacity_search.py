@@ -13,7 +13,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.names import PLAN
 from kfext.sim.api import TEAM
 from kfext.state.planner.planner import Planner
-from kfext.state.running.room import ScaleRoom
+from kfext.state.running.capacity_search import CapacitySearch
 from kfext.state.running.running_job import RunningJob
 from tests.builders import JobBuilder, job, node, pod
 
@@ -102,8 +102,8 @@ def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grow
     tracked = planner.cluster.jobs["uid-1"]
     running = RunningJob(tracked)
     required = Settings(colocation=Colocation.REQUIRED)
-    room = ScaleRoom(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
-    places = room.grown(running, 3, now=0.0)
+    room = CapacitySearch(planner.cluster, planner.queue, lambda _: required, lambda _: 5.0)
+    places = room.grown_places(running, 3, now=0.0)
     assert (places is not None) is grows
 
 
@@ -118,7 +118,7 @@ def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
     running = RunningJob(tracked)
-    room = ScaleRoom(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
-    places = room.grown(running, 3, now=0.0)
+    room = CapacitySearch(planner.cluster, planner.queue, lambda _: Settings(), lambda _: 5.0)
+    places = room.grown_places(running, 3, now=0.0)
     kept = {ReplicaKey("worker", index): on for index, on in enumerate(grows.on)}
     assert places == (None if to is None else {**kept, ReplicaKey("worker", 2): to})

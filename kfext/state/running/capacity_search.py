@@ -1,4 +1,4 @@
-"""The room for other sizes of a job, by the same search as for its placement."""
+"""The capacity for other sizes and other nodes of a job, by the same search as its placement."""
 
 import math
 from bisect import bisect_left
@@ -30,23 +30,24 @@ from kfext.state.running.running_job import RunningJob, leaving
 from kfext.state.waiting.queue import Queue
 
 SERVED_SECONDS = 5.0
-"""The guard looks at a waiting job within this time after its `wait`."""
+"""The guard considers a waiting job within this time after its `wait`."""
 MOST_SHUT_SECONDS = 300.0
-"""New jobs keep other jobs from getting back their workers for at most this long at a time."""
+"""New jobs prevent the growth of other jobs for at most this long at a time."""
 
 
 class GrowthLimit(Enum):
-    """How far jobs may grow: not at all, to their requested size, or while it pays."""
+    """The limit of growth: none, up to the requested size, or as long as it pays."""
 
     NONE = "none"
-    ASKED = "asked"
+    REQUESTED = "requested"
     PAYING = "paying"
 
 
-class ScaleRoom:
-    """Searches room on the ledger. `now` is in epoch seconds.
+class CapacitySearch:
+    """Searches capacity on the ledger. `now` is in epoch seconds.
 
-    `wait` returns the seconds that a job waits, by its settings, before others give workers for it.
+    `wait` returns the seconds that a job waits, by its settings, before other jobs scale down for
+    it.
     """
 
     def __init__(
@@ -70,29 +71,30 @@ class ScaleRoom:
 
     @property
     def gains(self) -> int:
-        """A number that changes when capacity comes free or a node changes."""
+        """A number that changes when capacity is released or a node changes."""
         return self._cluster.ledger.gains
 
     def limit(self, *, now: float) -> GrowthLimit:
-        """Return how far jobs may grow beside the waiting jobs.
+        """Return the limit of growth beside the waiting jobs.
 
         Jobs do not grow while a waiting job may yet be served, for MOST_SHUT_SECONDS at a time: a
-        user may submit one job after the other, or edit a job again and again.
+        user may submit jobs or edit a job without end.
         """
         limit = self._limit(now)
         if limit is not GrowthLimit.NONE:
             self._shut_since = math.inf
             return limit
         self._shut_since = min(self._shut_since, now)
-        return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
+        long = now - self._shut_since >= MOST_SHUT_SECONDS
+        return GrowthLimit.REQUESTED if long else GrowthLimit.NONE
 
     def _limit(self, now: float) -> GrowthLimit:
-        """Return how far jobs may grow beside the jobs that wait now.
+        """Return the limit of growth beside the jobs that wait now.
 
         A new job may be served at once or by the guard, so jobs do not grow. A job that the
-        guard did not serve cannot use the free room, so jobs may grow to their requested size,
-        and scale down again when it helps. They grow further only once capacity is
-        reserved for the waiting job, since the ledger then claims it.
+        guard did not serve cannot use the free capacity, so jobs may grow to their requested size,
+        and scale down again when that helps. They grow further only once the ledger has a
+        reservation for the waiting job.
         """
         limit = GrowthLimit.PAYING
         for tracked in self._queue.queued():
@@ -103,24 +105,24 @@ class ScaleRoom:
             if tracked.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservations.due_in(tracked, now=now) > 0:
-                limit = GrowthLimit.ASKED
+                limit = GrowthLimit.REQUESTED
         return limit
 
     def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        """Return the limits within which a job is placed now."""
+        """Return the present placement limits of a job."""
         return self._queue.limits(tracked, self._settings_of(tracked), now=now)
 
-    def waiting_fits(
+    def waiting_places(
         self, tracked: TrackedJob, workers: int, *, now: float, gone: Iterable[Hashable] = ()
     ) -> Places | None:
-        """Return the places of a waiting job with so many workers once the claims `gone` are gone.
+        """Return the places of a waiting job with `workers` workers, without the claims `gone`.
 
-        Capacity that is kept for another job counts as taken, unless this job comes before it.
+        A reservation of another job counts, unless this job is before it in the queue.
         """
         context = self._queue.context(tracked, now=now)
-        kept = context.reservation.claims if context.reservation and context.ahead else ()
+        reserved = context.reservation.claims if context.reservation and context.ahead else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
-        ignoring = [*context.held, *context.nodes.claims, *kept, *gone]
+        ignoring = [*context.held, *context.nodes.claims, *reserved, *gone]
         limits = self.limits(tracked, now=now)
         nodes = place(members, ledger, limits, ignoring=ignoring)
         if isinstance(nodes, Verdict):
@@ -130,8 +132,8 @@ class ScaleRoom:
         slots = slots_for(members, nodes, ledger, closed=limits.closed, ignoring=ignoring)
         return None if slots is None else Places(nodes, slots)
 
-    def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
-        """Return the claims that go when jobs, by uid, have so many workers."""
+    def freed_claims(self, sizes: Mapping[str, int]) -> list[Hashable]:
+        """Return the claims that are released when jobs are scaled down to `sizes`, by uid."""
         keys: list[Hashable] = []
         for uid, workers in sizes.items():
             for pod in leaving(self._cluster.pods(uid), workers):
@@ -140,28 +142,28 @@ class ScaleRoom:
                     keys.append(plan_key(uid, pod.replica))
         return keys
 
-    def most(self, job: RunningJob, least: int, *, up_to: int, now: float) -> int:
-        """Return how many workers a job has room for, at least `least`, its present size.
+    def most_workers(self, job: RunningJob, least: int, *, up_to: int, now: float) -> int:
+        """Return the most workers of a job that fit, at least `least`, its present size.
 
         No more than `up_to` are tried, because a search takes longer for a larger job.
         """
         most = up_to
         if most <= least:
             return least
-        # If so many workers have no room, more workers have no room either.
+        # If a number of workers does not fit, a larger number does not fit either.
         beyond = bisect_left(
             range(least + 1, most + 1),
             True,
-            key=lambda n: self.grown(job, n, now=now) is None,
+            key=lambda n: self.grown_places(job, n, now=now) is None,
         )
         return least + beyond
 
-    def grown(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
-        """Return the places of all pods of a job with more workers, or None without room.
+    def grown_places(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
+        """Return the places of all pods of a job with more workers, or None without capacity.
 
-        Its pods stay where they are. A job that is on more nodes than it may use does not grow. On
+        Its present pods stay on their nodes. A job on nodes outside its limits does not grow. On
         the host network the new pods use ports of the job's block. Beside an autoscaler, growth
-        beyond the requested size goes only on nodes that are kept anyway.
+        beyond the requested size uses only nodes that are kept anyway.
         """
         tracked = job.tracked
         grown, plan = with_workers(tracked.job, workers), tracked.plan
@@ -192,7 +194,7 @@ class ScaleRoom:
         return nodes
 
     def growth_limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        """Return the limits within which a job grows beyond its requested size."""
+        """Return the placement limits of a job for growth beyond its requested size."""
         limits = self.limits(tracked, now=now)
         if not self._queue.autoscaler:
             return limits
@@ -204,29 +206,29 @@ class ScaleRoom:
         An autoscaler must not keep or add a node for growth that no user asked for.
         """
         if self._kept_anyway[0] != self.version:
-            kept = (
+            nodes = (
                 pod.home
                 for tracked in self._cluster.jobs.values()
                 if not tracked.job.suspend
                 for pod in self._cluster.pods(tracked.job.uid)
                 if pod.home and not (pod.finished or is_growth(tracked, pod))
             )
-            self._kept_anyway = self.version, frozenset(kept)
+            self._kept_anyway = self.version, frozenset(nodes)
         return self._kept_anyway[1]
 
-    def grown_alone(self, job: RunningJob) -> bool:
-        """Return whether the growth of a job keeps a node that an autoscaler could remove."""
+    def growth_keeps_node(self, job: RunningJob) -> bool:
+        """Return whether only the growth of a job prevents an autoscaler from removing a node."""
         if not self._queue.autoscaler:
             return False
         growth = (pod for pod in self._cluster.pods(job.uid) if is_growth(job.tracked, pod))
         return not {pod.home for pod in growth if pod.home} <= self.kept_anyway()
 
-    def anew(
+    def new_places(
         self, job: RunningJob, *, now: float, doubted: Iterable[str] = ()
     ) -> Assignment | None:
-        """Return the places that a job would get if it were stopped now, or None without any.
+        """Return the new places of a job if it were stopped now, or None without capacity.
 
-        Its present room counts as free for it. `doubted`: the nodes that come last.
+        Its present capacity counts as free. `doubted`: the nodes of last resort.
         """
         tracked, pods = job.tracked, self._cluster.pods(job.uid)
         training = (
@@ -246,18 +248,18 @@ class ScaleRoom:
         return None if isinstance(nodes, Verdict) else nodes
 
     def extent(self, job: RunningJob, nodes: Iterable[str]) -> tuple[int, ...]:
-        """Return how many topology domains nodes are in, the widest first, and how many they are.
+        """Return the numbers of topology domains of nodes, widest first, and the number of nodes.
 
-        The smaller of two tuples is the better place for the job.
+        The smaller of two tuples is the better placement of the job.
         """
-        keys = self._settings_of(job.tracked).placement.topology_keys
-        found = [self._cluster.ledger.node(name) for name in set(nodes)]
-        labels = [node.labels for node in found if node is not None]
-        domains = (len({of.get(key) for of in labels}) for key in keys)
-        return (*domains, len(found))
+        keys, names = self._settings_of(job.tracked).placement.topology_keys, set(nodes)
+        known = (self._cluster.ledger.node(name) for name in names)
+        labels = [node.labels for node in known if node is not None]
+        domains = (len({each.get(key) for each in labels}) for key in keys)
+        return (*domains, len(names))
 
-    def shrunk(self, job: RunningJob, workers: int) -> Assignment:
-        """Return the places that the pods of a job keep with fewer workers."""
+    def shrunk_places(self, job: RunningJob, workers: int) -> Assignment:
+        """Return the places of the pods that remain with fewer workers."""
         shrunk = with_workers(job.tracked.job, workers)
         return {
             key: pod.home
@@ -266,20 +268,20 @@ class ScaleRoom:
         }
 
     def below_ceiling(self, job: RunningJob, workers: int, *, present: int, ceiling: float) -> int:
-        """Return how many workers keep the requested CPU below a share of the cluster's CPU."""
+        """Return the most workers that keep the requested CPU below a share of all CPU."""
         ledger = self._cluster.ledger
         total, free = (
             int(np.maximum(amounts, 0).sum())
             for amounts in (ledger.allocatable((CPU,)), ledger.free((CPU,)))
         )
-        workers_ = (group for group in job.tracked.job.groups if group.type == WORKER)
-        each = next((group.requests.get(CPU, 0) for group in workers_), 0)
+        groups = (group for group in job.tracked.job.groups if group.type == WORKER)
+        each = next((group.requests.get(CPU, 0) for group in groups), 0)
         spare = free - (1 - ceiling) * total
         more = workers - present
         return present + (min(more, max(0, int(spare // each))) if each else more)
 
     def quota_refuses(self, job: RunningJob, workers: int, *, again: bool = False) -> str:
-        """Return why a quota of the namespace would refuse so many workers, or "" if none does.
+        """Return the refusal of `workers` workers by a quota of the namespace, or "".
 
         `again`: whether all pods of the job would be created again.
         """
