@@ -102,7 +102,7 @@ def _listed(reasons: Iterable[str]) -> str:
 
 def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
     """Return the reason that no policy may change the CPU of a job's pods, or empty."""
-    if why := why_others(job):
+    if why := why_managed(job):
         return why
     unlike = len(with_sizes(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:
