@@ -28,6 +28,7 @@ _WHY = {
 _FOR_CAPACITY = (WAITS_FOR_CAPACITY | NEVER_FITS) - _WHY.keys()
 _NEW_NODES = "it waits for new nodes, which an autoscaler may add"
 _NEVER = f"no capacity for it is expected within {HORIZON / 3600:g} hours"
+_TOO_LARGE = "it would not fit even after all running jobs have ended"
 _BEHIND = f"it is behind the first {MOST_JOBS} jobs of the queue"
 OTHER = "it does not wait for capacity"
 _ERROR = "an error of kfext; see the controller's log"

@@ -141,7 +141,7 @@ class Companion:
                 proposals += executor.propose(now)
         chosen = arbitrate(proposals, self._running.signals(proposals))
         for executor in executors:
-            with self._keeping(steps):
+            with self._guarding(steps):
                 begun = executor.begin(chosen.of_kind(executor.change), now)
                 steps += _decided(executor, begun, now)
         self.failures = self._running.failures.take()

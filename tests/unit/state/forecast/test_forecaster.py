@@ -134,7 +134,7 @@ UNKNOWN: dict[str, tuple[tuple[Any, ...], Callable[[Scene], None], str]] = {
     "it is larger than the cluster": (
         (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
         nothing,
-        "no capacity for it is expected within 24 hours",
+        "it would not fit even after all running jobs have ended",
     ),
     "it needs new nodes": (
         (waits("head", 5).annotated("kfext.dev/colocation", "required"),),
@@ -154,7 +154,7 @@ def test_a_start_is_not_known(
 
 
 def test_a_start_behind_a_job_of_days_is_not_known() -> None:
-    why = "no capacity for it comes free within 24 hours"
+    why = "no capacity for it is expected within 24 hours"
     assert unknown(Scene(runs("first"), waits("head"), first=259_200)) == ExpectedStart(unknown=why)
 
 
