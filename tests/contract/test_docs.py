@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kfext.state.running.registry import CONDITIONS, POLICIES
 from kfext.state.running.size.scale import SCALED
 from kfext.state.running.stop.preempt import STOPPED
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
-from tests.contract.tables import Row, only, table
+from tests.contract.tables import Row, only, rows_of, table
 from tests.contract.test_logs import BY_EXPRESSION, RECOGNISED, TRAINING
 
 PAGE = "docs/settings.md"
@@ -116,8 +117,22 @@ def test_a_page_has_every_reason_of_a_condition(condition: Condition) -> None:
     assert set(rows) == condition.reasons
 
 
+REPORTS = sorted((REPOSITORY / "docs/reports").glob("*.md"))
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
+def test_a_report_says_when_its_figures_were_recorded(report: Path) -> None:
+    assert re.search(r"^Recorded: 20\d\d-\d\d-\d\d\b", report.read_text(), re.MULTILINE)
+
+
+def test_the_page_on_performance_says_how_many_targets_are_missed() -> None:
+    rows = [row for report in REPORTS for row in rows_of(f"docs/reports/{report.name}", "figure")]
+    missed = sum("**MISS**" in row["measured"] for row in rows)
+    said = re.sub(r"\s+", " ", (REPOSITORY / "docs/performance.md").read_text())
+    assert f"{len(rows)} targets, {missed} of them missed" in said
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_each_policy_names_a_figure_or_a_case_that_needs_it(policy: Policy) -> None:
-    pages = ("docs/performance.md", "docs/reports/model.md")
-    figures = "".join((REPOSITORY / page).read_text() for page in pages)
+    figures = "".join(report.read_text() for report in REPORTS)
     assert policy.evidence in figures or (REPOSITORY / policy.evidence).is_file()

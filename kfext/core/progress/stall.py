@@ -2,7 +2,7 @@
 
 Innocent silences are long: a first step compiles for an hour, a checkpoint goes to a slow disk. So
 a silence is measured by the longest of the same start, and of ended starts of the series. All times
-are in seconds. Source of the constants: trials on random courses, docs/performance.md.
+are in seconds. Source of the constants: trials on random courses, docs/reports/stalled-jobs.md.
 """
 
 import math

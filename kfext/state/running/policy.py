@@ -67,7 +67,7 @@ class Policy:
     `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: what it does, in Markdown.
     `condition`: where its work is shown; the executor of this condition carries it out.
     `max_mode`: the highest mode that the settings of a job allow.
-    `evidence`: a row of docs/performance.md on what it gains, or the file of a case that needs it.
+    `evidence`: a row of docs/reports on what it gains, or the file of a case that needs it.
     `parameters`: by name, the constants that an administrator may set.
     `without_act`: a sentence on what the other modes do, if they do anything.
     """

@@ -2,7 +2,7 @@
 
 Order: jobs that show a checkpoint, then the lowest priority, then the least work that is done again
 for each slot that the waiting job needs. A job that was stopped before costs more.
-Source of the order: trials on random clusters, docs/performance.md.
+Source of the order: trials on random clusters, docs/reports/stops.md.
 """
 
 from collections.abc import Iterable
