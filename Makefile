@@ -39,23 +39,30 @@ test: lint unit e2e ## all checks and tests but the long ones
 
 # -- parts of it -------------------------------------------------------------
 
+SITE := $(BIN)/python -m sphinx -c docs -d build/doctrees -W --keep-going -n -q . build/site
+
+.PHONY: site
+site: $(READY) ## the pages as a site: build/site/index.html
+	@$(SITE)
+
 .PHONY: demo-gpu generate fmt lint quick unit e2e test-long bench up down
 demo-gpu: $(READY) ## two real jobs on one card that the CPU simulates, without a gate and with it
 	@$(BIN)/python -m e2e.demo_gpu
 
-generate: $(READY) ## what is generated from the settings and the policies, and the board for Grafana
+generate: $(READY) ## all generated schemas and tables, and the board for Grafana
 	@$(BIN)/python -m tests.contract.generated
 
 fmt: $(READY) ## format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-lint: $(READY) ## style, types, import contracts
+lint: $(READY) ## style, types, import contracts, links of the pages
 	@echo "== lint"
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "not formatted: make fmt"; exit 1; }
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+	@$(SITE)
 
 quick: $(READY) ## unit and contract tests but the longest, in under a minute
 	@$(BIN)/pytest --quiet tests/unit tests/contract -m "not histories and not long"
@@ -79,7 +86,7 @@ test-long: $(READY) ## everything, with all cases of real training
 soak: $(READY) ## random work, node failures and kills, and the books: MINUTES=30 NODES=200 SEED=1 AUTOSCALER=1
 	@$(BIN)/python -m e2e.soak --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),200) --seed $(or $(SEED),1) $(if $(AUTOSCALER),--autoscaler)
 
-bench: $(READY) ## all benchmarks; docs/performance.md names the options of some
+bench: $(READY) ## all benchmarks; docs/reports names the options of some
 	@$(BIN)/python -m e2e.bench all
 
 up: $(READY) ## a cluster to try kfext on: two real nodes, kfext installed

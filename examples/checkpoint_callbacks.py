@@ -1,4 +1,4 @@
-"""How a program answers kfext's requests for checkpoints (docs/elastic.md): copy what it needs.
+"""How a program answers kfext's requests for checkpoints (docs/checkpoints.md): copy what it needs.
 
 `Checkpoints` is in checkpoints.py. `train`, `save`, `batches` and `rank` are the program's own.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints that kfext asks for: copy this file into your program (docs/elastic.md)."""
+"""Checkpoints that kfext asks for: copy this file into your program (docs/checkpoints.md)."""
 
 import pathlib
 import time

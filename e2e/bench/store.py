@@ -1,7 +1,7 @@
 """Runs are stored as they end, so that a benchmark that is broken off goes on where it was.
 
 They are in `measured`, which git ignores. A release carries the runs behind the tables of
-docs/performance.md: unpacked there, a benchmark measures only what is missing.
+docs/reports: unpacked there, a benchmark measures only what is missing.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""kfext as a person installs it: the commands of docs/install.md, and a shell."""
+"""kfext as a person installs it: the commands of the pages, and a shell."""
 
 import os
 import subprocess
@@ -8,10 +8,13 @@ from e2e.harness.processes import COMMAND
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 
+PAGES = ("install", "upgrade", "certificates", "remove")
+
 
 def commands(section: str) -> list[str]:
-    """Return the commands of a section, in order."""
-    text = (REPOSITORY / "docs" / "install.md").read_text()
+    """Return the commands of a section of the pages for administrators, in order."""
+    pages = ((REPOSITORY / "docs" / f"{page}.md").read_text() for page in PAGES)
+    (text,) = (page for page in pages if f"\n## {section}\n" in page)
     found = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
     blocks = found.split("```sh\n")[1:]
     lines = [line for block in blocks for line in block.split("```", 1)[0].splitlines()]

@@ -120,7 +120,7 @@ def _found(name: str) -> tuple[Testbed, list[Manifest]]:
             return bed, fake
         wrong = (
             f"kfext is in testbed {name!r} already: of a session that runs or was killed, or put "
-            "there by hand. Remove it (docs/install.md), or take the testbed down and up again"
+            "there by hand. Remove it (docs/remove.md), or take the testbed down and up again"
         )
     pytest.fail(f"{VARIABLE}: {wrong}", pytrace=False)
 

@@ -140,7 +140,7 @@ def _await_stop(space: Space, name: str, reason: str) -> None:
 
 
 def remove_placeholders(kube: Kube) -> None:
-    """Do what docs/install.md has people do after they rolled back to 0.3."""
+    """Do what docs/upgrade.md has people do after they rolled back to 0.3."""
     kube.delete(_PLACEHOLDERS)
     until(lambda: kube.find(_PLACEHOLDERS) is None, what="the namespace of placeholders is gone")
 

@@ -20,7 +20,7 @@ from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
 RELEASED_0_3 = "8efab36132b60df7a4e3e3aecefaab86cb9daac6"
-"""The commit of 0.3, the only version that docs/install.md has people upgrade from."""
+"""The commit of 0.3, the only version that docs/upgrade.md has people upgrade from."""
 _PARTS = ("kfext", "manifests", "crds")
 _COMPONENTS = ("pod-resize", "gpu-sharing")
 """For the jobs of these cases; the default overlay does not have them."""

@@ -2,7 +2,7 @@
 
 A row is a field of `Placement`, `Queueing` or `HostNetwork` with its default, parser and
 documentation. `make generate` writes the schema of TrainingPolicy, its sample and the table of
-docs/settings.md from the rows.
+docs/policies.md from the rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -132,7 +132,7 @@ class Queueing:
         schema={"type": "string", "enum": [str(order) for order in QueueOrder]},
         effect="the order of jobs of the same priority: `arrival`, the job that was created first; "
         "`shortest`, the job with the smallest *created + 16 x [expected "
-        "duration](queue.md#order)*, as for elastic jobs",
+        "duration](order.md)*, as for elastic jobs",
     )
     fairness: Fairness = _row(
         "none",
@@ -182,12 +182,12 @@ class Placement:
         schema={**_DURATION, "pattern": "^(auto|([0-9]+[smh])+)$"},
         effect="the time that a job with `colocation: preferred` waits before it is released to "
         "plain Kubernetes; `auto` releases only a job that [waiting does not "
-        "help](queue.md#when-kfext-releases-a-job)",
+        "help](release.md#when-kfext-releases-a-job)",
     )
     reserve_after: float = _duration(
         "5m",
         effect="the time that the first job in the queue waits until capacity is "
-        "[reserved](queue.md#order) for it",
+        "[reserved](order.md#reservation) for it",
     )
     new_nodes: NewNodes = _row(
         "ask",
@@ -209,8 +209,7 @@ class Placement:
         "true",
         _flag,
         schema={"type": "boolean"},
-        effect="whether the pods of a gang may be [pinned as they are "
-        "created](architecture.md#architecture)",
+        effect="whether the pods of a gang may be [pinned as they are created](gangs.md)",
     )
     assumed_burst: int = _row(
         "4",
@@ -222,7 +221,7 @@ class Placement:
             "pattern": r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$",
         },
         effect="the assumed CPU use of a pod without a CPU limit; it affects [the number of "
-        "nodes](queue.md#cpu-beyond-the-requests) of a job, and never makes it wait",
+        "nodes](placement.md#cpu-beyond-the-requests) of a job, and never makes it wait",
     )
 
 

@@ -1,12 +1,15 @@
-"""What is written from the settings and the policies: `make generate` runs it, a test compares.
+"""What is written from the settings, the policies, the CRDs, the commands and the metrics.
 
-The schema of TrainingPolicy, the full sample and the tables of docs/settings.md have parts between
-marks. The board for Grafana is written as a whole.
+`make generate` runs it, and a test compares.
+
+The schema of TrainingPolicy, the full sample, docs/settings.md, docs/policies.md and docs/reference
+have parts between marks. The board for Grafana is written as a whole.
 """
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from kfext.model.parameters import SECTIONS, ParameterRow, rows
 from kfext.model.policy import Mode, default_choice
 from kfext.state.running.policy import Policy
 from kfext.state.running.registry import POLICIES
+from tests.contract import references
 from tests.contract.board import BOARD, board
 from tests.contract.manifests import CRDS, REPOSITORY
 
@@ -132,11 +136,38 @@ def policies_docs() -> str:
 
 _CRD = CRDS / "kfext.dev_trainingpolicies.yaml"
 _SAMPLE = CRDS / "samples" / "trainingpolicy-full.yaml"
-_DOCS = REPOSITORY / "docs" / "settings.md"
-GENERATED = {
+_DOCS = REPOSITORY / "docs"
+_REFERENCE = _DOCS / "reference"
+GENERATED: dict[Path, tuple[str, dict[str, Callable[[], str]]]] = {
     _CRD: ("#", {SETTINGS: schema, PARAMETERS: parameters_schema, COMPANION: policies_schema}),
     _SAMPLE: ("#", {SETTINGS: sample, PARAMETERS: parameters_sample, COMPANION: policies_sample}),
-    _DOCS: ("<!--", {SETTINGS: docs, PARAMETERS: parameters_docs, COMPANION: policies_docs}),
+    _DOCS / "settings.md": ("<!--", {SETTINGS: docs}),
+    _DOCS / "policies.md": ("<!--", {PARAMETERS: parameters_docs, COMPANION: policies_docs}),
+    _REFERENCE / "crds.md": (
+        "<!--",
+        {
+            "the schema of TrainingPolicy": partial(references.fields, "trainingpolicies"),
+            "the schema of TrainingPlan": partial(references.fields, "trainingplans"),
+            "the schema of SharedGPU": partial(references.fields, "sharedgpus"),
+        },
+    ),
+    _REFERENCE / "commands.md": (
+        "<!--",
+        {
+            "the options of most commands": references.common_options,
+            "the commands": references.commands,
+        },
+    ),
+    _REFERENCE / "figures.md": ("<!--", {"constants of the code": references.figures}),
+    _REFERENCE / "metrics.md": (
+        "<!--",
+        {
+            "the series of the controller": references.series_of_the_controller,
+            "the series of jobs": references.series_of_jobs,
+            "the series of the webhook": references.series_of_the_webhook,
+            "the series of the agent": references.series_of_the_agent,
+        },
+    ),
 }
 """File -> how its comments begin, and by source what is between its marks."""
 FILES = (*GENERATED, BOARD)

@@ -13,7 +13,7 @@ from kfext.core.admission.control_file import DIRECTORY, FILE
 from kfext.core.progress.checkpoints import LARGEST_ANSWER, answer_of
 from tests.contract.manifests import REPOSITORY
 
-PAGE = (REPOSITORY / "docs/elastic.md").read_text()
+PAGE = (REPOSITORY / "docs/checkpoints.md").read_text()
 EXAMPLES = sorted((REPOSITORY / "examples").glob("checkpoint*.py"))
 HELPER = (REPOSITORY / "examples/checkpoints.py").read_text()
 

@@ -1,7 +1,7 @@
-"""What docs/settings.md and its neighbours state, against the code that decides it."""
+"""What docs/policies.md and its neighbours state, against the code that decides it."""
 
-import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +15,10 @@ from kfext.state.running.registry import CONDITIONS, POLICIES
 from kfext.state.running.size.scale import SCALED
 from kfext.state.running.stop.preempt import STOPPED
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
-from tests.contract.tables import Row, only, table
+from tests.contract.tables import Row, only, rows_of, table
 from tests.contract.test_logs import BY_EXPRESSION, RECOGNISED, TRAINING
 
-PAGE = "docs/settings.md"
+PAGE = "docs/policies.md"
 UNSET = "unset"
 PARAMETERS = {only(row["parameter"]): row for row in table(PAGE, "parameter")}
 POLICY = schema("trainingpolicies")["properties"]["spec"]["properties"]
@@ -67,25 +67,8 @@ def test_every_parameter_of_the_companion_has_one_row_with_its_default() -> None
     assert rows == in_code
 
 
-FIGURES = {only(row["constant"]): only(row["Value"]) for row in table(PAGE, "figure")}
-
-
-@pytest.mark.parametrize("constant", FIGURES)
-def test_a_figure_in_the_table_is_that_of_the_code(constant: str) -> None:
-    assert float(FIGURES[constant]) == _constant(constant)
-
-
-def _constant(dotted: str) -> float:
-    """Return a constant of a module, or the default of a field of a class in it."""
-    holder, _, name = dotted.rpartition(".")
-    module, _, of_class = holder.rpartition(".")
-    if of_class[0].isupper():
-        return float(getattr(getattr(importlib.import_module(module), of_class)(), name))
-    return float(getattr(importlib.import_module(holder), name))
-
-
 def test_the_api_server_waits_for_the_webhooks_as_long_as_the_page_says() -> None:
-    said = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / PAGE).read_text())
+    said = re.findall(r"waits `(\d+)` seconds", (REPOSITORY / "docs/bounds.md").read_text())
     objects = yaml.safe_load_all((MANIFESTS / "base/webhook/configuration.yaml").read_text())
     waits = {
         (hook["failurePolicy"], hook["timeoutSeconds"])
@@ -116,8 +99,24 @@ def test_a_page_has_every_reason_of_a_condition(condition: Condition) -> None:
     assert set(rows) == condition.reasons
 
 
+REPORTS = [
+    path for path in sorted((REPOSITORY / "docs/reports").glob("*.md")) if path.stem != "index"
+]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
+def test_a_report_says_when_its_figures_were_recorded(report: Path) -> None:
+    assert re.search(r"^Recorded: 20\d\d-\d\d-\d\d\b", report.read_text(), re.MULTILINE)
+
+
+def test_the_page_on_performance_says_how_many_targets_are_missed() -> None:
+    rows = [row for report in REPORTS for row in rows_of(f"docs/reports/{report.name}", "figure")]
+    missed = sum("**MISS**" in row["measured"] for row in rows)
+    said = re.sub(r"\s+", " ", (REPOSITORY / "docs/performance.md").read_text())
+    assert f"{len(rows)} targets, {missed} of them missed" in said
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_each_policy_names_a_figure_or_a_case_that_needs_it(policy: Policy) -> None:
-    pages = ("docs/performance.md", "docs/reports/model.md")
-    figures = "".join((REPOSITORY / page).read_text() for page in pages)
+    figures = "".join(report.read_text() for report in REPORTS)
     assert policy.evidence in figures or (REPOSITORY / policy.evidence).is_file()

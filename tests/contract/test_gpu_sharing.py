@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.gpu.agent.metrics import registry
 from kfext.gpu.device.kubelet import FOLDER, POD_RESOURCES_SOCKET
 from kfext.model.gpu import MOST_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
-from tests.contract.tables import only, table
 
 COMPONENT, CDI = "gpu-sharing", "gpu-sharing-cdi"
-PAGE = "docs/gpu-sharing.md"
 POLICIES = (names.PARTS_POLICY, names.RESERVATION_PRIORITY)
 
 
@@ -144,13 +141,6 @@ def test_the_agent_is_probed_and_only_prometheus_may_call_it() -> None:
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     (rule,) = policy["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
-
-
-def test_every_series_of_the_agent_has_one_row_and_every_row_is_one() -> None:
-    families = registry(lambda: (), lambda: ()).collect()
-    exported = [family.name + "_total" * (family.type == "counter") for family in families]
-    rows = [only(row["series of the agent"]) for row in table(PAGE, "series of the agent")]
-    assert sorted(rows) == sorted(exported)
 
 
 @pytest.mark.parametrize("template", [_agent, _reservation])

@@ -1,4 +1,4 @@
-"""docs/install.md, as the end-to-end tests type it in: one command a line."""
+"""The pages on installation, as the end-to-end tests type them in: one command a line."""
 
 import subprocess
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kfext.controller.metrics import LABELS, job_series
+from kfext.controller.metrics import LABELS
 from kfext.controller.metrics import Metrics as ControllerMetrics
 from kfext.names import PHASES
 from kfext.state.planner.planner import Planner
@@ -114,11 +114,6 @@ def test_the_page_on_monitoring_has_every_alert_and_names_metrics_that_exist() -
     series = (quoted(row["series"]) for row in table("docs/monitoring.md", "series"))
     named = {_METRIC.findall(name)[0] for names in series for name in names}
     assert {name for name in named if not {name, f"{name}_count"} & _exported()} == set()
-
-
-def test_the_page_on_progress_has_every_series_of_a_job() -> None:
-    in_table = {only(row["series"]) for row in table("docs/progress.md", "series")}
-    assert in_table == {family.name for family in job_series(list)}
 
 
 def test_the_monitor_keeps_the_namespace_of_a_job_and_no_label_is_one_of_prometheus() -> None:

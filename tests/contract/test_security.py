@@ -1,4 +1,4 @@
-"""What docs/security.md says that a tenant cannot do: each line names the tests that show it."""
+"""What the pages say that a tenant cannot do: each line names the tests that show it."""
 
 import functools
 import re
@@ -12,8 +12,18 @@ from tests.contract.tables import quoted, rows_of, table
 from tests.contract.test_manifests import DECIDED
 
 PAGE = "docs/security.md"
+ATTACKS = {
+    "a tenant cannot": ("docs/tenants.md", "docs/bounds.md"),
+    "another user or site cannot": ("docs/ui.md",),
+}
+"""The title of a first column -> the pages with such tables."""
 TEST = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
-CANNOT = {row["a tenant cannot"]: row for row in rows_of(PAGE, "a tenant cannot")}
+CANNOT = {
+    row[title]: row
+    for title, pages in ATTACKS.items()
+    for page in pages
+    for row in rows_of(page, title)
+}
 
 
 @pytest.mark.parametrize("sentence", CANNOT)
@@ -41,7 +51,7 @@ def test_each_account_has_a_row() -> None:
 
 
 def test_each_right_that_an_administrator_decides_has_a_row() -> None:
-    rows = {quoted(row["component"])[0]: row for row in table(PAGE, "component")}
+    rows = {quoted(row["component"])[0]: row for row in table("docs/rights.md", "component")}
     (overlay,) = yaml.safe_load_all((DEFAULT / "kustomization.yaml").read_text())
     included = {path.rpartition("/")[2] for path in overlay["components"]}
     assert rows.keys() == DECIDED

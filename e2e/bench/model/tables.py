@@ -1,7 +1,8 @@
 """Benchmark: published tables, reproduced from public traces to see that the models are sound.
 
 A part is a paper with its own traces, model and schedulers; each figure is published / here, with
-its tolerance. The traces are no part of this repository: docs/performance.md names their sources.
+its tolerance. The traces are no part of this repository: docs/reports/published-tables.md names
+their sources.
 """
 
 from collections.abc import Callable, Sequence

@@ -35,7 +35,7 @@ _PART = re.compile(
 class Place(Enum):
     """The place of a message in its program: whether all ranks have written their parts by then."""
 
-    ALONE = "the process that prints has written all of it; docs/elastic.md asks others to wait"
+    ALONE = "the process that prints has written all of it; docs/checkpoints.md asks others to wait"
     JOINED = "the ranks have met after their writes, in a barrier or another collective call"
     EARLY = "the process that prints has written its part, and other ranks may still write"
 
@@ -46,7 +46,7 @@ class Form:
 
     `place`: its place in the program. After EARLY the checkpoint is complete when the log shows the
         next step, because all ranks participate in a step.
-    `complete`: the whole message; docs/elastic.md has messages as printed.
+    `complete`: the whole message; docs/checkpoints.md has messages as printed.
     `source`: the repository and the file that print it.
     `begun`: the message at the begin of a save during which the training may continue; empty if the
         training pauses. The checkpoint is then as old as that message. The group `save` of both
@@ -63,7 +63,7 @@ FORMS: dict[str, Form] = {
     "any program; TensorFlow Model Garden": Form(
         Place.ALONE,
         rf"[Ss]aved checkpoint (?:(?:to )?{_PATH}|at step{_COUNT})",
-        "kfext docs/elastic.md, tensorflow/models orbit/controller.py",
+        "kfext docs/checkpoints.md, tensorflow/models orbit/controller.py",
     ),
     "Colossal-AI": Form(
         Place.EARLY,

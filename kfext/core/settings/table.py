@@ -114,7 +114,7 @@ class Settings:
         *Colocation,
         effect="all pods on one node. `preferred`: else on the best few nodes, and in the end as "
         "on plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
-        "means that [CPU beyond the requests](queue.md#cpu-beyond-the-requests) does not count. "
+        "means that [CPU beyond the requests](placement.md#cpu-beyond-the-requests) does not count. "
         "`off`: kfext neither suspends the job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
         limit=lambda value: MaxNodes(1) if value is Colocation.REQUIRED else None,
@@ -145,10 +145,10 @@ class Settings:
             ],
         },
         effect="kfext may choose the number of training pods (Master and Chief count, PS and "
-        "Evaluator do not), [when the job starts](queue.md#where-a-job-goes) and [while it "
+        "Evaluator do not), [when the job starts](placement.md) and [while it "
         "runs](elastic.md). `off`: the number stays as written, regardless of other sources",
         since="at CREATE a job that starts torchrun is [made elastic](elastic.md#how-kfext-makes-a-"
-        "job-elastic), and gets its [control file](elastic.md#the-request); the range "
+        "job-elastic), and gets its [control file](checkpoints.md#the-request); the range "
         "holds within seconds or at the next plan; `off` returns a running job to its own number",
         to_pods=lambda value: value and f"{value.minimum}-{value.maximum}",
     )
@@ -163,7 +163,7 @@ class Settings:
         CHECKPOINTED,
         effect="`checkpointed`: kfext may move the job to another node; you assert that it resumes "
         "from its checkpoints on a shared volume ([what a move costs](migrate.md))",
-        since="at CREATE it adds the [control file](elastic.md#the-request); within about 10 s",
+        since="at CREATE it adds the [control file](checkpoints.md#the-request); within about 10 s",
         to_pods=lambda value: None if value == NEVER else value,
     )
     preempt: str = _words(
@@ -173,7 +173,7 @@ class Settings:
         effect="kfext may [stop the job](priorities.md) for a job of higher priority. "
         "`checkpoint`: once it has saved its work; you assert that its checkpoints outlive its "
         "pods. `always`: also without a checkpoint",
-        since="at CREATE it adds the [control file](elastic.md#the-request); within about 10 s",
+        since="at CREATE it adds the [control file](checkpoints.md#the-request); within about 10 s",
         to_pods=lambda value: None if value == OFF else value,
     )
     stalled: str = _words(
@@ -202,7 +202,7 @@ class Settings:
             ],
         },
         effect="the source of [progress](progress.md). `push`: [the program's "
-        "posts](progress.md#let-the-program-post-its-progress), before its log. The expression may "
+        "posts](push.md), before its log. The expression may "
         "also have groups `name`, `step` and `total`",
         since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic`, "
         "`migrate` or `preempt`; 5 minutes after half an hour without progress. `push` only at "

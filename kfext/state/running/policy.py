@@ -67,7 +67,7 @@ class Policy:
     `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: its effect, in Markdown.
     `condition`: the condition that shows its changes; the executor with this condition makes them.
     `max_mode`: the highest mode that the settings of a job allow.
-    `evidence`: a row of docs/performance.md with its gain, or the file of a case that needs it.
+    `evidence`: a row of docs/reports with its gain, or the file of a case that needs it.
     `parameters`: by name. `without_act`: a sentence on the effect of the other modes, or empty.
     """
 

@@ -2,7 +2,7 @@
 
 Order: jobs with a checkpoint, then the lowest priority, then the least lost work for each slot that
 the waiting job needs. Earlier stops raise the cost of a job.
-Source of the order: trials on random clusters, docs/performance.md.
+Source of the order: trials on random clusters, docs/reports/stops.md.
 """
 
 from collections.abc import Iterable

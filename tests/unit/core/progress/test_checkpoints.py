@@ -58,7 +58,7 @@ def test_an_answer_is_no_progress() -> None:
     assert read_line("kfext.checkpoint 3") is None
 
 
-PAGE = "docs/elastic.md"
+PAGE = "docs/checkpoints.md"
 EXAMPLES = [
     (FORMS[row["framework"]], message)
     for row in table(PAGE, "framework")
