@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -183,9 +182,8 @@ def _tensorflow() -> list[Recipe]:
 
 def _kfext() -> list[Recipe]:
     source = paths.REPOSITORY
-    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    pins = (source / "constraints.txt").read_text().splitlines()[1:]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["agent"], *pins]
+    lock = source / "requirements.lock"
+    requirements = ["--require-hashes", f"--requirement={lock}"]
 
     def fill_busybox(folder: Path) -> None:
         target = folder / "usr/local/bin" / _BUSYBOX.name
@@ -204,7 +202,7 @@ def _kfext() -> list[Recipe]:
         Recipe("busybox", [str(_BUSYBOX)], fill_busybox),
         Recipe(
             "kfext-dependencies",
-            requirements,
+            [lock.read_bytes()],
             partial(install, requirements=requirements),
             dependencies,
         ),

@@ -1,0 +1,54 @@
+"""A release is whole: the image has its packages by their hashes."""
+
+import re
+import tomllib
+from fnmatch import fnmatch
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.contract.manifests import REPOSITORY
+from tests.contract.test_installs import EXTRAS, PROJECT
+
+BACKEND = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["build-system"]["requires"]
+LOCKED = {
+    "requirements.lock": [*map(Requirement, PROJECT["dependencies"]), *EXTRAS["agent"]],
+    "requirements-build.lock": [*map(Requirement, BACKEND)],
+}
+"""What the Dockerfile installs, by file -> what kfext asks for."""
+PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("file", LOCKED)
+def test_a_lock_has_a_version_with_hashes_of_each_package_that_kfext_asks_for(file: str) -> None:
+    text = (REPOSITORY / file).read_text()
+    pins = {canonicalize_name(name): version for name, version, _ in PIN.findall(text)}
+    assert len(pins) == len(re.findall("^[^# ]", text, re.MULTILINE))
+    for requirement in LOCKED[file]:
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+@pytest.mark.parametrize("file", LOCKED)
+def test_a_lock_names_no_registry_and_is_what_the_image_installs(file: str) -> None:
+    assert "://" not in (REPOSITORY / file).read_text()
+    (line,) = (line for line in DOCKERFILE.splitlines() if line.endswith(f"--requirement {file}"))
+    assert {"--require-hashes", "--only-binary=:all:"} <= {*line.split()}
+
+
+def test_every_file_that_the_image_copies_is_there_and_is_sent_to_the_builder() -> None:
+    copied = {
+        name
+        for line in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+        for name in line.split()
+    }
+    sent = [
+        line[1:]
+        for line in (REPOSITORY / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
+    assert {"kfext", *LOCKED} <= copied
+    for name in copied:
+        assert (REPOSITORY / name).exists(), name
+        assert any(fnmatch(name, pattern) for pattern in sent), name
