@@ -9,12 +9,14 @@ COPY pyproject.toml README.md LICENSE ./
 COPY kfext ./kfext
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --prefix /made/kfext .
 
-# The agent gives it to the containers of jobs, which may have no shell.
+# The agent gives it to the containers of jobs, which may have no shell. Its licence: NOTICE.
 FROM debian:12-slim AS static
 RUN apt-get update && apt-get install --yes --no-install-recommends busybox-static
 
 FROM python:3.11-slim
 COPY --from=static /bin/busybox /usr/local/bin/busybox
+COPY --from=static /usr/share/doc/busybox-static/copyright /usr/share/doc/busybox-static/copyright
+COPY NOTICE /usr/share/doc/kfext/NOTICE
 COPY --from=build /made/dependencies /usr/local
 COPY --from=build /made/kfext /usr/local
 ENV PYTHONUNBUFFERED=1

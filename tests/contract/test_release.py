@@ -48,7 +48,7 @@ def test_every_file_that_the_image_copies_is_there_and_is_sent_to_the_builder() 
         for line in (REPOSITORY / ".dockerignore").read_text().splitlines()
         if line.startswith("!")
     ]
-    assert {"kfext", *LOCKED} <= copied
+    assert {"kfext", "NOTICE", *LOCKED} <= copied
     for name in copied:
         assert (REPOSITORY / name).exists(), name
         assert any(fnmatch(name, pattern) for pattern in sent), name

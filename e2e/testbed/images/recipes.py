@@ -31,7 +31,7 @@ _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 _TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
 _JOBS = paths.REPOSITORY / "e2e" / "jobs"
 _BUSYBOX = Path("/bin/busybox")
-"""Of the Debian package busybox-static, which the testbed installs for itself too."""
+"""Of the Debian package busybox-static, which the testbed installs for itself too: see NOTICE."""
 _KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
 _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line when it is printed
 
