@@ -94,3 +94,9 @@ up: $(READY) ## a cluster to try kfext on: two real nodes, kfext installed
 
 down: $(READY) ## end that cluster and everything it left
 	@$(BIN)/python -m e2e.playground down
+
+.PHONY: release
+release: $(READY) ## check, build all files in dist/, and tag: VERSION=0.4.0 IMAGE=REGISTRY/kfext
+	@$(BIN)/python -m e2e.release check $(VERSION)
+	@$(MAKE) --no-print-directory lint quick
+	@$(BIN)/python -m e2e.release publish $(VERSION) $(if $(IMAGE),--image=$(IMAGE))

@@ -1,4 +1,4 @@
-"""A release is whole: the image has its packages by their hashes."""
+"""A release is whole: one version everywhere, packages by their hashes."""
 
 import re
 import tomllib
@@ -8,6 +8,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from e2e import release
+from kfext import __version__
 from tests.contract.manifests import REPOSITORY
 from tests.contract.test_installs import EXTRAS, PROJECT
 
@@ -19,6 +21,12 @@ LOCKED = {
 """What the Dockerfile installs, by file -> what kfext asks for."""
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+
+
+def test_every_file_that_states_a_version_states_the_same() -> None:
+    stated = dict(release.versions())
+    assert {"CHANGELOG.md", "README.md", "docs/install.md"} <= stated.keys()
+    assert {*stated.values()} == {__version__}
 
 
 @pytest.mark.parametrize("file", LOCKED)
