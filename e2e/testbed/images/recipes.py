@@ -129,11 +129,14 @@ def tensorflow_image() -> Image:
     return Image(TENSORFLOW_IMAGE, _made(_tensorflow()), environment=_UNBUFFERED)
 
 
-def kfext_image() -> Image:
-    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
+def kfext_image(name: str = KFEXT_IMAGE, *, source: Path = paths.REPOSITORY) -> Image:
+    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel.
+
+    `source`: the folder with the code. The dependencies come from the lock of this repository.
+    """
     return Image(
-        KFEXT_IMAGE,
-        _made(_kfext()),
+        name,
+        _made(_kfext(source)),
         entrypoint=["kfext"],
         user="65532:65532",
         environment=_UNBUFFERED,
@@ -180,9 +183,8 @@ def _tensorflow() -> list[Recipe]:
     return [_python(), Recipe("tensorflow", inputs, fill, step), _jobs()]
 
 
-def _kfext() -> list[Recipe]:
-    source = paths.REPOSITORY
-    lock = source / "requirements.lock"
+def _kfext(source: Path = paths.REPOSITORY) -> list[Recipe]:
+    lock = paths.REPOSITORY / "requirements.lock"
     requirements = ["--require-hashes", f"--requirement={lock}"]
 
     def fill_busybox(folder: Path) -> None:
