@@ -2,19 +2,21 @@
 # the digest that your registry has (`FROM python:3.11-slim@sha256:…`) where builds must be repeatable.
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt ./
-RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['agent'], sep='\n')" > requirements.txt \
- && pip install --no-cache-dir --prefix /made/dependencies --requirement requirements.txt --constraint constraints.txt
-COPY README.md LICENSE ./
+COPY requirements.lock requirements-build.lock ./
+RUN pip install --no-cache-dir --require-hashes --only-binary=:all: --prefix /made/dependencies --requirement requirements.lock
+RUN pip install --no-cache-dir --require-hashes --only-binary=:all: --requirement requirements-build.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY kfext ./kfext
-RUN pip install --no-cache-dir --no-deps --prefix /made/kfext .
+RUN pip install --no-cache-dir --no-deps --no-build-isolation --prefix /made/kfext .
 
-# The agent gives it to the containers of jobs, which may have no shell.
+# The agent gives it to the containers of jobs, which may have no shell. Its licence: NOTICE.
 FROM debian:12-slim AS static
 RUN apt-get update && apt-get install --yes --no-install-recommends busybox-static
 
 FROM python:3.11-slim
 COPY --from=static /bin/busybox /usr/local/bin/busybox
+COPY --from=static /usr/share/doc/busybox-static/copyright /usr/share/doc/busybox-static/copyright
+COPY NOTICE /usr/share/doc/kfext/NOTICE
 COPY --from=build /made/dependencies /usr/local
 COPY --from=build /made/kfext /usr/local
 ENV PYTHONUNBUFFERED=1

@@ -29,6 +29,13 @@ help: ## list the targets
 
 venv: $(READY) ## the virtual environment with all tools
 
+LOCK := $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes $(if $(UPGRADE),--upgrade) --custom-compile-command 'make lock'
+
+.PHONY: lock
+lock: $(READY) ## the packages of the image with their hashes, for the Dockerfile (UPGRADE=1: newest)
+	@$(LOCK) pyproject.toml --extra agent --output-file requirements.lock
+	@$(LOCK) --group build --output-file requirements-build.lock
+
 # -- the two commands of the README ---------------------------------------------
 
 .PHONY: demo test
@@ -94,3 +101,9 @@ up: $(READY) ## a cluster to try kfext on: two real nodes, kfext installed
 
 down: $(READY) ## end that cluster and everything it left
 	@$(BIN)/python -m e2e.playground down
+
+.PHONY: release
+release: $(READY) ## check, build all files in dist/, and tag: VERSION=0.4.0 IMAGE=REGISTRY/kfext
+	@$(BIN)/python -m e2e.release check $(VERSION)
+	@$(MAKE) --no-print-directory lint quick
+	@$(BIN)/python -m e2e.release publish $(VERSION) $(if $(IMAGE),--image=$(IMAGE))

@@ -1,3 +1,3 @@
 """kfext: an extension of Kubeflow's training-operator that makes training jobs finish sooner."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

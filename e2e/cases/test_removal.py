@@ -8,8 +8,7 @@ import pytest
 
 from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.kube import Object
-from e2e.harness.manual import Shell, commands
+from e2e.harness.manual import Shell, commands, left_behind
 from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, take_foreign_gate
 from e2e.harness.space import Space
 from kfext import names
@@ -77,31 +76,6 @@ def check_freed(space: Space, starved: Space) -> None:
         assert "finalizers" not in space.job(name)["metadata"]
 
 
-def left_behind(kfext: Kfext) -> list[str]:
-    """Return what of kfext is still in the cluster, namespaces' contents apart."""
-    kinds = {
-        "/api/v1": ["namespaces"],
-        "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],
-        "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
-        "/apis/admissionregistration.k8s.io/v1": [
-            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-            *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        ],
-    }
-    found: list[Object] = []
-    for root, plurals in kinds.items():
-        for plural in plurals:
-            found += kfext.kube.items(f"{root}/{plural}")
-    present = [thing["metadata"]["name"] for thing in found]
-    own = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
-    return [
-        name
-        for name in present
-        if name in {*own, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
-        or name.endswith(".kfext.dev")
-    ]
-
-
 def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
     space: Space, kfext: Kfext, tmp_path: Path
 ) -> None:
@@ -139,7 +113,7 @@ def test_what_the_manual_says_about_removal_frees_every_job_and_leaves_nothing_t
             kfext.end_processes()
     assert "queued: unsuspended and marked as released" in said
     assert "gated: marked as released" in said
-    assert left_behind(kfext) == []
+    assert left_behind(kfext.kube) == []
     check_freed(space, starved)
 
 
@@ -152,7 +126,7 @@ def test_a_removal_in_the_wrong_order_is_mended_by_releasing_afterwards(
     kfext.end_processes()
     (delete,) = (command for command in remove_section() if "delete -k" in command)
     shell.run(delete)
-    assert left_behind(kfext) == []
+    assert left_behind(kfext.kube) == []
     assert held(space.job("queued"))
     assert suspended(space.job("queued"))
     shell.run("kubectl kfext release --all --all-namespaces")

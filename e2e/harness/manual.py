@@ -4,9 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
+from e2e.harness.kube import Kube, Object
 from e2e.harness.processes import COMMAND
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
+from kfext import names
 
 PAGES = ("install", "upgrade", "certificates", "remove")
 
@@ -21,16 +23,51 @@ def commands(section: str) -> list[str]:
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
-class Shell:
-    """A person's shell in a copy of the manifests: kubectl, and our plugin for it."""
+def left_behind(kube: Kube) -> list[str]:
+    """Return what of kfext is still in the cluster, namespaces' contents apart."""
+    kinds = {
+        "/api/v1": ["namespaces"],
+        "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],
+        "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
+        "/apis/admissionregistration.k8s.io/v1": [
+            *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+            *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        ],
+    }
+    found: list[Object] = []
+    for root, plurals in kinds.items():
+        for plural in plurals:
+            found += kube.items(f"{root}/{plural}")
+    present = [thing["metadata"]["name"] for thing in found]
+    own = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
+    return [
+        name
+        for name in present
+        if name in {*own, "kfext", "kfext-policy-edit", names.MARKS_POLICY}
+        or name.endswith(".kfext.dev")
+    ]
 
-    def __init__(self, testbed: Testbed, folder: Path) -> None:
+
+class Shell:
+    """A person's shell in a copy of the manifests: kubectl, and our plugin for it.
+
+    `source`: the folder with the manifests; `command`: kfext of the environment with the plugin.
+    """
+
+    def __init__(
+        self,
+        testbed: Testbed,
+        folder: Path,
+        *,
+        source: Path = REPOSITORY,
+        command: Path = COMMAND,
+    ) -> None:
         self._folder = folder
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "kubectl").symlink_to(testbed.binary("kubectl"))
-        (folder / "bin" / "kubectl-kfext").symlink_to(COMMAND.with_name("kubectl-kfext"))
+        (folder / "bin" / "kubectl-kfext").symlink_to(command.with_name("kubectl-kfext"))
         for name in ("manifests", "crds"):
-            (folder / name).symlink_to(REPOSITORY / name)
+            (folder / name).symlink_to(source / name)
         path = f"{folder / 'bin'}:{os.environ['PATH']}"
         self._environment = {**os.environ, "KUBECONFIG": str(testbed.kubeconfig), "PATH": path}
 

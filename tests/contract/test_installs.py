@@ -78,14 +78,6 @@ def test_the_versions_of_the_table_are_those_that_kfext_asks_for(extra: str) -> 
         assert ROWS[requirement.name]["Version"] in requirement.specifier
 
 
-def test_the_image_has_one_version_of_each_package_that_kfext_allows() -> None:
-    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()[1:]
-    pins = dict(line.split("==") for line in lines)
-    assert len(pins) == len(lines)
-    for requirement in (*map(Requirement, PROJECT["dependencies"]), *EXTRAS["agent"]):
-        assert pins[requirement.name.replace("-client", "_client")] in requirement.specifier
-
-
 def test_an_older_kfp_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as 2.13, which pip takes beside Katib's SDK."""
     older = ModuleType("kfp")

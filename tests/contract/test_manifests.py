@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from kfext import names
+from kfext import __version__, names
 from kfext.cli.main import cli
 from kfext.core.admission import posting
 from kfext.model.kinds.registered import KINDS
@@ -137,7 +137,7 @@ def test_a_leader_has_time_to_give_its_lease_back() -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] >= 30
 
 
-@pytest.mark.parametrize(("folder", "tag"), [(DEFAULT, "0.3.0"), (TESTBED, "dev")])
+@pytest.mark.parametrize(("folder", "tag"), [(DEFAULT, __version__), (TESTBED, "dev")])
 def test_images_name_a_tag_and_no_registry(folder: Path, tag: str) -> None:
     images = {c["image"] for _, pod in pods(folder) for c in pod["spec"]["containers"]}
     assert images == {f"kfext:{tag}"}
@@ -146,7 +146,7 @@ def test_images_name_a_tag_and_no_registry(folder: Path, tag: str) -> None:
 def test_the_testbed_changes_the_image_only() -> None:
     def without_image(folder: Path) -> list[Object]:
         text = yaml.safe_dump_all(render(folder))
-        return list(yaml.safe_load_all(text.replace("kfext:dev", "kfext:0.3.0")))
+        return list(yaml.safe_load_all(text.replace("kfext:dev", f"kfext:{__version__}")))
 
     assert without_image(TESTBED) == without_image(DEFAULT)
 

@@ -138,8 +138,8 @@ def test_the_list_of_statements_has_every_statement_that_a_test_cites_and_no_oth
 PAGES = {
     str(path.relative_to(REPOSITORY)): path.read_text()
     for path in (
-        REPOSITORY / "README.md",
-        REPOSITORY / "CONTRIBUTING.md",
+        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+        REPOSITORY / "CHANGELOG.md",
         *sorted(REPOSITORY.glob("docs/**/*.md")),
     )
 }

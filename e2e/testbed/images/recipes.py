@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 _TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
 _JOBS = paths.REPOSITORY / "e2e" / "jobs"
 _BUSYBOX = Path("/bin/busybox")
-"""Of the Debian package busybox-static, which the testbed installs for itself too."""
+"""Of the Debian package busybox-static, which the testbed installs for itself too: see NOTICE."""
 _KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
 _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line when it is printed
 
@@ -130,11 +129,14 @@ def tensorflow_image() -> Image:
     return Image(TENSORFLOW_IMAGE, _made(_tensorflow()), environment=_UNBUFFERED)
 
 
-def kfext_image() -> Image:
-    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
+def kfext_image(name: str = KFEXT_IMAGE, *, source: Path = paths.REPOSITORY) -> Image:
+    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel.
+
+    `source`: the folder with the code. The dependencies come from the lock of this repository.
+    """
     return Image(
-        KFEXT_IMAGE,
-        _made(_kfext()),
+        name,
+        _made(_kfext(source)),
         entrypoint=["kfext"],
         user="65532:65532",
         environment=_UNBUFFERED,
@@ -181,11 +183,9 @@ def _tensorflow() -> list[Recipe]:
     return [_python(), Recipe("tensorflow", inputs, fill, step), _jobs()]
 
 
-def _kfext() -> list[Recipe]:
-    source = paths.REPOSITORY
-    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    pins = (source / "constraints.txt").read_text().splitlines()[1:]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["agent"], *pins]
+def _kfext(source: Path = paths.REPOSITORY) -> list[Recipe]:
+    lock = paths.REPOSITORY / "requirements.lock"
+    requirements = ["--require-hashes", f"--requirement={lock}"]
 
     def fill_busybox(folder: Path) -> None:
         target = folder / "usr/local/bin" / _BUSYBOX.name
@@ -204,7 +204,7 @@ def _kfext() -> list[Recipe]:
         Recipe("busybox", [str(_BUSYBOX)], fill_busybox),
         Recipe(
             "kfext-dependencies",
-            requirements,
+            [lock.read_bytes()],
             partial(install, requirements=requirements),
             dependencies,
         ),

@@ -6,10 +6,12 @@ Each node gets an equal part of the CPU and memory that the machine can spare.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from e2e.testbed import gpus, preflight, progress
 from e2e.testbed.images import recipes
+from e2e.testbed.images.layers import Image
 from e2e.testbed.realnodes import containerd, network
 from e2e.testbed.realnodes.node import Node, machine_memory
 
@@ -95,9 +97,9 @@ def start_nodes(testbed: Testbed, count: int) -> list[Node]:
     return made
 
 
-def renew_images(testbed: Testbed) -> None:
-    """Give running nodes the images as they are made now: what was edited since `up` counts."""
-    images = recipes.all_images()
+def renew_images(testbed: Testbed, images: Sequence[Image] = ()) -> None:
+    """Give running nodes images, or all of the testbed as they are made now, after a change."""
+    images = images or recipes.all_images()
     with progress.step("renewing the images of the real nodes", expect="5 seconds"):
         for node in nodes(testbed):
             containerd.renew(node.sandbox, images)
