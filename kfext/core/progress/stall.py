@@ -2,7 +2,7 @@
 
 Harmless silences are long: a first step compiles for an hour, a checkpoint is written to a slow
 disk. So a silence is compared with the longest silence of the same start, and of earlier starts of
-the series. All times are in seconds. Source of the constants: trials in docs/reports/stalled-jobs.md.
+the series. All times are in seconds. Source of the constants: docs/reports/stalled-jobs.md.
 """
 
 import math

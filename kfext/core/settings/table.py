@@ -114,8 +114,8 @@ class Settings:
         *Colocation,
         effect="all pods on one node. `preferred`: else on the best few nodes, and in the end as "
         "on plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
-        "means that [CPU beyond the requests](placement.md#cpu-beyond-the-requests) does not count. "
-        "`off`: kfext neither suspends the job nor places its pods",
+        "means that [CPU beyond the requests](placement.md#cpu-beyond-the-requests) does not "
+        "count. `off`: kfext neither suspends the job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
         limit=lambda value: MaxNodes(1) if value is Colocation.REQUIRED else None,
         to_pods=str,
