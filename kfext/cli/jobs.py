@@ -26,6 +26,7 @@ from kfext.cli.output import (
     columns,
     fitted,
     format_output,
+    integer,
     job_of,
     output_option,
     short,
@@ -141,7 +142,7 @@ def queue_of(
     for job in in_order(jobs, statuses=statuses, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         unknown, priority = _is_unknown(job), priority_class(job, classes or {})
-        minimum = _int(status.get("minimumWorkers"))
+        minimum = integer(status.get("minimumWorkers"))
         lines.append(
             {
                 "kind": job.kind.name,
@@ -303,8 +304,8 @@ def top_line(plan: Raw, *, now: float) -> dict[str, Any]:
         "namespace": text(mapping(plan.get("metadata")).get("namespace")),
         "name": text(job.get("name")),
         "phase": text(status.get("phase")),
-        "workers": _int(status.get("workers")),
-        "requestedWorkers": _int(status.get("requestedWorkers")),
+        "workers": integer(status.get("workers")),
+        "requestedWorkers": integer(status.get("requestedWorkers")),
         "resized": shows(status, RESIZED, "True"),
         "stalled": shows(status, PROGRESSING, "False"),
         "progress": progress_in(status, now=now),
@@ -339,10 +340,6 @@ def _key(line: Mapping[str, Any], value: float | None, *, smallest: bool) -> tup
 def _in_progress(line: Mapping[str, Any], name: str) -> float | None:
     progress = line["progress"]
     return progress[name] if progress is not None else None
-
-
-def _int(value: object) -> int | None:
-    return value if type(value) is int else None
 
 
 def _part(number: int | None, whole: int | None) -> str:

@@ -46,6 +46,11 @@ Columns = Mapping[str, Callable[[Any], str]]
 """The columns of a table: head -> cell of a line."""
 
 
+def integer(value: object) -> int | None:
+    """Return an integer that an edited object may have, or None: JSON here has 64 bits."""
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
 def columns(shown: Columns, lines: Iterable[Any], *, indent: int = 0) -> list[str]:
     """Return a table of lines, as `table` does."""
     rows = [[cell(line) for cell in shown.values()] for line in lines]

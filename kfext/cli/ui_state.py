@@ -13,7 +13,7 @@ from kfext import names
 from kfext.cli.explain import condition_words
 from kfext.cli.jobs import amounts, top_cells, top_line
 from kfext.cli.nodes import state_words
-from kfext.cli.output import plain, short
+from kfext.cli.output import integer, plain, short
 from kfext.core.job_history import Entry, decode_curve, decode_history
 from kfext.core.queue.expected import decode_expected, sentence
 from kfext.core.queue.priority import IN_QUEUE
@@ -100,8 +100,8 @@ def job_view(plan: dict[str, Any], *, now: float) -> JobView:
         "reason": text(status.get("reason")),
         "why": clauses[:place],
         "place": clauses[place:],
-        "ahead": ahead if type(ahead) is int else None,
-        "least": least if type(least) is int else None,
+        "ahead": integer(ahead),
+        "least": integer(least),
         "starts": sentence(expected, now=now) if expected else "",
         "startsIn": [expected.earliest, expected.latest] if expected and expected.latest else None,
         "startsShort": text(mapping(status.get("expectedStart")).get("summary")),
@@ -134,7 +134,7 @@ def _places(status: Mapping[str, Any]) -> list[tuple[str, int | None]]:
     raw = sequence(status.get("places"))[:_MOST_NODES]
     places = [(text(place.get("node")), place.get("pods")) for place in map(mapping, raw)]
     if places:
-        return [(node, pods if type(pods) is int else None) for node, pods in places]
+        return [(node, integer(pods)) for node, pods in places]
     return [(text(node), None) for node in sequence(status.get("nodes"))[:_MOST_NODES]]
 
 
@@ -175,7 +175,7 @@ def parse_capacity(data: Mapping[str, Any]) -> Capacity:
 
 
 def _numbers(raw: object) -> dict[str, int]:
-    return {name: value for name, value in mapping(raw).items() if type(value) is int}
+    return {name: value for name, value in mapping(raw).items() if integer(value) is not None}
 
 
 # --- the state ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kfext import names
@@ -155,6 +155,7 @@ FIELDS = st.sampled_from(
 )
 
 
+@example(status={"workers": -(2**63) - 1, "places": [{"node": "a", "pods": 2**64}], "ahead": 2**65})
 @given(status=st.dictionaries(FIELDS, JSON, max_size=6))
 def test_no_status_keeps_the_other_jobs_from_being_shown(status: Raw) -> None:
     raw = plan()
