@@ -181,9 +181,10 @@ def _settled(bed: Testbed, way: Way) -> bool:
     """Return whether all pods of the gangs exist, and kube-scheduler has tried each of them."""
     pods = [pod for gang in GANGS for pod in pods_of(bed, way.namespace, gang).values()]
     tried = (
-        {"Unschedulable"} & {condition.get("reason") for condition in pod["status"]["conditions"]}
+        {"Unschedulable"} & {condition.get("reason") for condition in conditions}
         for pod in pods
         if "nodeName" not in pod["spec"]
+        for conditions in [pod["status"].get("conditions", [])]  # a new pod has none yet
     )
     return len(pods) == len(GANGS) * GANG_PODS and all(tried)
 
