@@ -79,7 +79,7 @@ function row(node, most) {
   if (node.has === null) cells.push(el("span", { style: `flex:${most - used} 0 0` }));
   const whole = Number.isInteger(free) && free <= 16, size = whole ? 1 : free;
   for (let number = 0; number < (whole ? free : free > 1e-6); number += 1)
-    cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : `${many(size, of)} free` }));
+    cells.push(el("span", { class: `cell ${kept ? "kept" : "free"}`, style: `flex:${size} 0 0`, tip: kept ? RESERVED : `${many(size, noun)} free` }));
   return el("div", { class: `node ${kept ? "reserved" : ""}`, "data-key": node.name },
     el("span", { class: "clip", tip: kept ? `${node.name}: ${RESERVED}` : node.name }, node.name),
     el("div", { class: "cells" }, cells), el("span", { class: "soft" }, node.has === null ? many(used, noun) : says(node)));
