@@ -2,6 +2,7 @@
 
 import pytest
 
+from e2e.cases.test_capacity import free
 from e2e.harness.jobs import gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
@@ -112,6 +113,7 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
 
     begun = renewals()
     space.until(lambda: renewals() > begun, "all that was said is written")
+    space.until(lambda: [*free(space).values()] == [0], "the capacity is written")
     before = len(kfext.proxy.log)
     begun = renewals()
     space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")
