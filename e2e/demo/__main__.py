@@ -254,7 +254,7 @@ def conclude(claims: Sequence[Claim], figures: Sequence[str]) -> int:
     for figure in figures:
         say(f"seen:          {figure}")
     for claim in claims:
-        say(f"{'holds:        ' if claim.holds else 'DOES NOT HOLD:'} {claim.sentence}")
+        say(f"{'holds:        ' if claim.holds else 'DOES NOT HOLD:'} {claim.text}")
     missed = sum(not claim.holds for claim in claims)
     if missed:
         say(f"{missed} of {len(claims)} claims do not hold in this run; see the figures above.")

@@ -194,7 +194,7 @@ class Round:
 class Claim:
     """A sentence with its figures, and whether it holds in this run."""
 
-    sentence: str
+    text: str
     holds: bool
 
 
@@ -203,8 +203,8 @@ def together(kfext: Sequence[Round]) -> Claim:
     jobs = [(result, job) for result in kfext for job in result.steps]
     on_one = sum(len(result.nodes(job)) == 1 for result, job in jobs)
     over = sum(job in result.ended for result, job in jobs)
-    sentence = f"kfext: {on_one} of {len(jobs)} jobs had all pods on one node, {over} have succeeded"
-    return Claim(sentence, holds=on_one == over == len(jobs))
+    text = f"kfext: {on_one} of {len(jobs)} jobs had all pods on one node, {over} have succeeded"
+    return Claim(text, holds=on_one == over == len(jobs))
 
 
 def off_the_link(*, plain: Sequence[Round], kfext: Sequence[Round]) -> Claim:
@@ -214,8 +214,8 @@ def off_the_link(*, plain: Sequence[Round], kfext: Sequence[Round]) -> Claim:
     """
     usual, sent = (mean(result.wire for result in rounds) / 1e6 for rounds in (plain, kfext))
     spread_out = any(len(result.nodes(job)) > 1 for result in plain for job in result.steps)
-    sentence = f"kfext: {sent:.0f} MB a round between the nodes; plain Kubernetes: {usual:.0f} MB"
-    return Claim(sentence, holds=sent <= _LITTLE * usual or not spread_out)
+    text = f"kfext: {sent:.0f} MB a round between the nodes; plain Kubernetes: {usual:.0f} MB"
+    return Claim(text, holds=sent <= _LITTLE * usual or not spread_out)
 
 
 def one_after_the_other(kfext: Round, *, pods: int) -> Claim:
@@ -227,9 +227,9 @@ def one_after_the_other(kfext: Round, *, pods: int) -> Claim:
     }
     in_turn = all(ahead.end <= behind.begin for ahead, behind in pairwise(spans))
     order = ", then ".join(f"{job} with {ran} of {pods} pods" for job, ran in pods_run.items())
-    sentence = f"{kfext.placed_by}: {order}; {len(kfext.ended)} of {len(spans)} gangs have succeeded"
+    text = f"{kfext.placed_by}: {order}; {len(kfext.ended)} of {len(spans)} gangs have succeeded"
     all_ran = all(ran == pods for ran in pods_run.values())
-    return Claim(sentence, holds=in_turn and all_ran and set(kfext.ended) == kfext.steps.keys())
+    return Claim(text, holds=in_turn and all_ran and set(kfext.ended) == kfext.steps.keys())
 
 
 def on_one_node(job: str, nodes: Mapping[str, Sequence[str]]) -> Claim:
@@ -238,8 +238,8 @@ def on_one_node(job: str, nodes: Mapping[str, Sequence[str]]) -> Claim:
     `nodes`: the nodes of its pods by title of the way, empty if the job did not succeed.
     """
     *_, by_kfext = nodes.values()
-    sentence = "; ".join(f"{way}: {', '.join(names) or 'failed'}" for way, names in nodes.items())
-    return Claim(f"TrainJob {job}, its pods: {sentence}", holds=len(set(by_kfext)) == 1)
+    text = "; ".join(f"{way}: {', '.join(names) or 'failed'}" for way, names in nodes.items())
+    return Claim(f"TrainJob {job}, its pods: {text}", holds=len(set(by_kfext)) == 1)
 
 
 def half_gangs(plain: Round, *, pods: int, seconds: float) -> str:
