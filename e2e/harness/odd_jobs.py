@@ -1,8 +1,8 @@
-"""Jobs drawn at random, over every field of a pod spec that kube-scheduler reads.
+"""Random jobs, over every field of a pod spec that kube-scheduler reads.
 
-Everything comes from one seed. A job has one hard term, in turn, and some mild ones, so that most
-jobs can be bound. A term changes the pod specs of all replica types of a job. A hard term decides
-whether and where the pods can be bound, a mild one changes little of that.
+All random choices derive from one seed. A job has one hard term, in turn, and some mild terms, so
+that most jobs can be bound. A term changes the pod specs of all replica types of a job. A hard term
+decides whether and where the pods can be bound, a mild term hardly does.
 """
 
 import json
@@ -20,7 +20,7 @@ from kfext.names import JOB_NAME
 NAME = "odd"
 """The name of every odd job, which terms about its own pods select."""
 ARM = "ARM"
-"""Stands in a manifest for the namespace."""
+"""The placeholder of the namespace in a manifest."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -186,7 +186,7 @@ MILD: Mapping[str, Act] = {
 
 @dataclass(frozen=True, slots=True)
 class OddJob:
-    """A job with the world that it comes to; `asks` names its terms."""
+    """A job, and the world in which it is submitted; `asks` names its terms."""
 
     number: int
     asks: tuple[str, ...]
@@ -196,8 +196,8 @@ class OddJob:
 
     def manifest(self, arm: str) -> Object:
         """Return its manifest for a namespace."""
-        found: Object = json.loads(json.dumps(self._manifest).replace(ARM, arm))
-        return found
+        manifest: Object = json.loads(json.dumps(self._manifest).replace(ARM, arm))
+        return manifest
 
     @property
     def kind(self) -> str:
@@ -210,7 +210,7 @@ class OddJob:
 
 
 def odd_job(seed: int, number: int) -> OddJob:
-    """Return the job of a number; the same for the same seed."""
+    """Return the job of a seed and a number."""
     draw = random.Random(f"{seed}-{number}")
     kind, replicas = draw.choice(_SHAPES)
     each = {"cpu": f"{draw.choice((500, 1000, 1500))}m", "memory": f"{draw.choice((1, 2))}Gi"}
