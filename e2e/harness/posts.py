@@ -85,7 +85,6 @@ def lead_posts(bed: Testbed) -> Iterator[None]:
 
 def known(bed: Testbed, plan: str, namespace: str) -> str:
     """Return the message of the condition ProgressKnown of a TrainingPlan, empty without a plan."""
-
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
     plans = {found["metadata"]["name"]: found for found in bed.api.get(path)["items"]}
     conditions = plans.get(plan, {}).get("status", {}).get("conditions", [])

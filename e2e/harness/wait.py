@@ -27,7 +27,6 @@ def until(
     while True:
         if result := condition():
             return result
-
         if time.monotonic() > deadline:
             raise TooLateError(f"waited {seconds:.0f} s in vain until {what}\n{account()}")
         time.sleep(pause)

@@ -67,7 +67,6 @@ def _late(card: Any, length: float, cycles: float, polls: bool) -> list[float]:
 
 def _took(act: Callable[[], Any]) -> float:
     """Return the mean microseconds that the calling thread needs for an action."""
-
     act()
     torch.cuda.synchronize()
     began = time.monotonic_ns()
