@@ -1,6 +1,6 @@
-"""Jobs of one thread on nodes that are drawn, and what the rules of FlowCon and SpeCon see of them.
+"""Jobs of one thread on random nodes, for the rules of FlowCon and SpeCon.
 
-Both rules see the losses that the jobs print.
+Both rules read the losses that the jobs print.
 """
 
 import math
@@ -12,11 +12,11 @@ from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
 
 LOOK = 10.0
-"""Seconds between two turns, and between two looks of SpeCon's at progress."""
+"""Seconds between two turns, and between two looks of SpeCon at progress."""
 
 
 class Mapped:
-    """Plain Kubernetes with jobs on nodes that are drawn; a `Scheduler` of the cluster.
+    """Plain Kubernetes with jobs on random nodes; a `Scheduler` of the cluster.
 
     SpeCon's authors pinned the jobs of all their runs in this way.
     """
@@ -33,7 +33,7 @@ class Mapped:
         return LOOK * (math.floor(self.cluster.clock.now / LOOK) + 1)
 
     def turn(self) -> None:
-        """Act; called in each second in which something happened."""
+        """Act; called in each second with an event."""
 
     def place(self, _live: LivePod) -> str:
         """Return the node for a new job."""

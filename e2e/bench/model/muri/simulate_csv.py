@@ -19,7 +19,7 @@ _PER_NODE = 8
 
 
 class _Asked(NamedTuple):
-    """A job with the GPUs that it asks for; times in seconds."""
+    """A job with its requested GPUs; times in seconds."""
 
     name: str
     arrives: float
@@ -39,9 +39,9 @@ def jobs_csv(data: Path, trace: str) -> str:
 
 
 def philly_csv(data: Path, *, cluster: str, start: datetime, hours: float) -> str:
-    """Return the jobs of a virtual cluster of Philly that came in so many hours from `start` on.
+    """Return the jobs of a virtual cluster of Philly that arrived in the hours from `start` on.
 
-    `data`: the folder with pollux/. A job has the number of its line in philly.csv as its name.
+    `data`: the folder with pollux/. A job is named by the number of its line in philly.csv.
     Raises UserError.
     """
     path, until = data / "pollux" / "philly.csv", start + timedelta(hours=hours)
