@@ -45,7 +45,7 @@ NAME, NAMESPACE = "demo-gpu", "team"
 Object = dict[str, Any]
 _CARDS = 2
 _LOAD_MS = 60.0
-"""About the time for which the job of high priority loads data in each step, with an idle card."""
+"""About the time that the job of high priority loads data in each step, with an idle card."""
 _TRIALS = {
     "alone": None,
     "beside another, without a gate": True,
@@ -58,7 +58,7 @@ _TRIALS = {
 class Cards:
     """The cards of a node. `offer` registers them with kubelet; `job` makes a job that uses a card.
 
-    `used` returns the seconds for which the job `low` has used a card, None means unknown.
+    `used` returns the seconds that the job `low` has used a card; None means unknown.
     """
 
     title: str

@@ -30,7 +30,7 @@ CPU = "250m"
 """Two pods with this request fit a node beside kfext's own pods."""
 DDP, PS, GANGS = "ddp", "ps", ("gang-a", "gang-b")
 GANG_SECONDS = 20.0
-"""The time for which the demo shows that neither of two gangs trains; a gang alone needs less."""
+"""The demo shows for this time that neither of two gangs trains; a gang alone needs less."""
 TRAIN_JOB = "ddp"
 _EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 _DDP_STEPS, _PS_STEPS, _GANG_STEPS, _TRAIN_JOB_STEPS = 120, 80, 40, 60
@@ -157,7 +157,7 @@ def train_job(bed: Testbed, way: Way) -> list[str]:
 
 
 def _half_a_node(bed: Testbed) -> str:
-    """Return the CPU request with which two pods, but not three, fit each node."""
+    """Return the CPU request such that two pods, but not three, fit each node."""
     pods = bed.api.get("/api/v1/pods")["items"]
     free = [
         node.millicores

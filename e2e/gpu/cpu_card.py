@@ -57,7 +57,7 @@ class Client:
     """A process on the card.
 
     A micro-step is all the kernels between two of its markers.
-    `kernels`, `beside`: the kernels that began, and those of them while another client had work.
+    `kernels`, `beside`: all kernels that began, and only the kernels beside work of another client.
     `late`: the kernels of micro-steps that should not have begun, however slow the CPU: another
     client had work when the marker before was set, and ever since. A client without a marker never
     waited. `micro_steps`: its micro-steps on the card now, or when it was killed; `outstanding`:

@@ -31,7 +31,7 @@ class CpuCards:
         return [replace(card, utilisation=self._utilisation(card.uuid)) for card in listed]
 
     def _utilisation(self, uuid: str) -> float | None:
-        """Return the part of the time since the last call for which a card worked."""
+        """Return the part of the time since the last call that a card worked."""
         before = self._counted.pop(uuid, None)
         with suppress(OSError, ValueError):
             self._counted[uuid] = monotonic(), _worked(self._folder / uuid)

@@ -112,7 +112,7 @@ def tf_body(
 def with_policy(body: Object, *, least: int, most: int, last_call: int | None = None) -> Object:
     """Return a PyTorchJob with an elasticPolicy, its Master counted as a Worker.
 
-    `last_call`: the seconds for which torchrun waits for more workers once it has the minimum. None
+    `last_call`: the seconds that torchrun waits for more workers once it has the minimum; None
     means its default of 30 s.
     """
     policy: Object = {

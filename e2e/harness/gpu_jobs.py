@@ -40,7 +40,7 @@ def dialled(
     """Return a PyTorchJob of one pod that uses a card for a part of each step.
 
     `settings`: by key without `gpu-`, such as `share`; without settings it has a whole GPU.
-    `queue`: kernels launched at once in each step, beside those of its layers.
+    `queue`: kernels launched at once in each step, beside its layers' kernels.
     `disables`: whether Python ignores PYTHONPATH, and with it the hook.
     """
     hooked = "share" in settings and not disables

@@ -25,7 +25,7 @@ class Gang:
     `planned`: whether kfext ever planned it. `apart`: whether it was released with no pod bound:
         then plain Kubernetes alone decides which of its pods are bound.
     `starts`: the times that it was unsuspended before it was whole.
-    `stretches`: the times in which it was bound in part. `held`: the time for which it had a node.
+    `stretches`: the times in which it was bound in part. `held`: the time with a node.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Account:
 
     @property
     def share_half(self) -> float:
-        """The part of the time with nodes for which gangs of kfext were half."""
+        """The part of the time with nodes that gangs of kfext were half."""
         held = sum(gang.held for gang in self.own)
         return sum(sum(gang.half) for gang in self.own) / held if held else 0.0
 

@@ -169,7 +169,7 @@ class Kfext:
 
     @property
     def controller_pid(self) -> int | None:
-        """The id of the controller's process, None while it does not run."""
+        """The id of the controller's process, or None."""
         return self.controller.pid
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:

@@ -76,7 +76,7 @@ class Kube:
         return self._insist(self.ask("GET", path), path)
 
     def find(self, path: str) -> Any:
-        """Return an object, or None where there is no such object."""
+        """Return an object, or None."""
         answer = self.ask("GET", path)
         return None if answer.status == 404 else self._insist(answer, path)
 

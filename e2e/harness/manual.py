@@ -24,7 +24,7 @@ def commands(section: str) -> list[str]:
 
 
 def left_behind(kube: Kube) -> list[str]:
-    """Return the names of kfext's objects in the cluster, except those in namespaces."""
+    """Return the names of kfext's objects in the cluster, without the content of namespaces."""
     kinds = {
         "/api/v1": ["namespaces"],
         "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],

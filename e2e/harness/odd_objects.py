@@ -199,7 +199,7 @@ class Odd:
         return {"name": name, "image": "trainer", "resources": resources}
 
     def _ports(self, spec: Object) -> str:
-        """Add host ports, or none; return the reason for which kfext judges them differently."""
+        """Add host ports, or none; return the reason why kfext judges them differently."""
         if self._one_in(2):
             return ""
         draw = self._random

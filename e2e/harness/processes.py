@@ -56,7 +56,7 @@ class ControllerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process, None while it does not run."""
+        """The id of the process, or None."""
         alive = self._process is not None and self._process.poll() is None
         return self._process.pid if alive and self._process else None
 
@@ -81,7 +81,7 @@ class ControllerProcess:
         self.wait_dead()
 
     def wait_dead(self) -> int | None:
-        """Wait for the end; return the exit code, or None where it never ran."""
+        """Wait for the end; return the exit code, or None for a process that never ran."""
         if self._process is None:
             return None
         code = self._process.wait(_END_SECONDS)

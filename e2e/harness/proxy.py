@@ -52,8 +52,8 @@ every request of kfext, including renewals of the Lease."""
 class Stream:
     """A watch of one reader, from the version of its list on.
 
-    For a followed collection, `version` is that of the newest object that passed, and `gone` has
-    the uids of deleted objects.
+    For a followed collection, `version` is the newest version that passed, and `gone` has the uids
+    of deleted objects.
     """
 
     exchange: Exchange

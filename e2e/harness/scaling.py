@@ -59,7 +59,7 @@ def _requests(exchange: Exchange) -> bool:
 
 
 def _workers(exchange: Exchange) -> int | None:
-    """Return the number of workers in a patch, or None if it has none or starts a job."""
+    """Return the number of workers in a patch, or None without a number or at a start."""
     operations = [each for each in json.loads(exchange.body) if each["op"] != "test"]
     written = {each["path"]: each.get("value") for each in operations}
     sizes = [value for path, value in written.items() if path.endswith("/Worker/replicas")]

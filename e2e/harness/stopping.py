@@ -44,7 +44,7 @@ class Stopping:
     draining: Space
     asking: Space
     refuge: str = ""
-    """The node to which the drained job moves."""
+    """The target of the drained job."""
 
     def reach(self) -> None:
         """Submit the jobs and wait until each is in its state."""

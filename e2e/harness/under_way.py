@@ -44,7 +44,7 @@ class UnderWay:
     kubelet: FakeKubelet
     playing: ExitStack
     target: str = ""
-    """The node to which the job moves."""
+    """The target of the moving job."""
     before: Object = field(default_factory=dict)
     """The pods that no change of a version may replace, once all jobs were in their states."""
 

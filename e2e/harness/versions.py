@@ -18,7 +18,7 @@ from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
 RELEASED_0_3 = "8efab36132b60df7a4e3e3aecefaab86cb9daac6"
-"""The commit of 0.3, the only version from which docs/upgrade.md describes an upgrade."""
+"""The commit of 0.3; docs/upgrade.md describes upgrades from this version only."""
 _PARTS = ("kfext", "manifests", "crds", "pyproject.toml", "README.md", "LICENSE")
 _COMPONENTS = ("pod-resize", "gpu-sharing")
 """The components that these cases need; the default overlay lacks them."""

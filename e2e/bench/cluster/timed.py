@@ -153,7 +153,7 @@ def claims_table(runs: Runs) -> str:
 
 
 def begins(runs: Runs, claim: Claim) -> str:
-    """Return the least load with a gain, and the size of messages from which all have it."""
+    """Return the least load with a gain, and the least message size with gains at all larger."""
     for load, by_arm in runs.items():
         smallest = None
         for megabytes, change in sorted(by_message(by_arm, claim).items(), reverse=True):

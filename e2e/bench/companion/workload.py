@@ -186,7 +186,7 @@ def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
 
 
 def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
-    """Return three jobs of equal work, of which the last to arrive is the last to end, and ten."""
+    """Return three jobs of equal work, where the last to arrive is the last to end, and ten."""
     if quick:
         return (
             schedule("three", 3, works=[36], within=25, step_cpu=step_cpu),

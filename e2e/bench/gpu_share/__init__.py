@@ -7,7 +7,7 @@ sockets of the jobs, and arbitrates their card (`processes.py`). No kubelet, no 
 is a real GPU, or simulated by the CPU (`cards.py`); everything else is the same for both, so
 results of the CPU card hold for the path to the GPU as well.
 
-u is the part of the time for which a job alone keeps the card busy, u_h for the job of high
+u is the part of the time that a job alone keeps the card busy, u_h for the job of high
 priority, u_l for the other. Loss: the part of its speed that high loses. Low share: low's speed
 beside high, relative to its speed alone. Bound: (1 - u_h) / u_l, at most 1: a card that runs one
 kernel at a time cannot grant low more without a loss for high. Efficiency: low share / bound.

@@ -25,7 +25,7 @@ _ENTER = (
 )
 """Mounts in a namespace of their own, so that none remains; Python and PyTorch read the folders."""
 Busy = Callable[[], float]
-"""Returns the seconds for which the card has been busy since it was opened."""
+"""Returns the busy seconds of the card since it was opened."""
 _SAMPLE_SECONDS = 0.1
 
 
@@ -207,7 +207,7 @@ class Cuda:
 
 
 class _Use:
-    """Sums up the time for which a card is busy in `seconds`."""
+    """Sums up the busy time of a card in `seconds`."""
 
     def __init__(self, part: Callable[[], float]) -> None:
         self._part = part

@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A job of the group. `u`: the part of the time for which it alone keeps the card busy."""
+    """A job of the group. `u`: the part of the time that it alone keeps the card busy."""
 
     name: str
     high: bool
@@ -60,7 +60,7 @@ class Pace:
     busy: float
 
     def load(self, u: float) -> float:
-        """Return the seconds of loading in a step with which the card is busy for `u`."""
+        """Return the seconds of loading in a step such that the card is busy for `u`."""
         return max(self.busy / u - self.step, 0.0)
 
     def steps(self, u: float, seconds: float) -> int:

@@ -94,7 +94,7 @@ class Job:
             raise self._spoiled()
 
     def cpu(self) -> tuple[float, float]:
-        """Return the seconds so far for which its threads ran, and waited for a CPU."""
+        """Return the seconds so far that its threads ran, and waited for a CPU."""
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
         times = [thread.read_text().split() for thread in threads]
         ran, waited = (sum(int(time[column]) for time in times) / 1e9 for column in (0, 1))

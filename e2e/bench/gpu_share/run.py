@@ -27,7 +27,7 @@ from kfext.model.gpu import GpuShare
 
 HIGH, LOW = "high", "low"
 LOADS = (0.5, 0.8, 0.9)
-"""The parts of the time for which the job of high priority should keep the card busy."""
+"""The parts of the time that the job of high priority should keep the card busy."""
 PAUSES = (STEADY, "spread", "bursts")
 """The distributions of the pauses of that job, see `share.py`."""
 EXCLUSIVE, AGAIN, NATIVE = "exclusive", "exclusive again (A/A)", "native"
@@ -187,7 +187,7 @@ def work(trace: Sequence[str]) -> list[tuple[float, float]]:
 
 
 def latencies(came: Sequence[float], spans: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the time for which the card still had work of low after each arrival of high."""
+    """Return the time that the card still had work of low after each arrival of high."""
     begins = [begin for begin, _ in spans]
     seconds = []
     for at in came:
@@ -211,8 +211,8 @@ class Outcome:
     """The results of a window.
 
     `rates`: by job, the steps a second in each second of the window; `busy`: the part of the window
-    for which the card was busy; `cpu`: by job, the part for which its threads used a CPU, in sum,
-    with the polls of the hook; `cpu_wait`: the part for which threads of the jobs waited for a CPU;
+    that the card was busy; `cpu`: by job, the part that its threads used a CPU, in sum, with the
+    polls of the hook; `cpu_wait`: the part that threads of the jobs waited for a CPU;
     `preempted`: the seconds from each time that high became busy until the card had finished low's
     work; `wakes`: the delays of a blocked thread after the ends of low's work; `losses`: see
     `digests`; `micro_step`: low's longest micro-step on its own, in seconds; `gates`: the gates
@@ -242,7 +242,7 @@ class Outcome:
 def run(card: Card, python: Python, arm: Arm, *, load: float, seconds: float) -> Outcome:
     """Return the outcome of an arm in a window of some seconds. Raises SpoiledError.
 
-    `load`: the seconds for which high loads data in each step.
+    `load`: the seconds that high loads data in each step.
     """
     with bench(card, python) as place:
         return asyncio.run(_run(place, arm, load=load, seconds=seconds))

@@ -2,9 +2,9 @@
 
 Source: Lin et al., DRAGON, CLOSER 2019, and its controller of 2020 (NTHU-LSALAB/DRAGON). Each pass
 reads the free capacity and has three steps. If the head of the queue has waited for 30 s, workers
-of running jobs are removed until it would fit. Then the first job of the queue for which all of its
-servers and its fewest workers fit is admitted. And if a minute has passed without either, all
-running jobs grow into the free capacity.
+of running jobs are removed until it would fit. Then the first job of the queue is admitted if all
+of its servers and its fewest workers fit, else the next. And if a minute has passed without either,
+all running jobs grow into the free capacity.
 
 Its faults are kept, since the comparison is with the published scheduler:
 - The guard frees capacity for the fewest workers of the head but not for its servers.
@@ -189,7 +189,7 @@ class Passes:
 
 
 def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] | None:
-    """Return the shrinks with which the fewest workers of a job fit, or None if none suffice."""
+    """Return the shrinks that let the fewest workers of a job fit, or None."""
     capacity, removed = dict(free), dict[str, set[int]]()
     victims = ((job, index) for job in running for index in _victims(job))
     while len(schedule(capacity, [], [head.worker] * head.least).workers) < head.least:

@@ -1,6 +1,6 @@
-"""SpeCon: a job that converges slowly moves off the node with most jobs that progress.
+"""SpeCon: a job that converges slowly moves off the node with most progressing jobs.
 
-Source: Mao et al., SpeCon, arXiv 2010.11307. Where a job goes is not published, so it is
+Source: Mao et al., SpeCon, arXiv 2010.11307. The choice of the target is not published, so it is
 reconstructed.
 """
 
@@ -20,7 +20,7 @@ _ALPHA = 0.1
 
 @dataclass(slots=True)
 class _Watched:
-    """A job as SpeCon sees it; `below`: for how many intervals in a row it progressed slowly."""
+    """A job as SpeCon sees it; `below`: the number of consecutive intervals of slow progress."""
 
     loss: float | None = None
     fastest: float = 0.0
@@ -39,7 +39,7 @@ class SpeCon(Mapped):
         self._stopped: set[str] = set()
 
     def turn(self) -> None:
-        """Look at the progress of all jobs; move a job if it is time to."""
+        """Look at the progress of all jobs; move a job if a move is due."""
         now = self.cluster.clock.now
         for uid in [uid for uid in self._stopped if not self.cluster.api.jobs[uid].pods]:
             self._stopped.discard(uid)
@@ -77,9 +77,9 @@ class SpeCon(Mapped):
         if not slow:
             return
         uid = max(slow, key=lambda uid: load[self.homes[uid]])
-        source, to = self.homes[uid], min(load, key=lambda node: (load[node], node))
-        if load[to] + 1 < load[source]:
-            self._watched[uid].moved, self.homes[uid] = True, to
+        source, target = self.homes[uid], min(load, key=lambda node: (load[node], node))
+        if load[target] + 1 < load[source]:
+            self._watched[uid].moved, self.homes[uid] = True, target
             self.cluster.api.jobs[uid].training.save()
             self._stopped.add(uid)
             self._suspend(uid, suspended=True)

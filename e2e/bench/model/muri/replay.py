@@ -33,7 +33,7 @@ class Live:
     """A job that has arrived and has not ended.
 
     `iterations`: the remaining number.
-    `attained`: the seconds for which it has had its GPUs.
+    `attained`: the seconds that it has had its GPUs.
     """
 
     job: Job
@@ -64,7 +64,7 @@ class Scheduler(Protocol):
         """Return the jobs that run until the next decision; all others wait."""
 
     def holds(self) -> float:
-        """Return the seconds for which the choice is valid if no job arrives or ends."""
+        """Return the seconds that the choice is valid if no job arrives or ends."""
 
 
 class Ended(NamedTuple):

@@ -37,7 +37,7 @@ class FGD:
         self._known: dict[tuple[int, int, int], _Known] = {}
 
     def __call__(self, cluster: Cluster, pod: Pod) -> Place | None:
-        """Return the place of a pod, or None if it does not fit."""
+        """Return the place of a pod, or None."""
         rows = cluster.fitting(pod)
         if not len(rows):
             return None

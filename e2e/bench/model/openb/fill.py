@@ -17,7 +17,7 @@ from e2e.bench.model.openb.fragmentation import Typical
 from e2e.bench.model.openb.trace import WHOLE, Node, Pod
 
 Placer = Callable[[Cluster, Pod], Place | None]
-"""Returns the place of a pod, or None if it does not fit; it does not change the cluster."""
+"""Returns the place of a pod, or None; it does not change the cluster."""
 REQUESTED = 1.3
 """The GPUs that the pods of a run request, as a part of all GPUs."""
 
