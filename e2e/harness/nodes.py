@@ -16,7 +16,7 @@ _KWOK = "kwok.x-k8s.io/node"
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
-def told(kfext: Kfext, path: str) -> None:
+def wait_received(kfext: Kfext, path: str) -> None:
     """Wait until the controller, if it watches, has received the current version of an object."""
     version = int(kfext.kube.get(path)["metadata"]["resourceVersion"])
     streams = kfext.proxy.streams(path.split("/")[-2])
@@ -26,7 +26,7 @@ def told(kfext: Kfext, path: str) -> None:
     )
 
 
-def delete_told(kfext: Kfext, path: str) -> None:
+def delete_and_wait(kfext: Kfext, path: str) -> None:
     """Delete an object; wait until the controller, if it watches, has received the deletion."""
     streams = kfext.proxy.streams(path.split("/")[-2])
     uid = kfext.kube.get(path)["metadata"]["uid"]
@@ -70,7 +70,7 @@ def go_quiet(kfext: Kfext, node: str) -> None:
         lambda: {"NoSchedule", "NoExecute"} <= _not_ready_effects(kube.get(path(node))),
         what=f"node {node} is marked as not ready",
     )
-    told(kfext, path(node))
+    wait_received(kfext, path(node))
 
 
 def speak_again(kfext: Kfext, node: str) -> None:
@@ -80,12 +80,12 @@ def speak_again(kfext: Kfext, node: str) -> None:
         lambda: is_ready(stored := kube.get(path(node))) and not _not_ready_effects(stored),
         what=f"node {node} is ready again",
     )
-    told(kfext, path(node))
+    wait_received(kfext, path(node))
 
 
 def _change(kfext: Kfext, node: str, patch: Object, *, at: str = "") -> None:
     kfext.kube.patch(path(node) + at, patch)
-    told(kfext, path(node))
+    wait_received(kfext, path(node))
 
 
 def _not_ready_effects(node: Object) -> set[str]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from e2e.harness.faults import Hold
 from e2e.harness.jobs import ports
 from e2e.harness.kube import Object
-from e2e.harness.nodes import told
+from e2e.harness.nodes import wait_received
 from e2e.harness.space import CASE, Space
 from e2e.harness.wait import until
 
@@ -117,7 +117,7 @@ def limit_pods(space: Space, number: int) -> str:
     space.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
     until(lambda: space.kube.get(f"{path}/limit").get("status"), what="the quota is counted")
     _wait(space, _CLAIM, _NOT_ADMITTED)
-    told(space.kfext, f"{path}/limit")
+    wait_received(space.kfext, f"{path}/limit")
     return f"{path}/limit"
 
 

@@ -9,7 +9,7 @@ from e2e.harness.faults import Hold, pod_patch, unsuspend_patch
 from e2e.harness.jobs import PLURAL, pinned_to, suspended, told_of_job, told_of_pod, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
-from e2e.harness.nodes import delete_told, told
+from e2e.harness.nodes import delete_and_wait, wait_received
 from e2e.harness.wait import until
 from e2e.testbed import fakenodes
 from e2e.testbed.api import is_ready
@@ -73,11 +73,11 @@ class Space:
             what=f"nodes {created} are ready",
         )
         for path in paths:
-            told(self.kfext, path)
+            wait_received(self.kfext, path)
 
     def lose_node(self, name: str) -> None:
         """Delete a node, as when its machine is removed."""
-        delete_told(self.kfext, f"/api/v1/nodes/{name}")
+        delete_and_wait(self.kfext, f"/api/v1/nodes/{name}")
         self._lost.add(name)
 
     @property
@@ -104,13 +104,13 @@ class Space:
         path = "/apis/kfext.dev/v1alpha1/trainingpolicies"
         self.kube.create(path, body)
         self._policies.append(name)
-        told(self.kfext, f"{path}/{name}")
+        wait_received(self.kfext, f"{path}/{name}")
 
     def label(self, labels: Mapping[str, str | None]) -> None:
         """Set or remove labels of the namespace; wait until the controller knows them."""
         path = f"/api/v1/namespaces/{self.name}"
         self.kube.patch(path, {"metadata": {"labels": labels}})
-        told(self.kfext, path)
+        wait_received(self.kfext, path)
 
     def thief(self, name: str, node: str, gpus: int) -> None:
         """Create a pod without a job, bound to a node without a scheduler."""
