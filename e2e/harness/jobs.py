@@ -162,7 +162,7 @@ def ended(job: Object) -> str:
     return "Succeeded" if outcome == "Complete" else outcome
 
 
-def told_of_pod(pod: Object) -> str:
+def describe_pod(pod: Object) -> str:
     """Return a line about a pod, for the message of a failed test."""
     conditions = pod["status"].get("conditions", [])
     why = [
@@ -175,7 +175,7 @@ def told_of_pod(pod: Object) -> str:
     )
 
 
-def told_of_job(job: Object, *, view: Object, events: Iterable[Object]) -> Iterator[str]:
+def describe_job(job: Object, *, view: Object, events: Iterable[Object]) -> Iterator[str]:
     """Yield lines about a job, for the message of a failed test."""
     metadata = job["metadata"]
     yield f"{job.get('kind', 'job')} {metadata['name']}: runPolicy {job['spec'].get('runPolicy')}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from e2e.harness.faults import Hold, pod_patch, unsuspend_patch
-from e2e.harness.jobs import PLURAL, pinned_to, suspended, told_of_job, told_of_pod, workers
+from e2e.harness.jobs import PLURAL, pinned_to, suspended, describe_job, describe_pod, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
 from e2e.harness.nodes import delete_and_wait, wait_received
@@ -263,8 +263,8 @@ class Space:
         for kind, plural in PLURAL.items():
             for job in self.kube.items(self.path(plural)):
                 name = job["metadata"]["name"]
-                lines += told_of_job(job, view=self.view(name, kind), events=events[name])
-        lines += [told_of_pod(pod) for pod in self.pods(ending=True)[:24]]
+                lines += describe_job(job, view=self.view(name, kind), events=events[name])
+        lines += [describe_pod(pod) for pod in self.pods(ending=True)[:24]]
         lines += [
             f"write {exchange.method} {exchange.path} {exchange.status}"
             for exchange in self.kfext.proxy.log[-200:]
