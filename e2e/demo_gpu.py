@@ -29,7 +29,7 @@ from e2e.harness.gpu import (
     counted,
     install_sharing,
     offer_gpus,
-    play_cards,
+    simulate_cards,
     sharers_of,
     slots,
 )
@@ -72,7 +72,7 @@ CARDS = {
     "cpu": Cards(
         "a card that the CPU simulates",
         OVERLAY,
-        lambda node: play_cards(node, _CARDS),
+        lambda node: simulate_cards(node, _CARDS),
         dialled,
         lambda node, card: float(counted(node, card)["low"]["seconds"]),
     ),

@@ -51,7 +51,7 @@ _NUMBERS = count(1)
 """Numbers that make the names of jobs unique, since a card counts by name."""
 
 
-def play_cards(node: Node, count: int) -> None:
+def simulate_cards(node: Node, count: int) -> None:
     """Simulate cards on a node and offer them to its kubelet, until the node is killed."""
     listed = _cards_folder(node) / cpu_inventory.LIST
     listed.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from e2e.harness.gpu import (
     card_of,
     kernels,
     named,
-    play_cards,
+    simulate_cards,
     reservations,
     sharers,
     slot_of,
@@ -207,7 +207,7 @@ def test_a_node_that_comes_back_shares_its_cards_again(team: Team, gpu_node: Nod
     team.running(lost)
     gpu_node.kill()
     gpu_node.start()
-    play_cards(gpu_node, 2)
+    simulate_cards(gpu_node, 2)
     gpu_node.wait()
     wait_shared(team.bed, gpu_node)
     team.delete(lost)
