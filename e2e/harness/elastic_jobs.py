@@ -146,7 +146,7 @@ def made_elastic(bed: Testbed, namespace: str) -> bool:
     return "elasticPolicy" in bed.api.create(path, body)["spec"]
 
 
-def delete_left(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) -> None:
+def delete_remaining(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) -> None:
     """Delete the pods of an ended job that still run, even if they would soon end.
 
     An agent of torchrun that starts too late restarts endlessly, and occupies its CPU.

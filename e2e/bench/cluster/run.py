@@ -12,7 +12,7 @@ from typing import Any, Self
 import urllib3
 
 from e2e.bench.cluster.workload import Arm, Arrival, Job
-from e2e.harness.elastic_jobs import delete_left, journal, made_elastic
+from e2e.harness.elastic_jobs import delete_remaining, journal, made_elastic
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.training import policy
@@ -239,7 +239,7 @@ class _Run:
                     where = ", ".join(sorted(set(story.homes.values())))
                     say(f"    {story.ended:4.0f} s: {name} {story.outcome} on {where}")
             if story.ended is not None:
-                delete_left(self._bed, self._namespace, name, own)
+                delete_remaining(self._bed, self._namespace, name, own)
 
     def _read_on(self, *, count: bool) -> None:
         """Read the nodes' meters; the difference counts if there was a job meanwhile."""

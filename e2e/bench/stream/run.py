@@ -13,7 +13,7 @@ import urllib3
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
 from e2e.bench.companion.site import Pods
 from e2e.bench.stream.workload import MILLICORES, Arrival
-from e2e.harness.elastic_jobs import delete_left, journal, made_elastic
+from e2e.harness.elastic_jobs import delete_remaining, journal, made_elastic
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.journal import redone
 from e2e.harness.training import policy
@@ -233,7 +233,7 @@ class _Run:
                 if story.ended is not None:
                     say(f"    {story.ended:4.0f} s: {name} {story.outcome}")
             if story.ended is not None:
-                delete_left(self._pods.bed, self._pods.namespace, name, own)
+                delete_remaining(self._pods.bed, self._pods.namespace, name, own)
         return sum(pod["status"].get("phase") == "Running" for pod in bodies)
 
     def _open(self) -> list[str]:
