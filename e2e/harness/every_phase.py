@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from e2e.harness.jobs import suspended, workers
-from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, succeed, take_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, succeed, remove_foreign_gate
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
 from kfext.names import NATIVE_GPU
@@ -82,7 +82,7 @@ class EveryPhase:
         _arrives(self.unbound, "binding")
         admit_pods(self.starved, "planned")
         _arrives(self.starved, "planned")
-        take_foreign_gate(space, "gated")
+        remove_foreign_gate(space, "gated")
         _arrives(space, "gated")
         space.nodes(2, **_NODE, gpu="8")
         space.patch_job("suspended", {"spec": {"runPolicy": {"suspend": False}}})

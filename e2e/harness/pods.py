@@ -16,7 +16,7 @@ _SLOW = "example.com/slow"
 HOST = {"kfext.dev/network": "host"}
 
 
-def take_foreign_gate(space: Space, job: str) -> None:
+def remove_foreign_gate(space: Space, job: str) -> None:
     """Remove the gate of another system, as that system does."""
     for pod in space.pods(job):
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
