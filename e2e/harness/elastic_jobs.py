@@ -139,7 +139,7 @@ def with_grace(body: Object, seconds: int) -> Object:
     return body
 
 
-def made_elastic(bed: Testbed, namespace: str) -> bool:
+def becomes_elastic(bed: Testbed, namespace: str) -> bool:
     """Return whether kfext adds an elasticPolicy to a job in a namespace, by a dry run."""
     body = torch_body("trial", 2, cpu="100m", folder=Path("/trial"), sizes="1-4", arguments=())
     path = f"{jobs_path(namespace, body['kind'])}?dryRun=All"

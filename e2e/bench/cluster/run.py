@@ -12,7 +12,7 @@ from typing import Any, Self
 import urllib3
 
 from e2e.bench.cluster.workload import Arm, Arrival, Job
-from e2e.harness.elastic_jobs import delete_remaining, journal, made_elastic
+from e2e.harness.elastic_jobs import delete_remaining, journal, becomes_elastic
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.training import policy
@@ -169,7 +169,7 @@ def run(
             scale = dict(arm.scale)
             stack.enter_context(policy(bed, namespace, companion={"scale": scale}))
             act = scale["mode"] == "act"
-            until(lambda: made_elastic(bed, namespace) == act, what="the webhook knows the policy")
+            until(lambda: becomes_elastic(bed, namespace) == act, what="the webhook knows the policy")
         outcome = _Run(bed, arm, list(coming), nodes, minutes=minutes, folder=folder).follow()
         kubectl(bed, "delete", "namespace", namespace, "--timeout=180s")
     return outcome
