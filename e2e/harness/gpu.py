@@ -166,7 +166,7 @@ def left_over(node: Node) -> list[str]:
     return [str(file) for part in parts if part.is_dir() for file in part.iterdir()]
 
 
-def handed_out(bed: Testbed, node: Node) -> list[AllocatedDevices]:
+def kubelet_allocations(bed: Testbed, node: Node) -> list[AllocatedDevices]:
     """Return the devices that the kubelet of a node has allocated to containers."""
     asker = (GPU_NAMESPACE, agent_of(bed, node)["metadata"]["name"])
     folder = os.open(_kubelet_folder(node), os.O_PATH)
