@@ -138,7 +138,7 @@ class Outcome:
         return {**asdict(self), "arm": self.arm.name, "stories": stories}
 
     @classmethod
-    def of(cls, stored: Object, arm: Arm, jobs: Iterable[Job]) -> Self:
+    def restore(cls, stored: Object, arm: Arm, jobs: Iterable[Job]) -> Self:
         """Return the stored outcome of an arm that ran some jobs."""
         by_name = {job.name: job for job in jobs}
         stories = [Story(**{**story, "job": by_name[story["job"]]}) for story in stored["stories"]]

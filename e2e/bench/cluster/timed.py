@@ -262,7 +262,7 @@ def measure(
     runs = {
         load: {
             arm.name: [
-                Outcome.of(some, arm, jobs) for some in stored[f"{arm.name} at load {load:g}"]
+                Outcome.restore(some, arm, jobs) for some in stored[f"{arm.name} at load {load:g}"]
             ]
             for arm in arms
         }

@@ -77,7 +77,7 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
+    def restore(cls, stored: Object) -> Self:
         """Return a stored outcome."""
         jobs = {name: Job(**job) for name, job in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
@@ -207,7 +207,7 @@ class Bench:
     def runs(self) -> Runs:
         """Return the stored outcomes of each arm, by repeat."""
         stored = self._runs.runs()
-        return {arm: list(map(Outcome.of, stored.get(arm, []))) for arm in self._makers}
+        return {arm: list(map(Outcome.restore, stored.get(arm, []))) for arm in self._makers}
 
     def _run(self, site: Site, name: str) -> Outcome:
         def run_once() -> Outcome:

@@ -85,7 +85,7 @@ class GroupOutcome:
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
+    def restore(cls, stored: Object) -> Self:
         """Return a stored outcome."""
         return cls(**stored)
 

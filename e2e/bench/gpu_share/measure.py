@@ -162,7 +162,7 @@ class Measurement:
             lambda name: self._way(ways[name], pace, seconds).stored(),
             seconds=seconds * len(MEMBERS) + _AROUND_SECONDS,
         )
-        outcomes = {name: list(map(GroupOutcome.of, some)) for name, some in runs.items()}
+        outcomes = {name: list(map(GroupOutcome.restore, some)) for name, some in runs.items()}
         return tables.group_table(self._card.title, outcomes, seconds)
 
     def _measure(
@@ -226,4 +226,4 @@ class Measurement:
 
 
 def _outcomes(runs: Mapping[Arm, Sequence[Object]]) -> tables.Runs:
-    return {arm: [Outcome.of(stored) for stored in some] for arm, some in runs.items()}
+    return {arm: [Outcome.restore(stored) for stored in some] for arm, some in runs.items()}

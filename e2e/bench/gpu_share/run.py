@@ -234,7 +234,7 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
+    def restore(cls, stored: Object) -> Self:
         """Return a stored outcome."""
         return cls(**stored)
 

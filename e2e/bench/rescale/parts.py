@@ -54,7 +54,7 @@ class Story:
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
+    def restore(cls, stored: Object) -> Self:
         """Return a stored run."""
         shrink, growth = Rescale(**stored["shrink"]), Rescale(**stored["growth"])
         return cls(shrink, stored["to_bind"], growth)

@@ -151,7 +151,7 @@ def bought_table(runs: Runs) -> str:
 def _stories(runs: Runs) -> dict[str, list[Story]]:
     """Return the runs of each case with the gang."""
     stories = {
-        name: [Story.of(run["story"]) for run in some if "story" in run]
+        name: [Story.restore(run["story"]) for run in some if "story" in run]
         for name, some in runs.items()
     }
     return {name: some for name, some in stories.items() if some}

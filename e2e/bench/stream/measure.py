@@ -167,7 +167,7 @@ def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool
             bench.measure(
                 lambda repeat, name: _named(site, chosen, name, coming, minutes, repeat=repeat)
             )
-    runs = {name: list(map(Outcome.of, stored)) for name, stored in bench.runs().items()}
+    runs = {name: list(map(Outcome.restore, stored)) for name, stored in bench.runs().items()}
     title = (
         f"{len(coming)} jobs within {coming[-1].seconds:.0f} s{load} on {COUNT} nodes, "
         f"{MILLICORES}m a pod, seed {SEED}"

@@ -143,7 +143,7 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
+    def restore(cls, stored: Object) -> Self:
         """Return a stored outcome."""
         jobs = {name: Story(**story) for name, story in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
