@@ -29,8 +29,8 @@ from e2e.harness.gpu import (
     counted,
     install_sharing,
     offer_gpus,
-    simulate_cards,
     sharers_of,
+    simulate_cards,
     slots,
 )
 from e2e.harness.gpu_jobs import Team, computed, dialled

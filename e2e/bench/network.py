@@ -297,7 +297,7 @@ def _one(
 ) -> Run:
     body = manifest(name, model, where, [node.name for node in members], steps=steps)
     path = jobs_path(_NAMESPACE, model.kind)
-    before, seen = _bytes(members), _Seen()
+    before, seen = _bytes(members), _Observation()
     bed.api.create(path, body)
 
     def has_ended() -> bool:
@@ -326,7 +326,7 @@ def _ended(body: Object) -> bool:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Observation:
     """The nodes and networks of the pods of a job, and the number of restarts."""
 
     homes: set[str] = field(default_factory=set)

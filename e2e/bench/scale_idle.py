@@ -106,7 +106,7 @@ def _cost(size: Size, result: Result) -> str:
     total = sum(result.writes.values())
     named = ", ".join(f"{count} {name}" for name, count in sorted(result.writes.items()))
     rows = [
-        (f"CPU s until {size.jobs} jobs were told", f"{result.at_once_cpu:.1f}", ""),
+        (f"CPU s until {size.jobs} jobs had a reason", f"{result.at_once_cpu:.1f}", ""),
         ("last submit to last write, s", f"{result.calm_after:.1f}", ""),
         (
             f"writes in {size.seconds:.0f} s, the Lease apart",

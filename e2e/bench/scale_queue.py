@@ -114,7 +114,7 @@ def _costs(size: Size, runs: list[Run]) -> str:
         ("nodes per job", spread([run.nodes_per_job for run in runs]), ""),
         ("born pinned, %", spread([100 * run.born_pinned for run in runs], digits=0), ""),
     ]  # fmt: skip
-    return table("What that costs the controller", ("figure", "value", "target"), rows)
+    return table("Cost for the controller", ("figure", "value", "target"), rows)
 
 
 async def _all(bench: ScaleBench, client: Client, size: Size) -> list[Run]:

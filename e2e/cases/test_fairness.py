@@ -9,8 +9,7 @@ from e2e.cases.test_cli import kfext as command
 from e2e.cases.test_queue import told
 from e2e.harness.jobs import Object, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.nodes import delete_and_wait
-from e2e.harness.nodes import wait_received
+from e2e.harness.nodes import delete_and_wait, wait_received
 from e2e.harness.space import CASE, Space
 from kfext import names
 

@@ -51,7 +51,7 @@ _BY_TURNS = Planned("the training-operator starts several jobs by turns, 10 requ
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Results:
     """All results of a run of the demo."""
 
     together: Sequence[Round]
@@ -115,7 +115,7 @@ def main(*, keep: bool, picture: Path) -> None:
     sys.exit(conclude(seen.claims, seen.figures))
 
 
-def run(*, keep: bool) -> Seen:
+def run(*, keep: bool) -> Results:
     """Start the cluster, train and show the results; delete the cluster unless `keep`."""
     builds = lifecycle.planned(real_nodes=True, programs=trainer.BINARIES)
     starts = (*lifecycle.STARTS, trainer.START, INSTALL, _BY_TURNS)
@@ -141,7 +141,7 @@ def run(*, keep: bool) -> Seen:
     return seen
 
 
-def train(bed: Testbed) -> Seen:
+def train(bed: Testbed) -> Results:
     """Train the same jobs in each way by turns, then the gangs and the TrainJob in two ways."""
     trainer.start(bed)
     install_kfext(bed)
@@ -156,14 +156,14 @@ def train(bed: Testbed) -> Seen:
     with step(_BY_TURNS):
         bed.restart_process("training-operator", more=_BUSY_OPERATOR)
         training_operator.wait_ready(bed)
-    return Seen(
+    return Results(
         [acts.together(bed, way) for way in TURNS],
         {way.title: acts.gangs(bed, way) for way in (PLAIN, KFEXT)},
         {way.title: acts.train_job(bed, way) for way in (PLAIN, KFEXT)},
     )
 
 
-def show(bed: Testbed, seen: Seen) -> None:
+def show(bed: Testbed, seen: Results) -> None:
     """Print the places and speed of the jobs, what kfext shows of them, and the chart."""
     console = Console(width=max(_NARROWEST, Console().width), highlight=False)
     console.print(_speeds(seen))
@@ -184,7 +184,7 @@ _EVENTS = (
 )  # fmt: skip
 
 
-def _speeds(seen: Seen) -> Table:
+def _speeds(seen: Results) -> Table:
     """Return the step times of both jobs in each way and turn, and the bytes on the link."""
     columns = ("job", "placed by", "pods by node", "MB, both jobs", "ms a step", "time of a step")
     table = _table(_TOGETHER, *columns)
@@ -207,7 +207,7 @@ def _speeds(seen: Seen) -> Table:
     return table
 
 
-def _gangs(seen: Seen) -> Table:
+def _gangs(seen: Results) -> Table:
     """Return the nodes of the pods of the gangs, and the steps of each gang."""
     table = _table(_GANGS, "job", "placed by", "pods by node", "steps")
     for way in (PLAIN, KFEXT):

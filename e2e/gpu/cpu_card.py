@@ -40,7 +40,7 @@ def report(path: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Launch:
     """A kernel, or a marker with its number, and the time of its launch.
 
     `came`: for the first kernel of a micro-step, the time of the marker before it.
@@ -71,7 +71,7 @@ class Client:
     late: int = 0
     seconds: float = 0.0
     outstanding: int = 0
-    given: deque[_Given] = field(default_factory=deque)
+    given: deque[_Launch] = field(default_factory=deque)
     micro_steps: int = 0
     works_since: float | None = None
     came: float = math.inf
@@ -134,13 +134,13 @@ class CpuCard:
             first = not client.given or client.given[-1].marker is not None
             client.micro_steps += first
             client.outstanding = max(client.outstanding, client.micro_steps)
-            client.given.append(_Given(at, seconds, came=client.came if first else None))
+            client.given.append(_Launch(at, seconds, came=client.came if first else None))
             if client.works_since is None:
                 client.works_since = at
         else:
             _, number, at = MARKER.unpack(message)
             client.came = at
-            client.given.append(_Given(at, marker=number))
+            client.given.append(_Launch(at, marker=number))
             self._reach(client, at)
 
     def _advance(self, now: float) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from e2e.harness.jobs import suspended, workers
-from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, succeed, remove_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, remove_foreign_gate, succeed
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
 from kfext.names import NATIVE_GPU

@@ -29,7 +29,7 @@ _OWN = {JOB_NAME: NAME}
 Specs = list[dict[str, Any]]
 Act = Callable[[random.Random, Specs], None]
 PREEMPTING, SHUNNED, DEVICES = "preemption", "anti-affinity of another pod", "devices"
-LATE, EPHEMERAL = "a claim that comes later", "a volume of its own"
+LATE, EPHEMERAL = "a claim that is created later", "an ephemeral volume"
 _EPHEMERAL = {
     "volumeClaimTemplate": {
         "spec": odd_world.claim_spec("ReadWriteOnce", f"{ARM}-{odd_world.LOCAL}")
@@ -150,12 +150,12 @@ def _cards(_: random.Random, pods: Specs) -> None:
 
 
 HARD: Mapping[str, Act] = {
-    "anti-affinity to its own": _required("podAntiAffinity", _OWN, _HOSTNAME),
+    "anti-affinity to its own pods": _required("podAntiAffinity", _OWN, _HOSTNAME),
     "a hard spread": _spread("DoNotSchedule"),
     "a claim of one zone": _claim(odd_world.ZONAL),
     "a claim that waits for a pod": _claim(odd_world.LOCAL),
     "host ports": _ports,
-    "affinity to its own": _required("podAffinity", _OWN, _HOSTNAME, "zone"),
+    "affinity to its own pods": _required("podAffinity", _OWN, _HOSTNAME, "zone"),
     PREEMPTING: _of_all(priorityClassName=odd_world.HIGH),
     DEVICES: _cards,
     "priorities": _priorities,
@@ -163,7 +163,7 @@ HARD: Mapping[str, Act] = {
     EPHEMERAL: _volume(ephemeral=_EPHEMERAL),
     "affinity to other pods": _required("podAffinity", FILLER, _HOSTNAME, "zone"),
     SHUNNED: _of_all(),
-    "a runtime class that steers": _of_all(runtimeClassName=odd_world.STEERED),
+    "a runtime class with a node selector": _of_all(runtimeClassName=odd_world.STEERED),
     LATE: _claim(odd_world.LATE),
     "anti-affinity to other pods": _required("podAntiAffinity", FILLER, _HOSTNAME, "zone"),
     "a runtime class with overhead": _of_all(runtimeClassName=odd_world.OVERHEAD),

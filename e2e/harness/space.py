@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from e2e.harness.faults import Hold, pod_patch, unsuspend_patch
-from e2e.harness.jobs import PLURAL, pinned_to, suspended, describe_job, describe_pod, workers
+from e2e.harness.jobs import PLURAL, describe_job, describe_pod, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
 from e2e.harness.nodes import delete_and_wait, wait_received

@@ -99,7 +99,7 @@ def gains_table(outcomes: Sequence[Outcome]) -> str:
             row.append(_PUBLISHED.get((figure.title, arm.name), ""))
         rows.append(row)
     head = ["kfext against", PLAIN.title, "published", GREEDILY.title, "published"]
-    return table("What kfext changes", head, rows)
+    return table("Changes by kfext", head, rows)
 
 
 def change(before: float, after: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import urllib3
 
 from e2e.bench.cluster.workload import Arm, Arrival, Job
-from e2e.harness.elastic_jobs import delete_remaining, journal, becomes_elastic
+from e2e.harness.elastic_jobs import becomes_elastic, delete_remaining, journal
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.training import policy

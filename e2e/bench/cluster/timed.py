@@ -149,7 +149,7 @@ def claims_table(runs: Runs) -> str:
             reached = reached or verdict == "PASS"
             cells.append(f"{percent(values)}: {verdict}")
         rows.append([*cells, "" if reached else begins(runs, claim)])
-    return table("Beside what was published; compute is a timed wait", head, rows)
+    return table("Beside the published gains; compute is a timed wait", head, rows)
 
 
 def begins(runs: Runs, claim: Claim) -> str:

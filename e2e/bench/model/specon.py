@@ -19,7 +19,7 @@ _ALPHA = 0.1
 
 
 @dataclass(slots=True)
-class _Watched:
+class _JobProgress:
     """A job as SpeCon sees it; `below`: the number of consecutive intervals of slow progress."""
 
     loss: float | None = None
@@ -34,7 +34,7 @@ class SpeCon(Mapped):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _JobProgress] = {}
         self._ticked = 0.0
         self._stopped: set[str] = set()
 
@@ -45,7 +45,7 @@ class SpeCon(Mapped):
             self._stopped.discard(uid)
             self._suspend(uid, suspended=False)
         for job in self.running():
-            watched = self._watched.setdefault(job.uid, _Watched())
+            watched = self._watched.setdefault(job.uid, _JobProgress())
             if now - watched.seen >= LOOK:
                 watched.seen = now
                 self._judge(watched, job)
@@ -53,7 +53,7 @@ class SpeCon(Mapped):
             self._ticked = now
             self._move()
 
-    def _judge(self, watched: _Watched, job: LiveJob) -> None:
+    def _judge(self, watched: _JobProgress, job: LiveJob) -> None:
         job.training.advance()
         if not job.training.lines:
             return

@@ -162,8 +162,8 @@ def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
         held = spread([answer.held for answer in own], digits=0)
         rows.append((_WHO[name], spread(seconds) + judged, held, own[-1].reason))
     return table(
-        "Why does a gang not start that needs one node more than there are?",
-        ("who", "seconds until it is said", "GPUs held in vain 2 s later", "what is said"),
+        "The reason of a gang that needs one node more than the cluster has",
+        ("who", "seconds until the reason", "GPUs held in vain 2 s later", "reason"),
         rows,
     )
 

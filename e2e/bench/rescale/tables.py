@@ -101,7 +101,7 @@ def pause_table(runs: Runs) -> str:
 def work_table(runs: Runs) -> str:
     """Return a table with a row for each case: its restarts, repeated steps and loss."""
     head = (
-        "job", "processes began anew", "steps done again", "began before what was saved", "target",
+        "job", "restarts", "repeated steps", "resumed before a saved step", "target",
         "last loss", "off an undisturbed run by", "target", "runs that did not count",
     )  # fmt: skip
     rows = []
@@ -126,7 +126,7 @@ def work_table(runs: Runs) -> str:
                 str(sum(run.get("spoiled", 0) for run in some)),
             )
         )
-    return table("What became of the work", head, rows)
+    return table("The work of the jobs", head, rows)
 
 
 def bought_table(runs: Runs) -> str:
@@ -145,7 +145,7 @@ def bought_table(runs: Runs) -> str:
             figures = (spread(ours, digits=1), spread(without, digits=1), f"{saved:.1f}")
             rows.append((title, way, part, *figures))
     head = ("improvement", "workers", "part", "with it", "without it", "saved")
-    return table("What improvements bought, in seconds", head, rows)
+    return table("Gains of improvements, in seconds", head, rows)
 
 
 def _stories(runs: Runs) -> dict[str, list[Story]]:

@@ -74,7 +74,7 @@ FIGURES = (
     Figure("run s, mean", _mean(Story.run)),
     Figure("makespan s", lambda run: run.until),
     Figure("changes of size", _sum(lambda story: story.rescales), compared=False),
-    Figure("steps done again", _sum(lambda story: story.redone), compared=False),
+    Figure("repeated steps", _sum(lambda story: story.redone), compared=False),
     Figure("not ended well", _sum(lambda story: not story.succeeded), compared=False),
 )
 
@@ -113,7 +113,7 @@ def worst_table(runs: Runs) -> str:
         "elapsed against plain", "mean of the jobs", "best job", "worst job",
         f"jobs improved by over {most:.1f} %", "jobs worse by over that",
     )  # fmt: skip
-    return table("What each arm does to a job", head, rows)
+    return table("Effect of each arm on a job", head, rows)
 
 
 def elapsed(runs: Runs, arm: str) -> dict[str, list[float]]:

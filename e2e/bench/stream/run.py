@@ -13,7 +13,7 @@ import urllib3
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
 from e2e.bench.companion.site import Pods
 from e2e.bench.stream.workload import MILLICORES, Arrival
-from e2e.harness.elastic_jobs import delete_remaining, journal, becomes_elastic
+from e2e.harness.elastic_jobs import becomes_elastic, delete_remaining, journal
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.journal import redone
 from e2e.harness.training import policy

@@ -21,7 +21,7 @@ _NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Scores:
     """The scores of a request by row, with the best GPU for a part, and `Cluster.changed` then."""
 
     score: Ints
@@ -34,7 +34,7 @@ class FGD:
 
     def __init__(self, typical: Typical) -> None:
         self._typical = typical
-        self._known: dict[tuple[int, int, int], _Known] = {}
+        self._known: dict[tuple[int, int, int], _Scores] = {}
 
     def __call__(self, cluster: Cluster, pod: Pod) -> Place | None:
         """Return the place of a pod, or None."""
@@ -45,7 +45,7 @@ class FGD:
         known = self._known.get(key)
         if known is None:
             unknown = np.full_like(cluster.changed, _NEVER)
-            known = self._known[key] = _Known(unknown, unknown.copy(), unknown.copy())
+            known = self._known[key] = _Scores(unknown, unknown.copy(), unknown.copy())
         stale = rows[known.seen[rows] != cluster.changed[rows]]
         if len(stale):
             known.score[stale], known.gpu[stale] = self._judge(cluster, pod, stale)
