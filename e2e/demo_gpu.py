@@ -102,7 +102,6 @@ class Outcome:
 @click.option("--card", type=click.Choice(list(CARDS)), default="cpu", show_default=True)
 @click.option("--steps", default=200, show_default=True, help="Steps of the job of high priority.")
 def main(*, card: str, steps: int) -> None:
-    """Run the demo."""
     with lifecycle.terminable():
         show(card, run(card, steps=steps))
 

@@ -46,7 +46,6 @@ class _Direct(ControllerProcess):
 
     @property
     def metrics_url(self) -> str:
-        """The URL of its metrics."""
         return f"http://127.0.0.1:{self._probe_port}/metrics"
 
 
@@ -67,7 +66,6 @@ class Bench(Kfext):
 
     @property
     def controller_pid(self) -> int:
-        """The process id of the controller."""
         if (pid := self.controller.pid) is None:
             raise RuntimeError("the controller does not run")
         return pid
@@ -78,7 +76,6 @@ class Bench(Kfext):
 
     @property
     def reviews_url(self) -> str:
-        """The URL of the webhook."""
         return f"https://127.0.0.1:{self.webhook.port}"
 
     def requests(self) -> dict[tuple[str, ...], int]:

@@ -132,7 +132,6 @@ async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) 
 
 
 def node_name(index: int) -> str:
-    """Return the name of a node of the crowd."""
     return f"fake-{index:05}"
 
 
@@ -223,7 +222,6 @@ def admitted_pods(job: Object, specs: Object) -> Iterator[Object]:
 
 
 def size_of(job: Object) -> int:
-    """Return the number of pods of a job."""
     specs: dict[str, Object] = job["spec"]["pytorchReplicaSpecs"]
     return sum(spec["replicas"] for spec in specs.values())
 

@@ -43,7 +43,6 @@ Times = Mapping[str, float]
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    """Return both tables."""
     runs = with_client(bench, lambda client: _all(client, repeats=4 if quick else 20))
     plain, ours = runs["plain"], runs["kfext"]
     ratios = {

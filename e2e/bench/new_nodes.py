@@ -36,7 +36,6 @@ class Run:
 
 
 def measure(*, quick: bool, repeats: int) -> str:
-    """Return the table."""
     runs: dict[str, list[Run]] = {arm: [] for arm in _ARMS}
     with lifecycle.running(f"bench-{os.getpid()}", fake_nodes=1, fast=True) as bed:
         karpenter.start(bed)

@@ -59,7 +59,6 @@ Figures = dict[str, list[float]]
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table of the figures."""
     with lifecycle.running("bench-page", fast=True) as bed:
         kubectl(bed, "apply", "--server-side", "-k", str(paths.REPOSITORY / "crds"))
         figures = asyncio.run(_figures(bed, jobs=100 if quick else _JOBS))

@@ -52,7 +52,6 @@ class Run:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table."""
     repeats, count = (2, 200) if quick else (5, 1000)
     runs: dict[tuple[int, str], list[Run]] = {}
     for repeat in range(repeats):

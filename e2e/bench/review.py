@@ -144,7 +144,6 @@ class Run:
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    """Return the table."""
     repeats, open_seconds, closed_seconds = (2, 3.0, 2.0) if quick else (5, 10.0, 5.0)
     labels = {"name": _NAMESPACE, "labels": {MANAGED: "true"}}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": labels}

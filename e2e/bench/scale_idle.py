@@ -78,7 +78,6 @@ class Result:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the tables."""
     size = _QUICK if quick else _FULL
     with scale_cluster("idle") as bench:
         result = with_client(bench, lambda client: _all(bench, client, size))

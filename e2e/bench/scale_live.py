@@ -73,7 +73,6 @@ class Planning:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table."""
     size = _QUICK if quick else _FULL
     with scale_cluster("live") as bench:
         bench.stop_controller()

@@ -72,7 +72,6 @@ class Run:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the tables."""
     size = _QUICK if quick else _FULL
     with scale_cluster("queue") as bench:
         runs = with_client(bench, lambda client: _all(bench, client, size))

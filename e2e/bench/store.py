@@ -47,7 +47,6 @@ class Store:
         unfinished.replace(self._folder / f"{name}.json")
 
     def forget(self) -> None:
-        """Delete all of its runs."""
         for path in self._folder.glob("*.json"):
             path.unlink()
 
@@ -116,7 +115,6 @@ class Interleaved:
         return {name: some for name, some in stored.items() if some}
 
     def forget(self) -> None:
-        """Delete all stored runs."""
         for store in self._stores.values():
             store.forget()
 

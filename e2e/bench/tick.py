@@ -58,7 +58,6 @@ class Round:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table."""
     repeats = 1 if quick else 3
     runs = [_run() for _ in range(repeats)]
     rows = []

@@ -103,7 +103,6 @@ class Results:
     help="Where to write the chart.",
 )
 def main(*, keep: bool, picture: Path) -> None:
-    """Run the demo."""
     try:
         with lifecycle.terminable():
             seen = run(keep=keep)

@@ -225,7 +225,6 @@ class Sent:
 
     @property
     def name(self) -> str:
-        """Return the job's name."""
         return str(self.body.metadata.name)
 
     @property
@@ -234,11 +233,9 @@ class Sent:
         return Job(self.name, f"{self.name}-{self.first}", self.steps)
 
     def path(self, way: Way) -> str:
-        """Return the path of the job."""
         return jobs_path(way.namespace, self.body.kind, self.name)
 
     def send(self, bed: Testbed, way: Way) -> None:
-        """Create the job with the SDK."""
         sdk = TrainingClient(config_file=str(bed.kubeconfig), namespace=way.namespace)
         self.body.metadata.annotations = dict(way.annotations)
         sdk.create_job(self.body, namespace=way.namespace)

@@ -23,13 +23,11 @@ MEMORY = 16 * 1024
 
 
 def uuids(node: str, count: int) -> list[str]:
-    """Return the UUIDs of a node's cards."""
     digest = hashlib.sha256(node.encode()).hexdigest()[:8]
     return [f"GPU-{digest}-{number}" for number in range(count)]
 
 
 def main() -> None:
-    """Simulate the cards of a node."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--node", required=True)
     parser.add_argument("--cards", type=int, default=4)

@@ -88,7 +88,6 @@ def journal(folder: Path) -> list[str]:
 
 
 def final_loss(folder: Path) -> float:
-    """Return the last loss of a job."""
     loss: float = json.loads(journal(folder)[-1])["loss"]
     return loss
 

@@ -61,7 +61,6 @@ class PodLog:
         self._last = 0
 
     def write(self, text: str) -> None:
-        """Append a line."""
         self._last = max(self._last + 1, time.time_ns())
         seconds, rest = divmod(self._last, 10**9)
         second = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

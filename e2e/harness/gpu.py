@@ -122,7 +122,6 @@ def slots(bed: Testbed, node: str) -> list[Object]:
 
 
 def reservations(bed: Testbed) -> list[Object]:
-    """Return the pods that reserve GPUs."""
     pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
     return [pod for pod in pods if "kfext.dev/gpu-slot" in pod["metadata"]["labels"]]
 
@@ -242,7 +241,6 @@ class Pair:
         return low / high
 
     def uids(self) -> dict[str, str]:
-        """Return the uids of their pods, by job."""
         return {name: self.team.running(name)["metadata"]["uid"] for name in (self.high, self.low)}
 
     def trains_on(self, *, in_pods: dict[str, str]) -> None:
@@ -325,7 +323,6 @@ def slot_of(team: Team, node: Node, *jobs: str) -> Object | None:
 
 
 def sharers_of(slot: Object) -> list[Object]:
-    """Return the sharers of a SharedGPU."""
     return list(slot["status"].get("sharers", []))
 
 

@@ -123,7 +123,6 @@ class Team:
     namespace: str
 
     def submit(self, job: Manifest) -> None:
-        """Create a job."""
         self.bed.api.create(_JOBS.format(self.namespace), job)
 
     def delete(self, name: str) -> None:

@@ -112,7 +112,6 @@ class Account:
         return sum(sum(gang.half) for gang in self.own) / held if held else 0.0
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of the run."""
         times = sorted(gang.whole_at for gang in self.own if gang.whole_at is not None)
         return {
             "jobs": len(self.gangs),

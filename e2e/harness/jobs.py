@@ -197,6 +197,5 @@ def variables(pod: Object) -> dict[str, str]:
 
 
 def ports(pod: Object) -> list[int]:
-    """Return the host ports of a pod."""
     declared = pod["spec"]["containers"][0].get("ports", [])
     return [port["hostPort"] for port in declared if port.get("hostPort")]

@@ -362,7 +362,6 @@ class Kfext:
             )
 
     def metric(self, name: str) -> float:
-        """Return a gauge of the controller."""
         return self.controller.metric(name)
 
     def tail(self, lines: int = 25, *, about: str = "") -> str:

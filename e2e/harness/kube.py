@@ -23,7 +23,6 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """The message of a refusal."""
         return str(self.body.get("message", "")) if isinstance(self.body, dict) else str(self.body)
 
     @property

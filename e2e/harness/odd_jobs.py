@@ -195,7 +195,6 @@ class OddJob:
     _manifest: Object = field(repr=False)
 
     def manifest(self, arm: str) -> Object:
-        """Return its manifest for a namespace."""
         manifest: Object = json.loads(json.dumps(self._manifest).replace(ARM, arm))
         return manifest
 

@@ -74,7 +74,6 @@ def asked(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
 
 
 def reasons(space: Space, name: str) -> set[str]:
-    """Return the reasons of the events of a job."""
     return {event["reason"] for event in space.events(name)}
 
 

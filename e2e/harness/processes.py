@@ -101,7 +101,6 @@ class ControllerProcess:
             return False
 
     def metric(self, name: str) -> float:
-        """Return a gauge."""
         url = f"http://127.0.0.1:{self._probe_port}/metrics"
         lines = urllib3.request("GET", url).data.decode().splitlines()
         return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))

@@ -162,7 +162,6 @@ class Scene:
         self.space.patch_job(TRAIN, {"metadata": {"annotations": annotations}}, self.kind)
 
     def uids(self) -> dict[str, str]:
-        """Return the uid of each pod of the job."""
         return uids(self.space, TRAIN)
 
     def patiently(self, condition: Any) -> Any:

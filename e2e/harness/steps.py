@@ -156,7 +156,6 @@ class Steps:
         until(lambda: name not in present(), what=f"the pod of {name} is gone")
 
     def delete(self, name: str) -> None:
-        """Delete the pod of a step."""
         self._bed.api.delete(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
 
     def delete_run(self) -> None:
@@ -179,7 +178,6 @@ class Steps:
         return kubectl(self._bed, "logs", "-n", self._namespace, name)
 
     def phase(self, name: str) -> str:
-        """Return the phase of the pod of a step."""
         pod = self._bed.api.get(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
         return str(pod["status"]["phase"])
 

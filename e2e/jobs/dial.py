@@ -24,16 +24,13 @@ class Batches(Dataset):
         self._count = count
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return self._count
 
     def __getitem__(self, _: int) -> torch.Tensor:
-        """Return a batch."""
         return torch.ones(_WIDTH)
 
 
 def main() -> None:
-    """Train, and print each step."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--load-ms", type=float, default=0.0)

@@ -27,7 +27,6 @@ class _OnCpu(grad_scaler.GradScaler):
     """
 
     def scale(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return the scaled loss."""
         if self._scale is None:
             self._lazy_init_scale_growth_tracker(outputs.device)
         return outputs * self._scale

@@ -48,7 +48,6 @@ class Block(nn.Module):
 
 
 def main() -> None:
-    """Train, and print each step."""
     arguments = _arguments()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)

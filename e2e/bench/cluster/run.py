@@ -95,7 +95,6 @@ class Story:
 
     @property
     def trained(self) -> bool:
-        """Whether the job succeeded."""
         return self.outcome == "Succeeded"
 
     def training(self, until: float) -> float:

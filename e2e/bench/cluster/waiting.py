@@ -85,7 +85,6 @@ class WaitingJob:
 
     @property
     def millicores(self) -> int:
-        """The CPU of each pod."""
         return MILLICORES
 
     @property

@@ -73,12 +73,10 @@ class Outcome:
         return max(job.ended for job in self.jobs.values())
 
     def stored(self) -> Object:
-        """Return a JSON object."""
         return asdict(self)
 
     @classmethod
     def restore(cls, stored: Object) -> Self:
-        """Return a stored outcome."""
         jobs = {name: Job(**job) for name, job in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
 
@@ -201,7 +199,6 @@ class Bench:
         self._runs.keep(repeat, arm, outcome.stored())
 
     def forget(self) -> None:
-        """Delete all stored runs."""
         self._runs.forget()
 
     def runs(self) -> Runs:

@@ -46,7 +46,6 @@ class Pod:
 
     @property
     def cpu(self) -> tuple[str, str]:
-        """Its request and its limit."""
         return self.request, self.limit
 
 
@@ -58,7 +57,6 @@ class Pods:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
 
     def bodies(self) -> list[Object]:
-        """Return all stored pods."""
         items: list[Object] = self.bed.api.get(self.path)["items"]
         return items
 
@@ -67,7 +65,6 @@ class Pods:
         return self.node.pod_cpu_seconds(pod.uid)
 
     def log(self, pod: str) -> list[LogLine]:
-        """Return the log of a pod."""
         text: str = self.bed.api.get(f"{self.path}/{pod}/log?timestamps=true")
         return lines_of(text.encode())
 

@@ -51,7 +51,6 @@ class Program:
 
     @property
     def kind(self) -> str:
-        """The kind of its job."""
         return "PyTorchJob" if self.framework == "torch" else "TFJob"
 
     @property
@@ -71,12 +70,10 @@ class Arrival:
 
     @property
     def kind(self) -> str:
-        """Its kind."""
         return self.program.kind
 
     @property
     def pod(self) -> str:
-        """The name of its only pod."""
         return f"{self.name}-{self.program.type_.lower()}-0"
 
     def manifest(self) -> Object:

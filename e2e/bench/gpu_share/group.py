@@ -81,12 +81,10 @@ class GroupOutcome:
         return max(self.ended.values())
 
     def stored(self) -> Object:
-        """Return a JSON object."""
         return asdict(self)
 
     @classmethod
     def restore(cls, stored: Object) -> Self:
-        """Return a stored outcome."""
         return cls(**stored)
 
 

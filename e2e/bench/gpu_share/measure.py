@@ -153,7 +153,6 @@ class Measurement:
         return tables.all_of(self._card.title, outcomes, self._seconds)
 
     def group(self, *, quick: bool) -> str:
-        """Return the table of the group."""
         pace, seconds = self._pace(), _GROUP_SECONDS[quick]
         ways = {way.name: way for way in WAYS}
         stores = {name: self._group_store(way, pace, seconds) for name, way in ways.items()}

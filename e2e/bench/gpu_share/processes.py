@@ -70,7 +70,6 @@ class Job:
         (self._folder / f"{self.name}.go").touch()
 
     def steps(self) -> list[Step]:
-        """Return the steps so far."""
         lines = (line.split() for line in self.said() if line.startswith("step="))
         pairs = (dict(word.partition("=")[::2] for word in words) for words in lines)
         return [Step(float(pair["at"]), pair["loss"]) for pair in pairs if "at" in pair]

@@ -81,7 +81,6 @@ class Arm:
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """The jobs on the card."""
         return (*([] if self.u is None else [HIGH]), *([LOW] if self.low else []))
 
 
@@ -230,12 +229,10 @@ class Outcome:
     gates: float | None = None
 
     def stored(self) -> Object:
-        """Return a JSON object."""
         return asdict(self)
 
     @classmethod
     def restore(cls, stored: Object) -> Self:
-        """Return a stored outcome."""
         return cls(**stored)
 
 

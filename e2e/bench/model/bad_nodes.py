@@ -169,7 +169,6 @@ _Pair = tuple[Result, Result]
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table of the worlds."""
     seeds = SEEDS[:1] if quick else SEEDS
     head = ("the bad node", *(f"wasted starts, {arm}" for arm in ARMS))
     head = (*head, "of 0.3", "good nodes suspect", "failures of poison", "jobs that knew")

@@ -29,7 +29,6 @@ class Mapped:
         cluster.kubelets.choose = self._choose
 
     def next_turn(self) -> float:
-        """Return the second of the next turn."""
         return LOOK * (math.floor(self.cluster.clock.now / LOOK) + 1)
 
     def turn(self) -> None:
@@ -40,11 +39,9 @@ class Mapped:
         return self._drawn.choice(tuple(self.cluster.world.nodes))
 
     def here(self, node: str) -> list[LiveJob]:
-        """Return the jobs that train on a node."""
         return [job for job in self.running() if self.homes[job.uid] == node]
 
     def running(self) -> list[LiveJob]:
-        """Return the jobs that train."""
         jobs = self.cluster.api.jobs.values()
         return [job for job in jobs if any(pod.runs for pod in job.pods.values())]
 

@@ -81,12 +81,10 @@ def measure(*, quick: bool, worlds: Collection[str] = ()) -> str:
 
 
 def seeds_of(world: str, *, quick: bool) -> range:
-    """Return the seeds of a world."""
     return range(_FIRST, _FIRST + (1 if quick else _SEEDS.get(world, _USUAL_SEEDS)))
 
 
 def runs_of(world: str) -> Runs:
-    """Return the runs of a world."""
     return Runs(f"simulate-{world}", WORLDS[world], ARMS, _MODULES)
 
 

@@ -69,7 +69,6 @@ class Course:
 
     @property
     def hours(self) -> float:
-        """Its duration in hours."""
         return float(self.first + self.silences.sum()) / _HOUR
 
 
@@ -208,7 +207,6 @@ def run(seed: int, *, jobs: int = _JOBS) -> dict[str, Result]:
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table with a row for each arm."""
     runs = [run(seed) for seed in (SEEDS[:2] if quick else SEEDS)]
     rows = []
     for arm in ARMS:

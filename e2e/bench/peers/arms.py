@@ -39,7 +39,6 @@ class Arm:
 
     @property
     def namespace(self) -> str:
-        """The namespace of its jobs."""
         return f"peers-{self.name}"
 
     @property

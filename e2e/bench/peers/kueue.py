@@ -187,7 +187,6 @@ class Kueue:
         self._testbed.wait_for(condition, what=what, seconds=_READY_SECONDS, needs=(_PROCESS,))
 
     def _served(self) -> set[str]:
-        """Return the kinds of Kueue in discovery."""
         group, _ = API.split("/")
         if group not in {each["name"] for each in self._testbed.api.get("/apis")["groups"]}:
             return set()

@@ -50,12 +50,10 @@ class Story:
     growth: Rescale
 
     def stored(self) -> Object:
-        """Return a JSON object."""
         return asdict(self)
 
     @classmethod
     def restore(cls, stored: Object) -> Self:
-        """Return a stored run."""
         shrink, growth = Rescale(**stored["shrink"]), Rescale(**stored["growth"])
         return cls(shrink, stored["to_bind"], growth)
 

@@ -101,7 +101,6 @@ class _Run:
         self.watch.until(condition, what=what, seconds=_PATIENCE_SECONDS)
 
     def create(self, kind: str, body: Object) -> None:
-        """Submit a job."""
         self.pods.bed.api.create(jobs_path(self.pods.namespace, kind), body)
 
 

@@ -49,7 +49,6 @@ class Sample:
 
     @property
     def workers(self) -> tuple[Pod, ...]:
-        """The workers of the job."""
         return tuple(pod for pod in self.own if pod.worker is not None)
 
     @property

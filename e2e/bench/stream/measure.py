@@ -178,7 +178,6 @@ def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool
 def of_arms(
     chosen: Arms, coming: Sequence[Arrival], *, minutes: float, repeats: int
 ) -> Interleaved:
-    """Return the runs of some arms."""
     inputs = repr((coming, minutes))
     stores = {
         name: Store(f"stream {name}", [inputs, repr(arm.scale)], [*_SOURCES, *arm.sources])

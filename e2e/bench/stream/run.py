@@ -103,12 +103,10 @@ class Story:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it succeeded."""
         return self.outcome == "Succeeded"
 
     @property
     def rescales(self) -> int:
-        """The number of changes of its size."""
         return len(self.sizes or [0]) - 1
 
     def elapsed(self, until: float) -> float:
@@ -139,12 +137,10 @@ class Outcome:
     capacity: float
 
     def stored(self) -> Object:
-        """Return a JSON object."""
         return asdict(self)
 
     @classmethod
     def restore(cls, stored: Object) -> Self:
-        """Return a stored outcome."""
         jobs = {name: Story(**story) for name, story in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
 

@@ -46,7 +46,6 @@ class StreamJob:
 
     @property
     def elastic(self) -> bool:
-        """Whether its size may change."""
         return self.least < self.most
 
     @property

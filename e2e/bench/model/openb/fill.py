@@ -36,7 +36,6 @@ class Draw:
 
 
 def draw(nodes: Sequence[Node], pods: Sequence[Pod], *, seed: int) -> Draw:
-    """Return a run of a workload."""
     random = np.random.default_rng(seed)
     most = REQUESTED * WHOLE * sum(node.gpus for node in nodes)
     arrivals = [pods[number] for number in random.permutation(len(pods))]

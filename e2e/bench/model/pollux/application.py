@@ -65,12 +65,10 @@ class Application:
 
     @property
     def most_batch(self) -> int:
-        """The largest batch."""
         return int(self.batches[-1])
 
     @property
     def epochs(self) -> int:
-        """The number of epochs of a job."""
         return len(self.ends)
 
     def noise(self, samples: int, epoch: int) -> Noise:
