@@ -1,13 +1,13 @@
-"""The GPU demo: two real jobs on one card, without a gate between them and with it.
+"""The GPU demo: two real jobs on one card, first without a gate between them and then with it.
 
-Run with `make demo-gpu`. It brings up a cluster of one real node; its CPU simulates two cards,
-and installs kfext with GPU sharing as an administrator would. A job of high priority trains alone;
-then one of low priority is put on its card, first without a gate and then with it.
+Run with `make demo-gpu`. It starts a cluster of one real node with two cards that its CPU
+simulates, and installs kfext with GPU sharing as an administrator would. A job of high priority
+trains alone; then a job of low priority shares its card, first without a gate and then with it.
 
 With `--card cuda` the node has the GPUs of this machine: kubelet, the device plugin, the
-reservation, kfext's agent and both jobs run as in production, but for what stands in for NVIDIA's
-device plugin and container runtime. Without a network it needs what `python -m e2e.testbed pack`
-has packed elsewhere.
+reservation, kfext's agent and both jobs run as in production; only NVIDIA's device plugin and
+container runtime have substitutes. Without a network it needs the archive that
+`python -m e2e.testbed pack` has written elsewhere.
 """
 
 import os
@@ -29,8 +29,8 @@ from e2e.harness.gpu import (
     counted,
     install_sharing,
     offer_gpus,
-    play_cards,
     sharers_of,
+    simulate_cards,
     slots,
 )
 from e2e.harness.gpu_jobs import Team, computed, dialled
@@ -45,20 +45,20 @@ NAME, NAMESPACE = "demo-gpu", "team"
 Object = dict[str, Any]
 _CARDS = 2
 _LOAD_MS = 60.0
-"""For about as long the job of high priority loads data in each step, and leaves the card idle."""
+"""About the time that the job of high priority loads data in each step, with an idle card."""
 _TRIALS = {
     "alone": None,
     "beside another, without a gate": True,
     "beside another, with the gate": False,
 }
-"""What is shown -> whether both jobs leave the hook out, None for no other job."""
+"""Title of a trial -> whether both jobs disable the hook, None for no other job."""
 
 
 @dataclass(frozen=True)
 class Cards:
-    """What a node has. `offer`: has kubelet know them; `job`: makes a job that uses one.
+    """The cards of a node. `offer` registers them with kubelet; `job` makes a job that uses a card.
 
-    `used`: for how many seconds the job `low` has used a card, None: unknown.
+    `used` returns the seconds that the job `low` has used a card; None means unknown.
     """
 
     title: str
@@ -72,7 +72,7 @@ CARDS = {
     "cpu": Cards(
         "a card that the CPU simulates",
         OVERLAY,
-        lambda node: play_cards(node, _CARDS),
+        lambda node: simulate_cards(node, _CARDS),
         dialled,
         lambda node, card: float(counted(node, card)["low"]["seconds"]),
     ),
@@ -82,10 +82,10 @@ CARDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial.
+    """The result of a trial.
 
-    `step`: of the job of high priority, in seconds. `other`: the part of the time in which the
-    other used the card, None: unknown. `slot`: the SharedGPU at the end.
+    `step`: the step time of the job of high priority, in seconds. `other`: the part of the time in
+    which the other job used the card, None means unknown. `slot`: the SharedGPU at the end.
     """
 
     step: float
@@ -94,21 +94,20 @@ class Outcome:
 
     @property
     def shown(self) -> str:
-        """What kfext shows of the card."""
+        """The sharers of the card, as kfext shows them."""
         return ", ".join(_shown(sharer) for sharer in sharers_of(self.slot))
 
 
 @click.command(help=__doc__)
 @click.option("--card", type=click.Choice(list(CARDS)), default="cpu", show_default=True)
-@click.option("--steps", default=200, show_default=True, help="Of the job of high priority.")
+@click.option("--steps", default=200, show_default=True, help="Steps of the job of high priority.")
 def main(*, card: str, steps: int) -> None:
-    """Run the demo."""
     with lifecycle.terminable():
         show(card, run(card, steps=steps))
 
 
 def run(card: str, *, steps: int) -> dict[str, Outcome]:
-    """Bring the cluster up, try each way and take the cluster down; return what came of them."""
+    """Start the cluster, run each trial, delete the cluster, and return the outcomes."""
     if card == "cuda":
         os.environ[gpus.VARIABLE] = "1"
     try:
@@ -145,21 +144,22 @@ def trial(cards: Cards, team: Team, node: Node, name: str, *, steps: int) -> Out
         (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
         card = slot["status"]["card"]
         team.succeeded("high")
-        had = cards.used(node, card) if beside else 0.0
+        used_seconds = cards.used(node, card) if beside else 0.0
         (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
     ends = team.step_ends("high")
-    # By the second half the gate has found its places, and both jobs train.
+    # By the second half the hook has chosen its gates, and both jobs train.
     latest = ends[len(ends) // 2 :]
-    took = median(later - earlier for earlier, later in pairwise(latest))
+    step_seconds = median(later - earlier for earlier, later in pairwise(latest))
     for job in ("low", "high") if beside else ("high",):
         team.delete(job)
-    return Outcome(took, None if had is None else had / (ends[-1] - ends[0]), slot)
+    other = None if used_seconds is None else used_seconds / (ends[-1] - ends[0])
+    return Outcome(step_seconds, other, slot)
 
 
 def show(card: str, outcomes: dict[str, Outcome]) -> None:
-    """Print what came of it."""
+    """Print the outcomes."""
     table = Table(title=f"A job of high priority on {CARDS[card].title}")
-    for column in ("it trains", "step, ms", "slower by", "the other has of the card"):
+    for column in ("it trains", "step, ms", "slower by", "time of the other job"):
         table.add_column(column, justify="left" if column == "it trains" else "right")
     alone = outcomes["alone"].step
     for name, outcome in outcomes.items():

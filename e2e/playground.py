@@ -1,6 +1,6 @@
 """A cluster to try kfext on: two real nodes with Trainer and kfext, and a managed namespace.
 
-Run with `make up`; the files in `examples/` run on it as they stand. `make down` ends it.
+Run with `make up`; the files in `examples/` run on it unchanged. `make down` deletes it.
 """
 
 import os
@@ -20,16 +20,16 @@ from e2e.testbed.realnodes import nodes
 
 NAME, NAMESPACE = "try", "team-a"
 _MILLICORES = 700
-"""Of each node, on a machine of any size: four pods of an example fill both nodes."""
+"""The CPU of each node, on a machine of any size: four pods of an example fill both nodes."""
 _CHECKPOINTS = Path("/tmp/kfext-example-elastic")
-"""Of `examples/elastic.yaml`, which would go on from the checkpoints of an earlier cluster."""
+"""The folder of `examples/elastic.yaml`, deleted because it would resume an earlier cluster's."""
 _POLICY = {
     "apiVersion": "kfext.dev/v1alpha1",
     "kind": "TrainingPolicy",
     "metadata": {"name": "playground"},
     "spec": {"companion": {"scale": {"parameters": {"wait": 30}}}},
 }
-"""A job waits for half a minute before others give it workers: time to see that it waits."""
+"""A job waits for half a minute before others are scaled down for it: time to see that it waits."""
 _PROGRAMS = (*trainer.BINARIES, metrics_server.NAME)
 _SHAPE = Planned("make the nodes small, each on one CPU", 10)
 _MEASURE = Planned("start metrics-server, for the use of CPU", 30)
@@ -37,7 +37,7 @@ _MEASURE = Planned("start metrics-server, for the use of CPU", 30)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A command to try, and what to look for."""
+    """A command to try, and the result to look for."""
 
     shows: str
     command: str
@@ -46,27 +46,27 @@ class Scene:
 
 STORY = (
     Scene(
-        "An elastic job fills both nodes. See how far it is:",
+        "An elastic job fills both nodes. See its progress:",
         "kubectl apply -f examples/elastic.yaml && kubectl kfext top --watch",
         "After half a minute: STEP, LEFT (an hour) and 4 WORKERS. Ctrl-C ends a watch.",
     ),
     Scene(
         "A second job waits. See why:",
         "kubectl apply -f examples/pytorchjob.yaml && sleep 3 && kubectl kfext explain resnet",
-        "NoRoom: what it needs, what is free, and its place in the queue.",
+        "NoRoom: its request, the free capacity, and its position in the queue.",
     ),
     Scene(
-        "The elastic job gives workers, and gets them back:",
+        "The elastic job is scaled down, and up again:",
         "kubectl kfext top --watch",
         "Within two minutes elastic has fewer WORKERS, and resnet runs. After its end: 4 again.",
     ),
     Scene(
-        "Two jobs share the CPU of a node. The job that ends first gets most:",
+        "Two jobs share the CPU of a node. The job that ends first is boosted:",
         "kubectl apply -f examples/resize.yaml && kubectl kfext top --watch --sort left",
         "Within two minutes: * beside the jobs with a changed request, and less LEFT for short.",
     ),
     Scene(
-        "While both run: see who has which node, what waits, and what kfext changed and why:",
+        "While both run: see the jobs on each node, the queue, and each change with its reason:",
         "kubectl kfext ui",
         'A page in your browser: its timeline, and a job\'s "What happened". Ctrl-C ends it.',
     ),
@@ -77,7 +77,7 @@ STORY = (
 def main() -> None: ...
 
 
-@main.command(help="Bring the cluster up and leave it running.")
+@main.command(help="Start the cluster and keep it running.")
 def up() -> None:
     with lifecycle.terminable():
         bed = bring_up()
@@ -85,7 +85,7 @@ def up() -> None:
 
 
 def bring_up(name: str = NAME) -> Testbed:
-    """Bring the cluster up with kfext; if that fails, nothing of it remains."""
+    """Start the cluster with kfext; if that fails, delete all of it."""
     try:
         builds = lifecycle.planned(real_nodes=True, programs=_PROGRAMS)
         starts = [*lifecycle.STARTS, _SHAPE, trainer.START, INSTALL, _MEASURE]
@@ -103,7 +103,7 @@ def bring_up(name: str = NAME) -> Testbed:
 
 
 def _furnish(bed: Testbed) -> None:
-    """Give the cluster small nodes, Trainer, kfext, metrics-server and a namespace."""
+    """Set up small nodes, Trainer, kfext, metrics-server and a namespace."""
     shutil.rmtree(_CHECKPOINTS, ignore_errors=True)
     with step(_SHAPE):
         for number, node in enumerate(nodes(bed)):
@@ -118,20 +118,20 @@ def _furnish(bed: Testbed) -> None:
     create_namespace(bed, NAMESPACE, managed=True)
 
 
-@main.command(help="End the cluster and everything it left.")
+@main.command(help="Delete the cluster and its files.")
 def down() -> None:
     tear_down(NAME)
     print("the cluster is gone; unset KUBECONFIG in the shell that used it")
 
 
 def tear_down(name: str) -> None:
-    """End a cluster and what its examples left on this machine."""
+    """Delete a cluster and the files of its examples on this machine."""
     lifecycle.down(name)
     shutil.rmtree(_CHECKPOINTS, ignore_errors=True)
 
 
 def welcome(bed: Testbed) -> list[str]:
-    """Return what to type: the environment, then the story."""
+    """Return the lines to show: the commands for the environment, then the story."""
     folders = [bed.binary("kubectl").parent, Path(sys.executable).parent]
     lines = [
         "",
@@ -140,7 +140,7 @@ def welcome(bed: Testbed) -> list[str]:
         f"  export KUBECONFIG={bed.kubeconfig} PATH={':'.join(map(str, folders))}:$PATH",
         f"  kubectl config set-context --current --namespace={NAMESPACE}",
         "",
-        "Then, one after the other, at any pace; `make down` ends the cluster:",
+        "Then, one after the other, at any pace; `make down` deletes the cluster:",
     ]
     for number, scene in enumerate(STORY, start=1):
         lines += ["", f"  {number}. {scene.shows}", f"     {scene.command}", f"     {scene.look}"]

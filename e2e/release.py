@@ -1,6 +1,6 @@
-"""The files of a release, made from a commit alone: `make release VERSION=0.4.0`.
+"""The files of a release, built from a commit alone: `make release VERSION=0.4.0`.
 
-Every date in them is the date of the commit, so a commit always gives the same bytes.
+Every date in them is the date of the commit, so the files of a commit are reproducible.
 """
 
 import gzip
@@ -26,7 +26,7 @@ SUMS = "SHA256SUMS"
 _BRANCH = "main"
 _OVERLAY = Path("manifests/overlays/default")
 _PACKED = ("manifests", "crds", "examples", "LICENSE", "NOTICE")
-"""What `kfext-VERSION-manifests.tar.gz` has, for an overlay with other components."""
+"""The content of `kfext-VERSION-manifests.tar.gz`, for an overlay with other components."""
 _STATED = {
     "pyproject.toml": r'^version = "(.+)"$',
     "kfext/__init__.py": r'^__version__ = "(.+)"$',
@@ -34,7 +34,7 @@ _STATED = {
     "README.md": r"^Status: (\d+\.\d+\.\d+)\.",
     "CHANGELOG.md": r"^## \[(\d.+)\] - \d{4}-\d{2}-\d{2}$",
 }
-"""File -> the version in it; the first counts, which is the newest version of the changelog."""
+"""File -> the pattern of its version; the first match counts, the newest in the changelog."""
 _IMAGE = re.compile(r"\bkfext:(\d+\.\d+\.\d+)\b")
 """The image in a page."""
 _NEWS = re.compile(r"^## \[Unreleased\]\n(.*?)^## ", re.MULTILINE | re.DOTALL)
@@ -51,16 +51,16 @@ _BUSYBOX = {
 def main() -> None: ...
 
 
-@main.command(help="Say what keeps HEAD from being a release, and exit with 1.")
+@main.command(help="List the reasons against a release of HEAD; exit with 1 if there are any.")
 @click.argument("version")
 def check(version: str) -> None:
-    if found := [*problems(version)]:
-        sys.exit("\n".join([f"this is no {version} yet:", *(f"  {problem}" for problem in found)]))
+    if reasons := [*problems(version)]:
+        sys.exit("\n".join([f"HEAD is not {version} yet:", *(f"  {reason}" for reason in reasons)]))
 
 
 @main.command(help="Check, write all files into dist/, and tag HEAD.")
 @click.argument("version")
-@click.option("--image", default="kfext", show_default=True, help="Of the manifests, with no tag.")
+@click.option("--image", default="kfext", show_default=True, help="Name in manifests, untagged.")
 @click.pass_context
 def publish(context: click.Context, version: str, image: str) -> None:
     context.invoke(check, version=version)
@@ -74,7 +74,7 @@ def publish(context: click.Context, version: str, image: str) -> None:
 def problems(version: str) -> Iterator[str]:
     """Yield each reason why HEAD cannot be released as a version."""
     if _git("status", "--porcelain"):
-        yield "the tree has changes that are not committed"
+        yield "the tree has uncommitted changes"
     if (branch := _git("branch", "--show-current")) != _BRANCH:
         yield f"the branch is {branch or 'none'}, not {_BRANCH}"
     if _git("tag", "--list", f"v{version}"):
@@ -88,10 +88,10 @@ def problems(version: str) -> Iterator[str]:
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """Yield each file that has to state the version of kfext, and the version in it or "none"."""
+    """Yield each file that must state the version of kfext, and the version in it or "none"."""
     for file, expression in _STATED.items():
-        found = re.search(expression, (REPOSITORY / file).read_text(), re.MULTILINE)
-        yield file, found[1] if found else "none"
+        match = re.search(expression, (REPOSITORY / file).read_text(), re.MULTILINE)
+        yield file, match[1] if match else "none"
     for page in sorted((REPOSITORY / "docs").rglob("*.md")):
         for version in sorted({*_IMAGE.findall(page.read_text())}):
             yield str(page.relative_to(REPOSITORY)), version
@@ -101,11 +101,11 @@ def build(folder: Path, *, version: str, image: str) -> None:
     """Write the files of HEAD into a new folder; `image` is the name in the manifests, untagged."""
     folder.mkdir()
     seconds = int(_git("show", "--no-patch", "--format=%ct", "HEAD"))
-    with TemporaryDirectory() as made:
-        source = Path(made, f"kfext-{version}")
+    with TemporaryDirectory() as scratch:
+        source = Path(scratch, f"kfext-{version}")
         source.mkdir()
-        _run("git", "archive", f"--output={made}/HEAD.tar", "HEAD")
-        _run("tar", "--extract", f"--file={made}/HEAD.tar", f"--directory={source}")
+        _run("git", "archive", f"--output={scratch}/HEAD.tar", "HEAD")
+        _run("tar", "--extract", f"--file={scratch}/HEAD.tar", f"--directory={source}")
         _name_image(source / _OVERLAY / "kustomization.yaml", image)
         _pack_code(source, folder, seconds)
         _list_packages(source, folder / f"kfext-{version}.cdx.json")
@@ -118,7 +118,7 @@ def build(folder: Path, *, version: str, image: str) -> None:
 
 
 def _name_image(overlay: Path, image: str) -> None:
-    """Have the overlay name the image as it is in the registry of a user."""
+    """Set the image's name of the overlay to its name in the user's registry."""
     text, times = re.subn(
         r"(?m)^  - name: kfext$", rf"\g<0>\n    newName: {image}", overlay.read_text()
     )
@@ -127,14 +127,14 @@ def _name_image(overlay: Path, image: str) -> None:
 
 
 def _pack_code(source: Path, folder: Path, seconds: int) -> None:
-    """Build the sdist, and from it the wheel."""
+    """Build the sdist, and the wheel from it."""
     locked = ["--require-hashes", f"--build-constraints={source / 'requirements-build.lock'}"]
     uv("build", *locked, "--out-dir", str(folder), str(source), SOURCE_DATE_EPOCH=str(seconds))
     (folder / ".gitignore").unlink(missing_ok=True)  # uv writes it
 
 
 def _list_packages(source: Path, target: Path) -> None:
-    """Write the bill of materials of the image: its packages, installed to read their licenses."""
+    """Write the bill of materials of the image, from an installation of its packages."""
     environment = target.with_suffix(".environment")
     uv("venv", f"--python={sys.executable}", str(environment))
     python = str(environment / "bin" / "python")
@@ -173,18 +173,18 @@ def _git(*arguments: str) -> str:
 
 
 def uv(*arguments: str, **environment: str) -> None:
-    """Run uv as the packages of development have it."""
+    """Run the uv of the development environment."""
     _run(sys.executable, "-m", "uv", arguments[0], "--quiet", *arguments[1:], **environment)
 
 
 def _run(*command: str, **environment: str) -> bytes:
-    """Run a command in the repository; return its output, or exit with what it says."""
-    done = subprocess.run(
+    """Run a command in the repository; return its output, or exit with its error."""
+    completed = subprocess.run(
         command, cwd=REPOSITORY, env={**os.environ, **environment}, capture_output=True, check=False
     )
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed: {done.stderr.decode().strip()}")
-    return done.stdout
+    if completed.returncode:
+        sys.exit(f"{' '.join(command)} failed: {completed.stderr.decode().strip()}")
+    return completed.stdout
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Benchmarks of kfext: `python -m e2e.bench`. Each compares with a reference of the same run."""
+"""Benchmarks of kfext: `python -m e2e.bench`. Each compares with a reference in the same run."""

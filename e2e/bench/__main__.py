@@ -60,9 +60,9 @@ _SCALE: dict[str, Callable[..., str]] = {
     "scale-live": scale_live.measure,
     "scale-idle": scale_idle.measure,
 }
-"""Each on a cluster of its own; `scale` is all three."""
+"""Benchmarks on a cluster of their own; `scale` runs all three."""
 _COMPANION = ("companion", "overhead", "rescale", "stream")
-"""All of them are the companion's; its name alone is all four."""
+"""The benchmarks of the companion; `companion` alone runs all four."""
 _LINK = "1gbit"
 
 
@@ -79,13 +79,13 @@ _LINK = "1gbit"
     ),
     default="all",
 )
-@click.option("--quick", is_flag=True, help="Few repeats: to see that it works, not for figures.")
+@click.option("--quick", is_flag=True, help="Few repeats: to check that it works, not for figures.")
 @click.option(
     "--minutes",
     default=10.0,
     show_default=True,
-    help="cluster: until all jobs came, or ten times as long as a job waits; stream: about how "
-    "long it takes.",
+    help="cluster: until the last arrival, or ten times the wait of a job; stream: about the "
+    "duration.",
 )
 @click.option(
     "--link",
@@ -97,15 +97,15 @@ _LINK = "1gbit"
 @click.option(
     "--repeats",
     type=int,
-    help="network: of every job and place (3); cluster as a wait, companion, gpu-share, "
-    "new-nodes, rescale, stream (3), overhead (10): of every arm.",
+    help="network: for every job and place (3); cluster as a wait, companion, gpu-share, "
+    "new-nodes, rescale, stream (3), overhead (10): for every arm.",
 )
 @click.option(
     "--shape",
     type=click.Choice(stream.SHAPES),
     default=stream.NINE,
     show_default=True,
-    help="stream: its jobs; servers are many jobs with a parameter server, as DRAGON's.",
+    help="stream: its jobs; servers: many jobs with a parameter server, as in DRAGON.",
 )
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
@@ -115,7 +115,7 @@ _LINK = "1gbit"
     type=click.Choice(["real", "wait"]),
     default="real",
     show_default=True,
-    help="cluster: wait is a timed wait, as for an accelerator.",
+    help="cluster: wait replaces compute by a timed wait, as for an accelerator.",
 )
 @click.option(
     "--load",
@@ -123,13 +123,13 @@ _LINK = "1gbit"
     multiple=True,
     help="cluster as a wait: the requested part of the capacity; by default all loads.",
 )
-@click.option("--calibrate", is_flag=True, help="companion: only try what requests do on the node.")
+@click.option("--calibrate", is_flag=True, help="companion: only calibrate the node.")
 @click.option(
     "--part",
     type=click.Choice([*companion.PARTS, *gpu_share.PARTS, *tables.PARTS, *WORLDS]),
     multiple=True,
-    help=f"companion: the schedules to run ({', '.join(companion.PARTS)}); gpu-share: what to "
-    f"measure ({', '.join(gpu_share.DEFAULT_PARTS)}); tables: the papers "
+    help=f"companion: the schedules to run ({', '.join(companion.PARTS)}); gpu-share: the "
+    f"parts ({', '.join(gpu_share.DEFAULT_PARTS)}); tables: the papers "
     f"({', '.join(tables.PARTS)}); simulate: the worlds ({', '.join(WORLDS)}).",
 )
 @click.option(
@@ -143,8 +143,7 @@ _LINK = "1gbit"
 @click.option(
     "--anew",
     is_flag=True,
-    help="cluster as a wait, companion, gpu-share, overhead, rescale, stream: measure again what "
-    "is stored.",
+    help="cluster as a wait, companion, gpu-share, overhead, rescale, stream: repeat stored runs.",
 )
 def main(
     what: str,
@@ -186,8 +185,8 @@ def main(
     of_companion = _COMPANION if what == "companion" and not (part or calibrate) else ()
 
     def stored(measure: Callable[..., str], *, usually: int = 3) -> Callable[..., str]:
-        often = 1 if quick else repeats or usually
-        return partial(measure, quick=quick, repeats=often, anew=anew)
+        runs = 1 if quick else repeats or usually
+        return partial(measure, quick=quick, repeats=runs, anew=anew)
 
     schedules = [title for title in companion.PARTS if title in part] or companion.PARTS
     of_gpu = [title for title in gpu_share.PARTS if title in part] or gpu_share.DEFAULT_PARTS

@@ -1,8 +1,8 @@
-"""The yardstick of the gang benchmark: a client that knows the answer and does nothing but write.
+"""The reference of the gang benchmark: a client that knows the plan and only writes.
 
 It watches one namespace, and when the last pod of a gang has appeared it sends the JSON patches
 that kfext sends, 64 in flight, and ends. There is no planning, no ledger, no check, no retry, and
-its 64 connections are open before: it is as fast as a client in Python can be.
+its 64 connections are already open: no client in Python can be faster.
 """
 
 import argparse
@@ -66,7 +66,7 @@ async def main(*, kubeconfig: Path, namespace: str, homes: dict[str, str]) -> No
 async def running(
     testbed: Testbed, *, namespace: str, homes: Mapping[str, str]
 ) -> AsyncIterator[None]:
-    """Run the client as a process: ready when the block begins, ended well at its end."""
+    """Run the client as a process, ready when the block begins, and wait for its end after it."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "e2e.bench.bare_client"),
         f"--kubeconfig={testbed.kubeconfig}",

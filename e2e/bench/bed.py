@@ -27,7 +27,7 @@ _PATIENT = {"bindTimeout": "1h", "createTimeout": "1h"}
 
 
 class _Direct(ControllerProcess):
-    """A controller that speaks to the API server itself, and logs as in production."""
+    """A controller that uses the API server without a proxy, and logs as in production."""
 
     def __init__(self, testbed: Testbed, config: Path) -> None:
         super().__init__(testbed, ssl.create_default_context(), name="kfext-controller")
@@ -46,12 +46,11 @@ class _Direct(ControllerProcess):
 
     @property
     def metrics_url(self) -> str:
-        """Where its metrics are read."""
         return f"http://127.0.0.1:{self._probe_port}/metrics"
 
 
 class Bench(Kfext):
-    """kfext as the harness installs it, but the controller speaks to the API server directly."""
+    """kfext as installed by the harness, but its controller uses the API server without a proxy."""
 
     controller: _Direct
 
@@ -67,7 +66,6 @@ class Bench(Kfext):
 
     @property
     def controller_pid(self) -> int:
-        """The process id of the controller."""
         if (pid := self.controller.pid) is None:
             raise RuntimeError("the controller does not run")
         return pid
@@ -78,11 +76,10 @@ class Bench(Kfext):
 
     @property
     def reviews_url(self) -> str:
-        """Where the webhook takes reviews."""
         return f"https://127.0.0.1:{self.webhook.port}"
 
     def requests(self) -> dict[tuple[str, ...], int]:
-        """Return how many requests the controller has made so far, by verb and resource."""
+        """Return the number of the controller's requests so far, by verb and resource."""
         return self.counted("kfext_api_requests_total", "verb", "resource")
 
     def counted(self, name: str, *labels: str) -> dict[tuple[str, ...], int]:
@@ -105,7 +102,7 @@ def cpu_seconds(pid: int) -> float:
 
 @contextmanager
 def kfext_cluster() -> Iterator[Bench]:
-    """Run a testbed with kfext for the time of a `with` block; nothing of it remains."""
+    """Run a testbed with kfext during a `with` block; nothing of it remains."""
     with lifecycle.running("bench", fake_nodes=NODES, fast=True) as bed:
         bench = Bench(bed)
         bench.install()
@@ -124,14 +121,14 @@ def with_client(bench: Bench, measure: Callable[[Client], Awaitable[T]]) -> T:
 
 @contextmanager
 def scale_cluster(name: str) -> Iterator["ScaleBench"]:
-    """Run such a cluster for the time of a `with` block; nothing of it remains.
+    """Run a cluster without webhooks during a `with` block; nothing of it remains.
 
-    The driver does what the webhooks do, so that they do not share the processor.
+    The driver replaces the webhooks, so that they do not compete for the CPU.
     """
     with lifecycle.running(f"bench-{name}", fast=True) as bed:
         bench = ScaleBench(bed)
         bench.install()
-        # Nothing binds pods here, so kfext must not take them back.
+        # Nothing binds pods here, so kfext must not give up on them.
         with_client(bench, _create_policy)
         for process in _STOPPED:
             bed.stop_process(process)
@@ -164,14 +161,14 @@ class ScaleBench(Bench):
             page = urllib3.request("GET", url, timeout=5, retries=False).data.decode()
         except urllib3.exceptions.HTTPError:
             return {}
-        found: dict[str, float] = {}
+        sums: dict[str, float] = {}
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
-                found[sample.name] = found.get(sample.name, 0.0) + sample.value
-        return found
+                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+        return sums
 
     def counted_writes(self) -> Mapping[str, int]:
-        """Return how often the controller has written so far, by resource, the Lease apart."""
+        """Return the number of the controller's writes so far, by resource, without the Lease."""
         counts: dict[str, int] = {}
         for (verb, resource), count in self.requests().items():
             if verb in _WRITES and resource != "leases":

@@ -1,8 +1,8 @@
-"""Thousands of objects in a minute or two: nodes, jobs and pods, as the operator would make them.
+"""Thousands of objects in a minute or two: nodes, jobs, and pods like the operator's.
 
-Nodes are nothing but their objects: no kwok, no Lease. A new node has a taint that admission adds
-and the node lifecycle controller removes; the controller-manager does not run on these testbeds, so
-the taint is removed here.
+Nodes are only objects: no kwok, no Lease. Admission adds a taint to a new node that the node
+lifecycle controller removes; the controller-manager does not run on these testbeds, so the taint is
+removed here.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ def affinity_of(nodes: Sequence[str]) -> Object:
 
 
 async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) -> None:
-    """Carry out requests in their order, `count` at once; they are made as they are needed."""
+    """Await requests in their order, `count` at once; they are created as needed."""
     waiting = iter(requests)
 
     async def work() -> None:
@@ -132,7 +132,6 @@ async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) 
 
 
 def node_name(index: int) -> str:
-    """Return the name of a node of the crowd."""
     return f"fake-{index:05}"
 
 
@@ -145,7 +144,7 @@ async def create_namespace(client: Client, name: str) -> None:
 
 
 async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
-    """Create nodes of 32 CPUs that are ready and take pods."""
+    """Create ready nodes of 32 CPUs that accept pods."""
     capacity = {**CAPACITY, "nvidia.com/gpu": str(gpus)}
 
     async def create(name: str) -> None:
@@ -166,7 +165,7 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
 
 
 def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str]) -> Object:
-    """Return a pod without an owner, on its node already, so that no scheduler has to act."""
+    """Return a pod without an owner that is bound already, so that no scheduler has to act."""
     gpus = {key: value for key, value in requests.items() if "/" in key}
     return {
         "metadata": {
@@ -204,7 +203,7 @@ async def create_jobs(client: Client, namespace: str, bodies: Iterable[Object]) 
 
 
 def gated_pods(job: Object, *, affinity: Object) -> Iterator[Object]:
-    """Yield the pods of a job as operator and pod webhook make them."""
+    """Yield the pods of a job as created by the operator and gated by the pod webhook."""
     for rank in range(size_of(job)):
         pod = pod_body(job, rank, affinity=affinity)
         pod["metadata"]["namespace"] = job["metadata"]["namespace"]
@@ -212,7 +211,7 @@ def gated_pods(job: Object, *, affinity: Object) -> Iterator[Object]:
 
 
 def admitted_pods(job: Object, specs: Object) -> Iterator[Object]:
-    """Yield the same, gated or born pinned; `specs`: the replica specs as kfext patched them."""
+    """Yield the pods of a job, gated or born pinned; `specs`: its replica specs as patched."""
     for pod in gated_pods(job, affinity={}):
         type_ = pod["metadata"]["labels"][names.REPLICA_TYPE].capitalize()
         template = specs[type_]["template"]
@@ -223,13 +222,12 @@ def admitted_pods(job: Object, specs: Object) -> Iterator[Object]:
 
 
 def size_of(job: Object) -> int:
-    """Return how many pods a job has."""
     specs: dict[str, Object] = job["spec"]["pytorchReplicaSpecs"]
     return sum(spec["replicas"] for spec in specs.values())
 
 
 async def create_live_job(client: Client, namespace: str, name: str, *, homes: list[str]) -> None:
-    """Create a job that kfext has placed long ago, and its pods, each on its node in `homes`."""
+    """Create a job as placed by kfext long ago, and its pods, each on its node in `homes`."""
     body = job_body(name, len(homes), held=False)
     body["spec"]["runPolicy"]["suspend"] = False
     collection = paths.jobs(KINDS["PyTorchJob"], namespace)

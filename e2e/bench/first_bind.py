@@ -2,12 +2,12 @@
 
 The real training-operator creates the pods and the real kube-scheduler binds them, once in a
 namespace that kfext manages and once in an unmanaged one; all processes run in both cases.
-Repeats alternate. Measured from before the POST to what the driver's own watches show, in ms.
+Repeats alternate. Times are from before the POST to the events in the driver's own watches, in ms.
 The cluster is 200 fake nodes; operator and scheduler run with raised request limits, which makes
 plain Kubernetes the harder reference. A gang that waits at the gate is bound only after its last
-pod exists, which plain Kubernetes need not wait for.
+pod exists; plain Kubernetes does not wait for it.
 
-The second table says where the time of the managed job goes.
+The second table divides the time of the managed job.
 """
 
 import asyncio
@@ -43,7 +43,6 @@ Times = Mapping[str, float]
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    """Return both tables."""
     runs = with_client(bench, lambda client: _all(client, repeats=4 if quick else 20))
     plain, ours = runs["plain"], runs["kfext"]
     ratios = {
@@ -86,7 +85,7 @@ def _bounds(runs: list[Times]) -> tuple[str, str]:
 
 
 def _stage(runs: list[Times], stage: str) -> str:
-    """Return a cell of the second table, empty for what does not happen there."""
+    """Return a cell of the second table, empty for an event that does not occur there."""
     return spread([run[stage] for run in runs], digits=0) if stage in runs[0] else ""
 
 
@@ -95,7 +94,7 @@ async def _all(client: Client, *, repeats: int) -> dict[str, list[Times]]:
         labels = {MANAGED: "true"} if who == "kfext" else {}
         body: dict[str, Any] = {"metadata": {"name": namespace, "labels": labels}}
         await client.create(paths.namespaces(), body)
-    await asyncio.sleep(_CALM_SECONDS)  # accounts are made, watches have noticed
+    await asyncio.sleep(_CALM_SECONDS)  # accounts are created, watches have received them
     runs: dict[str, list[Times]] = {who: [] for who in _SPACES}
     for repeat in range(-1, repeats):  # the first warms up
         for who, namespace in _SPACES.items():

@@ -1,18 +1,18 @@
 """Last pod created to last pod ungated: kfext's controller against a bare client.
 
-The driver plays the operator (which is stopped): it creates the job, and once kfext has planned
+The driver replaces the operator, which is stopped: it creates the job, and once kfext has planned
 and resumed it, all of its pods, gated, with the job's uid as owner, the operator's labels and the
-job's template, 64 requests in flight. So the speed of creation is factored out. Then either kfext
-or `bare_client` pins and ungates them; the other does not run (SIGSTOP). kube-scheduler binds
-the pods meanwhile, in both. One GPU per pod, so that 64 pods take eight nodes. Repeats alternate;
-the gang of 512, which takes long to create, has fewer.
+job's template, 64 requests in flight. So the time of creation does not count. Then either kfext or
+`bare_client` pins and ungates them; the other does not run (SIGSTOP). kube-scheduler binds the pods
+meanwhile, in both. One GPU per pod, so that 64 pods need eight nodes. Repeats alternate; the gang
+of 512, which is slow to create, has fewer.
 
 Measured by the driver's own watch: from ADDED of the last pod to the last pod without its gate. The
 p50 and p99 are over the pods of all repeats, each from ADDED of its gang's last pod.
-The pods of both have the same size; the bare client knows beforehand where they go, and must see
-them all in a watch as kfext must. Connections are open in both, except in the last row: kfext after
-70 s without a request, longer than it keeps them. Writes are what the controller counted, until 2 s
-after the end.
+The pods of both have the same size; the bare client knows their nodes in advance, and must receive
+all of them in a watch like kfext. Connections are open in both, except in the last row: kfext after
+70 s without a request, after it has closed them. Writes are the controller's count until 2 s after
+the end.
 """
 
 import asyncio
@@ -51,9 +51,9 @@ _COLD_SECONDS = 70.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One gang, in milliseconds from the last ADDED, of each pod: the last pod's time is judged.
+    """A gang: the milliseconds of each pod since the last ADDED; the last pod's time is judged.
 
-    Of the controller also: writes by resource, and CPU milliseconds from the job to its rest.
+    `writes`: the controller's writes by resource; `cpu`: its CPU milliseconds for the job.
     """
 
     ungated: tuple[float, ...]
@@ -63,18 +63,18 @@ class Run:
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    """Return the table; the operator does not run meanwhile."""
+    """Return the table; the operator is stopped meanwhile."""
     bench.testbed.stop_process("training-operator")
     try:
         repeats, cold = (_QUICK_REPEATS, 0) if quick else (_REPEATS, _COLD_REPEATS)
-        # The driver does what the webhooks do, so that they do not share the processor.
+        # The driver replaces the webhooks, so that they do not compete for the CPU.
         bench.remove_hooks()
         runs = with_client(bench, lambda client: _all(bench, client, repeats=repeats, cold=cold))
     finally:
         bench.testbed.restart_process("training-operator")
         training_operator.wait_ready(bench.testbed)
         bench.ensure()
-    rows = [_row(size, who, of, runs) for (size, who), of in sorted(runs.items())]
+    rows = [_row(size, who, own, runs) for (size, who), own in sorted(runs.items())]
     return table(
         "Last pod created to last pod ungated, and to last pod bound",
         (
@@ -146,7 +146,7 @@ async def _by_kfext(bench: Bench, client: Client, name: str, size: int) -> Run:
     async with watching(client, paths.pods(_NAMESPACE), _jobs()) as seen:
         job = await client.create(_jobs(), job_body(name, size, held=True))
         await seen.until(lambda: name in seen.resumed, what=f"{name} to be resumed")
-        # Templates prefer no node where a job goes to more nodes than kfext names.
+        # Templates prefer no nodes if a job uses more nodes than kfext lists.
         template = json.loads(seen.specs[name])["Worker"]["template"]
         affinity = template["spec"].get("affinity", {})
         run = await _create_and_time(client, seen, job, size=size, affinity=affinity)
@@ -154,9 +154,9 @@ async def _by_kfext(bench: Bench, client: Client, name: str, size: int) -> Run:
     cpu = 1e3 * (bench.controller_cpu() - cpu_before)
     writes: dict[str, int] = {}
     for (verb, resource), count in bench.requests().items():
-        made = count - before.get((verb, resource), 0)
-        if verb in {"create", "patch", "delete", "apply"} and resource != "leases" and made:
-            writes[resource] = writes.get(resource, 0) + made
+        more = count - before.get((verb, resource), 0)
+        if verb in {"create", "patch", "delete", "apply"} and resource != "leases" and more:
+            writes[resource] = writes.get(resource, 0) + more
     await _clear(client, job, size)
     return replace(run, writes=writes, cpu=cpu)
 
@@ -164,7 +164,7 @@ async def _by_kfext(bench: Bench, client: Client, name: str, size: int) -> Run:
 async def _by_bare_client(bench: Bench, client: Client, name: str, size: int) -> Run:
     nodes = [f"fake-{number:03}" for number in range(-(-size // _GPUS))]
     homes = {pod: nodes[number // _GPUS] for number, pod in enumerate(pod_names(name, size))}
-    # Suspended, but not by kfext, so that kfext leaves it alone when it wakes up.
+    # Suspended, but not by kfext, so that kfext ignores it after SIGCONT.
     job = await client.create(_jobs(), job_body(name, size, held=False))
     os.kill(bench.controller_pid, signal.SIGSTOP)
     try:
@@ -176,7 +176,7 @@ async def _by_bare_client(bench: Bench, client: Client, name: str, size: int) ->
     finally:
         os.kill(bench.controller_pid, signal.SIGCONT)
     await _clear(client, job, size)
-    if bench.controller.pid is None:  # it stood still for longer than its Lease lasts
+    if bench.controller.pid is None:  # it was stopped for longer than its Lease lasts
         await asyncio.to_thread(bench.restart_killed_controller)
     return run
 
@@ -197,7 +197,7 @@ async def _create_and_time(
 
 
 async def _clear(client: Client, job: dict[str, Any], size: int) -> None:
-    """Delete a job and its pods, and let everybody come to rest."""
+    """Delete a job and its pods, and wait until all processes are idle."""
     name = job["metadata"]["name"]
     await client.delete(f"{_jobs()}/{name}")
 

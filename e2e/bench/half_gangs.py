@@ -1,7 +1,7 @@
-"""Gangs that are bound in part, in a crowd: python -m e2e.bench.half_gangs --seed 83 --seed 97.
+"""Gangs bound in part, among many jobs: python -m e2e.bench.half_gangs --seed 83 --seed 97.
 
-All jobs of a seed are submitted at once to 24 fake nodes, which cannot hold them all. No job ends.
-Then the gangs are watched: see `e2e.harness.half_gangs` for what half means.
+All jobs of a seed are submitted at once to 24 fake nodes, which cannot run all of them. No job
+ends. The gangs are watched: see `e2e.harness.half_gangs` for the meaning of half.
 """
 
 import json
@@ -22,12 +22,12 @@ from kfext.model.parameters import Placement
 NODES = 24
 _NAMESPACE = "crowd"
 _LONGER_SECONDS = 10.0
-"""A gang may be half for bindTimeout and this long."""
+"""A gang may be half for bindTimeout and this time."""
 
 
 @click.command(help=__doc__)
 @click.option("--seed", type=int, multiple=True, default=(83,), show_default=True)
-@click.option("--seconds", type=float, default=240.0, show_default=True, help="How long to watch.")
+@click.option("--seconds", type=float, default=240.0, show_default=True, help="Time to watch.")
 @click.option("--only-modelled", is_flag=True, help="Without jobs left to plain Kubernetes.")
 @click.option("--gated", is_flag=True, help="No gang is born pinned.")
 def main(seed: tuple[int, ...], seconds: float, only_modelled: bool, gated: bool) -> None:
@@ -60,7 +60,7 @@ def crowd(seed: int, *, seconds: float, only_modelled: bool, gated: bool) -> Acc
 
 
 def divide(bench: Bench) -> None:
-    """Give every node one of two pools, and a fifth of the nodes a taint."""
+    """Label every node with one of two pools, and taint a fifth of the nodes."""
     nodes = sorted(bench.kube.items("/api/v1/nodes"), key=lambda node: node["metadata"]["name"])
     for number, node in enumerate(nodes):
         change: dict[str, object] = {"metadata": {"labels": {"pool": "ab"[number % 2]}}}

@@ -1,10 +1,11 @@
 """The load generator of the review benchmark: a process of its own, HTTP/1.1 over TLS, keep-alive.
 
-Open loop (`--rate`): requests are due at even intervals whatever the server does, and latency
-counts from when a request was due, so that a server that stalls is charged for requests that wait.
+Open loop (`--rate`): requests are due at even intervals regardless of the server, and latency
+counts from the due time, so that a stall of the server counts for all waiting requests.
 Closed loop (no rate): each connection sends its next request when it has the last answer.
-Requests are built beforehand and answers are searched, not parsed: on two cores the generator must
-not be what is measured. A connection is opened before the clock starts. Prints one JSON object.
+
+Requests are built in advance and answers are searched, not parsed: on two cores the generator must
+not dominate the measurement. Connections are opened before the clock starts. Prints a JSON object.
 """
 
 import argparse
@@ -35,7 +36,7 @@ class Connection(asyncio.Protocol):
             self._transport = transport
 
     def send(self, request: bytes, *, due: float) -> None:
-        """Send a request that was due at a moment of the loop's clock."""
+        """Send a request; `due`: its due time by the loop's clock."""
         self.due = due
         if self._transport is None or self._transport.is_closing():
             self._answered(self, False)
@@ -82,7 +83,7 @@ class Load:
             for connection in connections:
                 connection.send(next(self._requests), due=began)
             await asyncio.sleep(self._seconds)
-            done, took = len(self.latencies), self._loop.time() - began
+            done, seconds = len(self.latencies), self._loop.time() - began
         else:
             self._idle = connections
             for number in range(int(rate * self._seconds)):
@@ -93,17 +94,17 @@ class Load:
                 await asyncio.sleep(0.05)
                 waited += 0.05
             self.errors += sent - len(self.latencies) - self.errors
-            done, took = len(self.latencies), self._loop.time() - began
+            done, seconds = len(self.latencies), self._loop.time() - began
         return {
             "done": done,
-            "rate": done / took,
+            "rate": done / seconds,
             "errors": self.errors,
             "latencies": self.latencies,
             "lateness": self.lateness,
         }
 
     def answered(self, connection: Connection, good: bool) -> None:
-        """Register an answer, and go on with the connection."""
+        """Record an answer, and continue with the connection."""
         now = self._loop.time()
         if good:
             self.latencies.append(now - connection.due)
@@ -134,7 +135,7 @@ async def main(
     rate: float | None,
     seconds: float,
 ) -> None:
-    """Load one URL and print what came of it."""
+    """Load one URL, and print the figures."""
     target = urlsplit(url)
     host, _, port = target.netloc.rpartition(":")
     head = (
@@ -145,14 +146,14 @@ async def main(
     load = Load(requests, seconds=seconds)
     loop = asyncio.get_running_loop()
     tls = ssl.create_default_context(cafile=str(authority))
-    opened = [
+    connected = [
         (await loop.create_connection(
             lambda: Connection(load.answered), host, int(port), ssl=tls
         ))[1]
         for _ in range(connections)
     ]  # fmt: skip
     gc.disable()
-    print(json.dumps(await load.run(opened, rate=rate)))
+    print(json.dumps(await load.run(connected, rate=rate)))
 
 
 def _lines(file: str) -> list[bytes]:

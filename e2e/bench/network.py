@@ -1,8 +1,8 @@
 """One real job in five placements: spread or together, overlay or host network, and alone.
 
 CPU requests = limits, fixed thread counts, and the whole job fits one node, so that compute is the
-same in every placement and only the way between the processes differs. Every job runs in every
-placement in turn, on links of each speed that is asked for.
+same in every placement and only the network between the processes differs. Every job runs in every
+placement in turn, on links of each requested speed.
 """
 
 import itertools
@@ -39,9 +39,9 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the pods of a job are, and on which network; `alone` is one process without any.
+    """The number of nodes and the network of a job; `alone` is a single process without network.
 
-    `nodes` is unset if kfext chooses.
+    `nodes` None means that kfext chooses.
     """
 
     name: str
@@ -61,7 +61,7 @@ PLACEMENTS = (
     HOPED,
     Placement("one process alone", alone=True),
 )
-# What each way of change is worth: name, from, to.
+# The compared changes: name, from, to.
 STEPS = (
     ("spread: overlay to host", REFERENCE, SPREAD_ON_HOST),
     ("pod network: spread to together", REFERENCE, TOGETHER),
@@ -72,9 +72,9 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is trained: `megabytes` is what one computing process sends, and gets, in a step.
+    """A trained model; `megabytes`: sent and received by a computing process in a step.
 
-    `limited` says whether a pod may use only as much CPU as it requests.
+    `limited`: whether the CPU limit of a pod equals its request.
     """
 
     name: str
@@ -85,13 +85,13 @@ class Model:
 
     @property
     def title(self) -> str:
-        """How a table names it."""
+        """Its name in tables."""
         framework = "DDP" if self.kind == "PyTorchJob" else "TF with a server"
         free = "" if self.limited else ", no CPU limit"
         return f"{framework} {self.name}, {self.megabytes:g} MB{free}"
 
 
-# From hardly any communication to hardly anything else; each some ten seconds of work.
+# From almost no communication to almost only communication; each about ten seconds of work.
 MODELS = (
     Model("cnn", "PyTorchJob", 0.03, 500),
     Model("resnet", "PyTorchJob", 1.2, 60),
@@ -99,25 +99,23 @@ MODELS = (
     Model("mlp", "PyTorchJob", 16.8, 20),
     Model("mlp", "TFJob", 4.5, 80),
 )
-# The exception: compute is not the same, for apart each process has a whole node's CPU.
+# The exception: compute differs, as on two nodes each process has a whole node's CPU.
 UNLIMITED = Model("cnn", "PyTorchJob", 0.03, 500, limited=False)
 CHOSEN = Placement("kfext's choice, overlay", nodes=None)
 
 
 def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, steps: int) -> Object:
-    """Return the job: its first pod on the first node, all others on the last that is used.
+    """Return the job: first pod on the first node, others on the last, unless kfext chooses.
 
-    Where kfext chooses, it is free to.
-
-    Alone, a TensorFlow process does what chief and server do together, and gets the CPU of both.
+    Alone, a TensorFlow process does the work of chief and server, with the CPU of both.
     """
     arguments = ("--model", model.name, "--steps", str(steps))
     if model.kind == "PyTorchJob":
-        made = pytorch_job(name, cpu=_CPU, arguments=arguments)
+        created = pytorch_job(name, cpu=_CPU, arguments=arguments)
     else:
         cpu = _CPU_OF_SERVER_TOO if where.alone else _CPU
-        made = tf_job(name, workers=0, cpu=cpu, arguments=arguments)
-    body: Object = ApiClient().sanitize_for_serialization(made)
+        created = tf_job(name, workers=0, cpu=cpu, arguments=arguments)
+    body: Object = ApiClient().sanitize_for_serialization(created)
     body["metadata"]["annotations"] = {names.NETWORK: where.network}
     types = specs(body)
     first = next(iter(types))
@@ -141,7 +139,7 @@ def first_pod(name: str, model: Model) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job in one placement: steps a second, CPU seconds and bytes per step, the last loss."""
+    """A job in a placement: steps a second, CPU seconds and bytes per step, the last loss."""
 
     rate: float
     cpu: float
@@ -153,7 +151,7 @@ Runs = Mapping[tuple[Model, Placement], list[Run]]
 
 
 def table_of(runs: Runs, title: str) -> str:
-    """Return what each job did in each placement, beside the first of them."""
+    """Return a table of each job in each placement, relative to the first placement."""
     header = (
         "job", "placement", "steps/s", "ratio", "CPU s/step of the first process",
         "MB between nodes/step, start-up included", "loss",
@@ -162,47 +160,47 @@ def table_of(runs: Runs, title: str) -> str:
 
 
 def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
-    found = runs[model, where]
-    losses = sorted({run.loss for run in found})
+    same = runs[model, where]
+    losses = sorted({run.loss for run in same})
     return (
         model.title if where is REFERENCE else "",
         where.name,
-        spread([run.rate for run in found]),
+        spread([run.rate for run in same]),
         "1" if where is REFERENCE else spread(_ratios(runs, model, where)),
-        f"{median(run.cpu for run in found):.4f}",
-        f"{median(run.wire for run in found) / 1e6:.2f}",
+        f"{median(run.cpu for run in same):.4f}",
+        f"{median(run.wire for run in same) / 1e6:.2f}",
         " ".join(f"{loss:g}" for loss in losses),
     )
 
 
 def _ratios(runs: Runs, model: Model, where: Placement) -> list[float]:
-    """Return the speeds of a job in a placement as parts of that in the first, by repeat."""
+    """Return the speeds of a job in a placement relative to the first placement, by repeat."""
     pairs = zip(runs[model, where], runs[model, REFERENCE], strict=True)
     return [run.rate / reference.rate for run, reference in pairs]
 
 
 def parts_of(runs: Runs, title: str) -> str:
-    """Return how much training time each step from the first placement to the hoped-for saves."""
+    """Return a table of the training time that each change towards the best placement saves."""
     rows = [
-        (model.title, *(_saved(runs, model, of, by) for _, of, by in STEPS)) for model in MODELS
+        (model.title, *(_saved(runs, model, old, new) for _, old, new in STEPS)) for model in MODELS
     ]
     return table(f"Training time, {title}", ("job", *(name for name, _, _ in STEPS)), rows)
 
 
-def _saved(runs: Runs, model: Model, of: Placement, by: Placement) -> str:
+def _saved(runs: Runs, model: Model, old: Placement, new: Placement) -> str:
     """Return the change of the time of a step in percent, over pairs of one repeat."""
-    pairs = zip(runs[model, of], runs[model, by], strict=True)
+    pairs = zip(runs[model, old], runs[model, new], strict=True)
     changes = [100 * (before.rate / after.rate - 1) for before, after in pairs]
     return f"{median(changes):+.1f} % ({min(changes):+.1f} to {max(changes):+.1f})"
 
 
 def verdict(runs: Runs) -> str:
-    """Return whether together on the host network is the fastest way, and the largest gain."""
+    """Return whether together on the host network is fastest, and the largest gain."""
     times = {
         model: 1 - _rate(runs, model, REFERENCE) / _rate(runs, model, HOPED) for model in MODELS
     }
     best = max(MODELS, key=lambda model: times[model])
-    beaten = [said for model in MODELS if (said := _beaten(runs, model))]
+    beaten = [better for model in MODELS if (better := _beaten(runs, model))]
     differ = ", ".join(model.title for model in MODELS if not _same_loss(runs, model))
     lines = [
         f"- Training time of {HOPED.name} against {REFERENCE.name}, largest gain: "
@@ -215,7 +213,7 @@ def verdict(runs: Runs) -> str:
 
 
 def choice(runs: Runs) -> str:
-    """Return whether a job without a CPU limit is as fast where kfext puts it as apart."""
+    """Return whether a job without a CPU limit is as fast in kfext's placement as on two nodes."""
     speed = median(_ratios(runs, UNLIMITED, CHOSEN))
     return f"- {UNLIMITED.title}, {CHOSEN.name}: {UNLIMITED_SPEED.judge(speed)}."
 
@@ -232,7 +230,7 @@ def _beaten(runs: Runs, model: Model) -> str:
 
 
 def _same_loss(runs: Runs, model: Model) -> bool:
-    """Return whether all runs came to one loss; a parameter server's steps have no fixed order."""
+    """Return whether all runs end with the same loss; with a server the order of steps varies."""
     losses = {run.loss for where in _shared(runs, model) for run in runs[model, where]}
     return model.kind == "TFJob" or len(losses) == 1
 
@@ -245,11 +243,11 @@ def measure(*, links: Sequence[str], repeats: int) -> str:
     """Return tables for each speed of the links."""
     tables = []
     with lifecycle.running(NAME, real_nodes=2) as bed:
-        # Beside the nodes: they are for training alone.
+        # kfext runs beside the nodes, which only train.
         Bench(bed).install()
         create_namespace(bed, _NAMESPACE, managed=True)
         members = nodes(bed)
-        with step("warm up: what training reads from disk"):
+        with step("warm up the files of the trainings"):
             for model in (MODELS[0], MODELS[-1]):
                 _one(bed, members, f"warm-{model.name}", model, REFERENCE, steps=_WARM_STEPS)
         for link in links:
@@ -259,7 +257,7 @@ def measure(*, links: Sequence[str], repeats: int) -> str:
             with step(title, expect=f"{len(MODELS) * len(PLACEMENTS) * repeats} runs"):
                 runs = _all(bed, members, MODELS, PLACEMENTS, repeats=repeats)
             tables += [table_of(runs, title), parts_of(runs, title), verdict(runs)]
-            say("\n\n".join(tables))  # what is measured is not lost if the next fails
+            say("\n\n".join(tables))  # results are not lost if the next step fails
         title = f"the same without a CPU limit, repeats: {repeats}"
         with step(title, expect=f"{3 * repeats} runs"):
             runs = _all(bed, members, (UNLIMITED,), (REFERENCE, HOPED, CHOSEN), repeats=repeats)
@@ -287,7 +285,7 @@ def _all(
                 try:
                     run = _one(bed, members, name, model, where, steps=model.steps)
                 except (RuntimeError, TooLateError) as error:
-                    say(f"    once more, for {name} came to nothing: {error}")
+                    say(f"    once more, as {name} failed: {error}")
                     run = _one(bed, members, f"{name}-again", model, where, steps=model.steps)
                 runs[model, where].append(run)
                 say(f"    {model.title}, {where.name}: {run.rate:.2f} steps/s")
@@ -299,7 +297,7 @@ def _one(
 ) -> Run:
     body = manifest(name, model, where, [node.name for node in members], steps=steps)
     path = jobs_path(_NAMESPACE, model.kind)
-    before, seen = _bytes(members), _Seen()
+    before, seen = _bytes(members), _Observation()
     bed.api.create(path, body)
 
     def has_ended() -> bool:
@@ -322,21 +320,21 @@ def _one(
 
 
 def _ended(body: Object) -> bool:
-    if (how := ended(body)) == "Failed":
+    if (outcome := ended(body)) == "Failed":
         raise RuntimeError(f"{body['metadata']['name']} failed")
-    return how == "Succeeded"
+    return outcome == "Succeeded"
 
 
 @dataclass(slots=True)
-class _Seen:
-    """Where the pods of a job were, on which network, and how often one was restarted."""
+class _Observation:
+    """The nodes and networks of the pods of a job, and the number of restarts."""
 
     homes: set[str] = field(default_factory=set)
     hosted: set[bool] = field(default_factory=set)
     restarts: int = 0
 
     def look(self, pods: Iterable[Object]) -> None:
-        """Note it: a parameter server is gone when its job has ended."""
+        """Record the pods: a parameter server no longer exists after its job's end."""
         for pod in pods:
             if node := pod["spec"].get("nodeName"):
                 self.homes.add(node)
@@ -345,7 +343,7 @@ class _Seen:
             self.restarts += sum(status["restartCount"] for status in statuses)
 
     def check(self, where: Placement) -> None:
-        """Raise RuntimeError for a job that was elsewhere, or had several tries."""
+        """Raise RuntimeError for a job in another placement, or with a restart."""
         if len(self.homes) != (where.nodes or len(self.homes)) or self.hosted != {
             where.network == "host"
         }:
@@ -355,5 +353,5 @@ class _Seen:
 
 
 def _bytes(members: list[Node]) -> float:
-    """Return what has gone between the nodes: the links of both count it."""
+    """Return the bytes sent between the nodes, which the links of both count."""
     return sum(node.bytes_on_wire() for node in members) / 2

@@ -1,7 +1,7 @@
 """A gang that needs four new nodes: python -m e2e.bench new-nodes.
 
 Karpenter adds the nodes, 20 s after it has launched them. On plain Kubernetes it is asked at once;
-kfext asks as soon as it has no better hope. Repeats alternate.
+kfext asks once it expects no capacity sooner. Repeats alternate.
 """
 
 import os
@@ -22,9 +22,9 @@ _ARMS: dict[str, tuple[Callable[[Scene], None], float]] = {_PLAIN: (_NO_WAIT, 0.
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a gang took, in seconds: until kfext asked for nodes, until it was whole, and `apart`.
+    """A gang's seconds until kfext asked for nodes, and until it was whole.
 
-    `apart`: from the first to the last member bound. `writes`: of placeholders, for each pod.
+    `apart`: from the first to the last bound pod. `writes`: of placeholders, for each pod.
     """
 
     asked: float
@@ -36,7 +36,6 @@ class Run:
 
 
 def measure(*, quick: bool, repeats: int) -> str:
-    """Return the table."""
     runs: dict[str, list[Run]] = {arm: [] for arm in _ARMS}
     with lifecycle.running(f"bench-{os.getpid()}", fake_nodes=1, fast=True) as bed:
         karpenter.start(bed)

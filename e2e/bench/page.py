@@ -1,9 +1,9 @@
 """The page of `kubectl kfext ui` on a large cluster, in Debian's Chromium.
 
-A thousand TrainingPlans with a history and a curve, a thousand nodes as large as real ones, and the
-capacity are in a true API server; no controller runs. The command is a process of its own. Measured
-are the bytes of the page, the time until it is drawn after its address is opened, and again; a
-redraw with layout of each view; the bytes of the state; and the memory of the command.
+A thousand TrainingPlans with a history and a curve, a thousand nodes of realistic size, and the
+capacity are in a real API server; no controller runs. The command is a process of its own. Measured
+are the bytes of the page, the time from opening its address until it is drawn; a redraw with layout
+of each view; the bytes of the state; and the memory of the command.
 """
 
 import asyncio
@@ -59,13 +59,12 @@ Figures = dict[str, list[float]]
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table of the figures."""
     with lifecycle.running("bench-page", fast=True) as bed:
         kubectl(bed, "apply", "--server-side", "-k", str(paths.REPOSITORY / "crds"))
         figures = asyncio.run(_figures(bed, jobs=100 if quick else _JOBS))
     rows = [
-        (name, spread(found, digits=0), _TARGETS[name].judge(median(found)))
-        for name, found in figures.items()
+        (name, spread(values, digits=0), _TARGETS[name].judge(median(values)))
+        for name, values in figures.items()
     ]
     return table(
         f"The page with {_JOBS} jobs and {_NODES} nodes", ("figure", "value", "bound"), rows
@@ -89,7 +88,7 @@ async def _figures(bed: Testbed, *, jobs: int) -> Figures:
         figures["drawn after opening, ms"] = drawn
         for view in _VIEWS:
             await shown.evaluate("(view) => { location.hash = view; }", view)
-            await shown.wait_for_timeout(2000)  # histories come
+            await shown.wait_for_timeout(2000)  # histories arrive
             figures[f"redraw of {view}, ms"] = await shown.evaluate(_REDRAW, _REDRAWN)
         state = "async () => JSON.stringify((await import('/base.js')).page.state).length"
         figures["state, bytes"] = [await shown.evaluate(state)]
@@ -100,9 +99,9 @@ async def _figures(bed: Testbed, *, jobs: int) -> Figures:
 
 def _resident(pid: int) -> float:
     """Return the memory of a process in MB."""
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1000
+    match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert match is not None
+    return int(match[1]) / 1000
 
 
 async def _open(page: Page, address: str) -> float:
@@ -127,7 +126,7 @@ async def _command(bed: Testbed) -> AsyncIterator[tuple[asyncio.subprocess.Proce
         await process.wait()
 
 
-# --- what is in the cluster ---------------------------------------------------------------------
+# --- the objects of the cluster -----------------------------------------------------------------
 
 
 async def _fill(client: Client, jobs: int) -> None:
@@ -147,7 +146,7 @@ async def _fill(client: Client, jobs: int) -> None:
             )
 
     everything = [*_nodes(), *_plans(jobs)]
-    await asyncio.gather(*(make(*made) for made in everything))
+    await asyncio.gather(*(make(*described) for described in everything))
 
 
 def _nodes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -170,7 +169,7 @@ def _capacity(jobs: int) -> dict[str, Any]:
 
 
 def _plans(jobs: int) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield TrainingPlans: four of five run on a node, the others wait."""
+    """Yield TrainingPlans: four in five run on a node, the others wait."""
     now = 1_790_000_000
     for number in range(jobs):
         namespace, name = f"team-{number % _TEAMS}", f"train-{number}"
@@ -184,8 +183,8 @@ def _plans(jobs: int) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         }
         phases = ("Queued", "Planned", "Placed", "Scaled", "Scaled", "Placed")
         history = [
-            {**entry, "what": what, "time": written_time(now + 60 * place)}
-            for place, what in enumerate(phases if runs else phases[:1])
+            {**entry, "what": what, "time": written_time(now + 60 * index)}
+            for index, what in enumerate(phases if runs else phases[:1])
         ]
         curve = ";".join(f"{now + 30 * n},{10 * n},{1 / (n + 1):.4g}" for n in range(64))
         progress = {"metric": "loss", "value": 0.5, "step": 640, "totalSteps": 1000 + number}

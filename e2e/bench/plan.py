@@ -1,13 +1,13 @@
-"""Plans per second: how fast the pure core decides where a waiting gang goes. One core, no I/O.
+"""Plans per second: the speed of the pure core's placement of waiting gangs. One core, no I/O.
 
 Measured: `core.lifecycle.next_step` for a held job, and the claims of its plan on the ledger, since
 the next decision must count them. The cluster has nodes of 32 cores, 256 GiB and 8 GPUs in two
-zones, a quarter of them tainted, half of everything claimed by other pods in random places. Gangs
-are of 8 to 16 pods: with one GPU each (mostly more than one node has left), or with CPU and memory
-only; a third ask for a zone, a third tolerate the taint. After each plan the oldest one ends.
+zones, a quarter of them tainted, half of everything claimed by other pods at random. Gangs are of 8
+to 16 pods: with one GPU each (mostly more than one node has free), or with CPU and memory only; a
+third select a zone, a third tolerate the taint. After each plan the oldest gang ends.
 
-Not measured: reading jobs from JSON (done once per change of a job), writing anything, and a queue
-of jobs that do not fit.
+Not measured: reading jobs from JSON (once per change of a job), writes, and a queue of jobs that do
+not fit.
 """
 
 import gc
@@ -35,12 +35,12 @@ from kfext.names import HELD
 SIZES = (200, 1000, 5000)
 _KINDS = ("GPU", "CPU")
 _LIVE = 20
-"""Gangs of kfext on the ledger at any time, besides the half that others hold."""
+"""Gangs of kfext on the ledger at any time, beside the half that others claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One repeat: seconds of each plan, and how many nodes a plan had on average."""
+    """A repeat: the seconds of each plan, and the mean number of nodes of a plan."""
 
     seconds: list[float]
     nodes: float
@@ -52,7 +52,6 @@ class Run:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table."""
     repeats, count = (2, 200) if quick else (5, 1000)
     runs: dict[tuple[int, str], list[Run]] = {}
     for repeat in range(repeats):
@@ -63,7 +62,7 @@ def measure(*, quick: bool) -> str:
     return table(
         f"Plans per second, half-full cluster, gangs of 8-16 pods; {repeats} repeats of {count}",
         ("nodes", "gangs", "plans/s", "p50 ms", "p99 ms", "nodes per plan", "target"),
-        [_row(size, kind, of) for (size, kind), of in sorted(runs.items())],
+        [_row(size, kind, own) for (size, kind), own in sorted(runs.items())],
     )
 
 
@@ -93,15 +92,15 @@ def _run(size: int, kind: str, *, count: int, seed: int) -> Run:
         began = time.perf_counter()
         step = next_step(situation, ledger)
         if not isinstance(step, Unsuspend):
-            raise RuntimeError(f"gang {number} found no place on {size} nodes: {step}")
+            raise RuntimeError(f"gang {number} does not fit {size} nodes: {step}")
         claims = plan_claims(replace(job, suspend=False), step.plan, ())
         for key, claim in claims.items():
             ledger.claim(key, claim)
-        took = time.perf_counter() - began
+        elapsed = time.perf_counter() - began
         live.append(list(claims))
         if number < _LIVE:  # not counted: caches fill
             continue
-        seconds.append(took)
+        seconds.append(elapsed)
         nodes += len(step.plan.nodes)
         for key in live.popleft():
             ledger.drop(key)
@@ -109,9 +108,9 @@ def _run(size: int, kind: str, *, count: int, seed: int) -> Run:
 
 
 def half_full(size: int, draw: random.Random) -> Ledger:
-    """Return a ledger on which other pods hold about half of every resource."""
+    """Return a ledger on which other pods claim about half of every resource."""
     ledger = Ledger(parse_node(_node(number)) for number in range(size))
-    # A node has four such pods in the mean, of the eight that fill it; some have more, some fewer.
+    # A node has a mean of four such pods, of the eight that fill it.
     requests = parse_resources({"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": "1", "pods": "1"})
     for number in range(size):
         for pod in range(min(8, max(0, round(draw.gauss(4, 2))))):

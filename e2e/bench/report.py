@@ -1,6 +1,6 @@
-"""Tables of figures, the targets that they are judged by, and what is needed to repeat them.
+"""Tables of figures, their targets, and the conditions of a run.
 
-A figure is judged, never asserted: a miss is printed as a miss, and the benchmark goes on.
+A figure is judged, never asserted: a miss is printed as a miss, and the benchmark continues.
 """
 
 import math
@@ -19,7 +19,7 @@ _PACKAGES = ("kfext", "kopf", "aiohttp", "msgspec", "orjson", "numpy")
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which `share` of the values lie; nearest rank, nothing is smoothed.
+    """Return the quantile `share` of values by nearest rank, without smoothing.
 
     Infinite without values: a server that answered nothing in time.
     """
@@ -36,7 +36,7 @@ def spread(values: Sequence[float], *, digits: int = 2) -> str:
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table that is markdown and still lines up on a terminal."""
+    """Return a table in Markdown that is also aligned on a terminal."""
     cells = [list(head), *[list(row) for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = [
@@ -48,9 +48,9 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
 
 def conditions(command: str, *, cluster: bool = True) -> str:
-    """Return the lines below a table: command, machine, versions, and how busy the machine was.
+    """Return the lines below a table: command, load, machine and versions.
 
-    `cluster`: whether there was one.
+    `cluster`: whether the run used a cluster.
     """
     parts = [
         f"`{command}`, commit {_commit()}, load average at the end "
@@ -71,8 +71,8 @@ def conditions(command: str, *, cluster: bool = True) -> str:
 def _commit() -> str:
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(paths.REPOSITORY), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        return completed.stdout.strip()
 
     changed = " with changes" if git("status", "--porcelain", "--", "kfext") else ""
     return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
@@ -92,7 +92,7 @@ def _memory() -> int:
 
 
 def verdict(kept: bool) -> str:
-    """Return the cell of a table that says whether a figure keeps its bound."""
+    """Return the cell of a table: whether a figure keeps its bound."""
     return "PASS" if kept else "MISS"
 
 
@@ -117,7 +117,7 @@ class Target:
 
 
 REVIEW_P50 = Target("<=", 1.0, "ms")
-"""One review at 200 a second."""
+"""The latency of a review at 200 a second."""
 REVIEW_P99 = Target("<=", 5.0, "ms")
 REVIEW_RATE = Target(">=", 2000.0, "/s")
 """Reviews a second of one replica, 32 connections."""
@@ -145,24 +145,24 @@ ALL_BOUND_RATIO = Target("<=", 1.5)
 """The same for the last pod."""
 
 NEW_NODES_LATE = Target("<=", 1.5, "s")
-"""How much later than on plain Kubernetes a gang is whole, beside the wait until kfext asks."""
+"""The delay of a whole gang against plain Kubernetes, without the wait until kfext asks."""
 NEW_NODES_POD_WRITES = Target("<=", 2.0)
-"""Of placeholders."""
+"""Writes of placeholders for each pod."""
 
 QUEUE_CPU = Target("<=", 12.0, "s")
 """Controller time until 1,000 queued jobs are planned and all of their pods released."""
 LIVE_MEMORY = Target("<", 300.0, "MB")
-"""Of the controller at 5,000 nodes, 50,000 pods and 1,000 live jobs."""
+"""The memory of the controller at 5,000 nodes, 50,000 pods and 1,000 live jobs."""
 LIVE_PLAN_RATE = Target(">=", 300.0, "/s")
 """Decisions a second on 5,000 nodes, by the controller's own histogram."""
 IDLE_CPU = Target("<", 1.0, "%")
-"""Of the controller with 1,000 queued jobs that do not fit, once calm."""
+"""The CPU of the controller with 1,000 queued jobs that do not fit, once calm."""
 IDLE_WRITES = Target("==", 0.0)
-"""API writes meanwhile, the Lease apart."""
+"""API writes meanwhile, without the Lease."""
 WHY_NOT = Target("<=", 1.0, "s")
-"""Submit of a job that does not fit to the sentence that says why."""
+"""From the submission of a job that does not fit to the message with the reason."""
 WHY_NOT_AT_ONCE = Target("<=", 2.0, "s")
-"""The same for the slowest of 1,000 jobs that come at once."""
+"""The same for the slowest of 1,000 jobs submitted at once."""
 
 GANGS_TO_PLAIN = Target(">=", 0.75)
 """Gangs a second with kfext divided by plain Kubernetes', 50 gangs of 8 at once."""
@@ -175,39 +175,37 @@ NETWORK_GAIN = Target(">=", 20.1, "%")
 """Training time saved by one node and the host network, against two nodes and the overlay: the
 most that CMS-DL has published for one job."""
 UNLIMITED_SPEED = Target(">=", 0.97)
-"""Speed of a job without a CPU limit where kfext puts it, divided by that apart."""
+"""Speed of a job without a CPU limit in kfext's placement, divided by the speed on two nodes."""
 
 SENDING = Target("<", 50.0, "%")
-"""Of its CPU, what a pod uses that sends and gets while it waits as for an accelerator."""
+"""The part of its CPU that a pod uses to send and receive during a timed wait."""
 
 FAVOURED_SHARE = Target("<=", 5.0, "%")
-"""By how much the CPU of a spinning pod with a raised request may differ from arithmetic."""
+"""The difference of the CPU of a spinning pod with a raised request from its expected CPU."""
 
 OVERHEAD = Target("<", 1.0, "%")
-"""By how much longer training takes where its progress is read, or where it may be resized."""
+"""The slowdown of training if its progress is read, or if it may be resized."""
 
 GUARD_ACTS = Target("<=", 35.0, "s")
-"""From the arrival of a gang until kfext takes workers for it: after 30 s, which it may wait."""
+"""From the arrival of a gang until kfext scales a donor down, including 30 s of waiting."""
 GANG_BOUND = Target("<=", 15.0, "s")
-"""From the end of the last pod that made room until the gang is bound."""
+"""From the end of the donor's last removed pod until the gang is bound."""
 TORCHRUN_PAUSE = {"in": Target("<", 19.0, "s"), "out": Target("<", 10.0, "s")}
-"""For how long training stands still while a torchrun job gives workers and gets them. The bounds
-are what an elastic torchrun took without kfext on the same nodes, from the edit of its size on."""
+"""The pause of training while a torchrun job is scaled down and up. The bounds are the pauses of an
+elastic torchrun without kfext on the same nodes, from the edit of its size on."""
 LOST_STEPS = Target("==", 0.0)
-"""Times that a training went on from before what it had saved."""
+"""The number of times that a training resumed from before its last saved step."""
 LOSS_TOLERANCE = {"PyTorchJob": Target("<=", 0.1, "%"), "TFJob": Target("<=", 2.0, "%")}
-"""By how much the last loss of a job that was rescaled may differ from an undisturbed job's.
-Workers that do not wait for each other use weights that are a little old, and always in another
-way."""
+"""The difference of the last loss of a rescaled job from an undisturbed job's. Workers that do not
+wait for each other use slightly old weights, which differ in each run."""
 
 HIGH_LOSS = Target("<=", 1.0, "%")
-"""Of the speed of a job of high priority beside one of low."""
+"""The part of its speed that a job of high priority loses beside a job of low priority."""
 LOW_EFFICIENCY = {0.5: Target(">=", 0.9), 0.8: Target(">=", 0.85)}
-"""Of what a card that runs one kernel at a time leaves low, the part that it gets, by how busy high
-is."""
+"""The part that low gets of the bound on a card that runs one kernel at a time, by high's u."""
 HOOK_OVERHEAD = Target("<=", 0.5, "%")
-"""By how much slower a job is with the hook, alone on its card."""
+"""The slowdown of a job alone on its card by the hook."""
 GROUP_COMPLETION = Target("<=", -20.0, "%")
-"""By how much sooner the last of six jobs ends than with the card for one job at a time."""
+"""The change of the end of the last of six jobs, against one job at a time on the card."""
 GROUP_UTILISATION = Target(">=", 10.0, "points")
-"""By how much longer the card is busy meanwhile."""
+"""The increase of the busy part of the card's time meanwhile."""

@@ -2,14 +2,14 @@
 
 The webhook is a process of its own with the certificate of a real authority, and answers
 AdmissionReviews (a PyTorchJob of 11 KB, a pod of 5 KB) with patches. Latency is at 200 reviews a
-second, open loop; throughput is the closed loop of 32 connections. The load comes from another
-process, so on two cores the throughput of a fast server is as much the generator's. Repeats
+second, open loop; throughput is the closed loop of 32 connections. The load is from another
+process, so on two cores the throughput of a fast server is limited by the generator too. Repeats
 alternate between the kinds.
 
-The reviews are made of what the API server answers to a dry run, so defaults, managed fields and
-the service account's volume are in them; environment variables pad them to their size.
+The reviews are built from the API server's answers to dry runs, so they have defaults, managed
+fields and the service account's volume; environment variables pad them to their size.
 
-Not measured: the API server's own share, and new connections (it keeps its open).
+Not measured: the API server's own share, and new connections (it keeps its connections open).
 """
 
 import base64
@@ -37,7 +37,7 @@ _KINDS = {
     "pod": ("", "Pod", "pods"),
 }
 _MANY = 100
-"""Reviews that differ in uid and name; they are sent in turn."""
+"""Reviews with different uid and name, sent in turn."""
 
 Object = dict[str, Any]
 _NAMESPACE = "bench-review"
@@ -62,7 +62,7 @@ def _stored(bench: Bench, namespace: str, kind: str, size: int) -> Object:
     """Return an object as the API server would store it, of about `size` bytes."""
     group, _, plural = _KINDS[kind]
     root = f"/apis/{group}/v1" if group else "/api/v1"
-    # Not managed, so that what comes back is the object before kfext's edit.
+    # Not managed, so that the answer is the object before kfext's edit.
     path = f"{root}/namespaces/default/{plural}?dryRun=All"
     padding = 0
     while True:
@@ -78,7 +78,7 @@ def _manifest(kind: str, padding: int) -> Object:
         {"name": f"TRAINING_OPTION_{number}", "value": f"--some-flag-of-the-job={number}"}
         for number in range(padding)
     ]
-    # Copied, because its two templates are one object.
+    # Copied, because its two templates are the same object.
     manifest: Object = orjson.loads(orjson.dumps(job_body("review", 4, held=False)))
     manifest["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}
     if kind == "pod":
@@ -126,7 +126,7 @@ def _review(kind: str, stored: Object, namespace: str, number: int) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a webhook server answers, and the authority of its certificate."""
+    """The URL of a webhook server, and the authority of its certificate."""
 
     url: str
     authority: Path
@@ -134,7 +134,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One repeat. Latencies in milliseconds, at the fixed rate; `late` is the generator's own."""
+    """A repeat. Latencies in milliseconds, at the fixed rate; `late` is the generator's own."""
 
     p50: float
     p99: float
@@ -144,7 +144,6 @@ class Run:
 
 
 def measure(bench: Bench, *, quick: bool) -> str:
-    """Return the table."""
     repeats, open_seconds, closed_seconds = (2, 3.0, 2.0) if quick else (5, 10.0, 5.0)
     labels = {"name": _NAMESPACE, "labels": {MANAGED: "true"}}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": labels}
@@ -165,7 +164,7 @@ def measure(bench: Bench, *, quick: bool) -> str:
             *("review", f"p50 ms at {_RATE}/s", f"p99 ms at {_RATE}/s"),
             *(f"reviews/s, {_CONNECTIONS} conn.", "errors", "generator late p99 ms"),
         ),
-        [_row(kind, of) for kind, of in sorted(runs.items(), reverse=True)],
+        [_row(kind, own) for kind, own in sorted(runs.items(), reverse=True)],
     )
 
 
@@ -199,7 +198,7 @@ def _run(server: Server, bodies: Path, open_seconds: float, closed_seconds: floa
 
 
 def _load(server: Server, bodies: Path, seconds: float, *options: str) -> dict[str, Any]:
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             *(sys.executable, "-m", "e2e.bench.load", f"--url={server.url}"),
             *(f"--authority={server.authority}", f"--bodies={bodies}"),
@@ -209,7 +208,7 @@ def _load(server: Server, bodies: Path, seconds: float, *options: str) -> dict[s
         check=True,
         timeout=seconds + 60,
     )
-    figures: dict[str, Any] = json.loads(done.stdout)
+    figures: dict[str, Any] = json.loads(completed.stdout)
     return figures
 
 
@@ -219,7 +218,7 @@ def _authority(bench: Bench) -> Path:
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kfext"
     )
     bundle = bench.testbed.folder / "reviews" / "kfext-ca.crt"
-    bench.wait_hooks()  # until then the bundle may not be there
+    bench.wait_hooks()  # until then the bundle may be missing
     bundle.write_bytes(base64.b64decode(hooks["webhooks"][0]["clientConfig"]["caBundle"]))
     return bundle
 

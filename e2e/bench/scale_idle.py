@@ -1,12 +1,12 @@
-"""A thousand queued jobs that do not fit: how soon each is told why, and what waiting costs.
+"""A thousand queued jobs that do not fit: the time until each has a reason, and its cost.
 
-Every GPU of the cluster is taken by pods that are there before, so each job fits the empty cluster
-but not this one. Jobs of 4-16 pods, one GPU each, are submitted at once, then one at a time. From
-before the POST to what the driver's watch shows: a TrainingPlan in phase Queued with a reason and a
-sentence that names the job's own number of pods.
+Every GPU of the cluster is used by earlier pods, so each job fits the empty cluster but not this
+one. Jobs of 4-16 pods, one GPU each, are submitted at once, then one at a time. Times are from
+before the POST until the driver's watch has a TrainingPlan in phase Queued with a reason and a
+message with the job's own number of pods.
 
 Once no TrainingPlan was written for some seconds, nothing happens for a minute. Then small
-pods end, one after the other: room for none of the jobs, but kfext has to look.
+pods end, one after the other: none of the jobs fits then, but kfext has to check.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _SMALL = {"cpu": "100m", "memory": "64Mi"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The size of the measurement."""
 
     nodes: int
     jobs: int
@@ -60,8 +60,8 @@ _QUICK = Size(nodes=200, jobs=200, singles=5, ends=20, seconds=20.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Seconds from submit to the sentence; then, while nothing happens, writes and CPU share.
+class Result:
+    """Seconds from submit to the message; then, while nothing happens, writes and CPU share.
 
     `calm_after`: seconds from the last submit to the last write of a TrainingPlan. `end_cpu`: CPU
     seconds per end of a small pod.
@@ -78,20 +78,19 @@ class Found:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the tables."""
     size = _QUICK if quick else _FULL
     with scale_cluster("idle") as bench:
-        found = with_client(bench, lambda client: _all(bench, client, size))
-    return "\n\n".join([_answers(size, found), _cost(size, found)])
+        result = with_client(bench, lambda client: _all(bench, client, size))
+    return "\n\n".join([_answers(size, result), _cost(size, result)])
 
 
-def _answers(size: Size, found: Found) -> str:
+def _answers(size: Size, result: Result) -> str:
     return table(
         f'Submit to a truthful "why not", {size.nodes} nodes without a free GPU',
         ("submitted", "p50 s", "p99 s", "max s", "target, p99"),
         [
-            (f"{size.jobs} at once", *_quantiles(found.at_once, WHY_NOT_AT_ONCE)),
-            (f"one at a time, {size.singles}", *_quantiles(found.singly, WHY_NOT)),
+            (f"{size.jobs} at once", *_quantiles(result.at_once, WHY_NOT_AT_ONCE)),
+            (f"one at a time, {size.singles}", *_quantiles(result.singly, WHY_NOT)),
         ],
     )
 
@@ -102,12 +101,12 @@ def _quantiles(seconds: list[float], target: Target) -> tuple[str, ...]:
     return (*(f"{figure:.2f}" for figure in figures), target.judge(p99))
 
 
-def _cost(size: Size, found: Found) -> str:
-    total = sum(found.writes.values())
-    named = ", ".join(f"{count} {name}" for name, count in sorted(found.writes.items()))
+def _cost(size: Size, result: Result) -> str:
+    total = sum(result.writes.values())
+    named = ", ".join(f"{count} {name}" for name, count in sorted(result.writes.items()))
     rows = [
-        (f"CPU s until {size.jobs} jobs were told", f"{found.at_once_cpu:.1f}", ""),
-        ("last submit to last write, s", f"{found.calm_after:.1f}", ""),
+        (f"CPU s until {size.jobs} jobs had a reason", f"{result.at_once_cpu:.1f}", ""),
+        ("last submit to last write, s", f"{result.calm_after:.1f}", ""),
         (
             f"writes in {size.seconds:.0f} s, the Lease apart",
             f"{total} {named}".strip(),
@@ -115,16 +114,16 @@ def _cost(size: Size, found: Found) -> str:
         ),
         (
             f"CPU over {size.seconds:.0f} s, %",
-            f"{found.cpu_percent:.2f}",
-            IDLE_CPU.judge(found.cpu_percent),
+            f"{result.cpu_percent:.2f}",
+            IDLE_CPU.judge(result.cpu_percent),
         ),
-        ("CPU ms per end of a pod that makes no room", f"{1e3 * found.end_cpu:.1f}", ""),
-        ("memory, MiB", f"{found.memory:.0f}", ""),
+        ("CPU ms per end of a pod that makes no room", f"{1e3 * result.end_cpu:.1f}", ""),
+        ("memory, MiB", f"{result.memory:.0f}", ""),
     ]
     return table(f"{size.jobs} queued jobs that do not fit", ("figure", "value", "target"), rows)
 
 
-async def _all(bench: ScaleBench, client: Client, size: Size) -> Found:
+async def _all(bench: ScaleBench, client: Client, size: Size) -> Result:
     for namespace in (_NAMESPACE, _OTHERS):
         await crowd.create_namespace(client, namespace)
     await crowd.create_nodes(client, size.nodes, gpus=_GPUS)
@@ -147,7 +146,7 @@ async def _all(bench: ScaleBench, client: Client, size: Size) -> Found:
             await answers.until(single)
             singly += answers.seconds(single)
             await asyncio.sleep(1.5)
-        return Found(
+        return Result(
             at_once=at_once,
             singly=singly,
             at_once_cpu=at_once_cpu,
@@ -160,7 +159,7 @@ async def _all(bench: ScaleBench, client: Client, size: Size) -> Found:
 
 
 def _occupants(size: Size) -> Iterator[dict[str, Any]]:
-    """Yield a pod per node that takes its GPUs, and the small ones that will end."""
+    """Yield a pod for each node that uses its GPUs, and the small pods that will end."""
     for number in range(size.nodes):
         requests = {"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": str(_GPUS)}
         yield crowd.bound_pod(
@@ -175,7 +174,7 @@ def _body(name: str, draw: random.Random) -> dict[str, Any]:
 
 
 async def _submit(client: Client, bodies: Any) -> dict[str, float]:
-    """Submit jobs; return when each was sent, in monotonic seconds."""
+    """Submit jobs; return the time of each submission, in monotonic seconds."""
     sent: dict[str, float] = {}
 
     async def create(body: dict[str, Any]) -> None:
@@ -188,13 +187,13 @@ async def _submit(client: Client, bodies: Any) -> dict[str, float]:
 
 
 async def _do_nothing(bench: ScaleBench, seconds: float) -> tuple[dict[str, int], float]:
-    """Return what the controller wrote, and its share of a processor in percent."""
+    """Return the controller's writes, and its share of a CPU in percent."""
     before, cpu, began = bench.counted_writes(), bench.controller_cpu(), time.monotonic()
     await asyncio.sleep(seconds)
     used = bench.controller_cpu() - cpu
     share = 100 * used / (time.monotonic() - began)
-    made = {name: count - before.get(name, 0) for name, count in bench.counted_writes().items()}
-    return {name: count for name, count in made.items() if count}, share
+    written = {name: count - before.get(name, 0) for name, count in bench.counted_writes().items()}
+    return {name: count for name, count in written.items() if count}, share
 
 
 async def _end_small_pods(bench: ScaleBench, client: Client, count: int) -> float:
@@ -208,19 +207,20 @@ async def _end_small_pods(bench: ScaleBench, client: Client, count: int) -> floa
 
 
 class _Answers:
-    """When each job's TrainingPlan first said why it waits."""
+    """The time of the first reason in the TrainingPlan of each job."""
 
     def __init__(self) -> None:
         self.heard_at = time.monotonic()
         self._said: dict[str, float] = {}
         self._news = asyncio.Event()
 
-    def take(self, line: bytes) -> None:
+    def read(self, line: bytes) -> None:
         self.heard_at = now = time.monotonic()
         plan = orjson.loads(line)["object"]
         status = plan.get("status") or {}
-        told = status.get("reason") and f"{status.get('workers')} pods" in status.get("message", "")
-        if status.get("phase") == QUEUED and told:
+        pods = f"{status.get('workers')} pods"
+        complete = status.get("reason") and pods in status.get("message", "")
+        if status.get("phase") == QUEUED and complete:
             self._said.setdefault(plan["spec"]["job"]["name"], now)
         self._news.set()
 
@@ -244,7 +244,7 @@ class _Answers:
 
 @asynccontextmanager
 async def _listening(client: Client) -> AsyncIterator[_Answers]:
-    """Follow the TrainingPlans of the benchmark's namespace, for the time of a `with` block."""
+    """Watch the TrainingPlans of the benchmark's namespace during a `with` block."""
     answers = _Answers()
     path = paths.plans(_NAMESPACE)
     listed = orjson.loads(await client.read(path, limit="1"))
@@ -258,7 +258,7 @@ async def _listening(client: Client) -> AsyncIterator[_Answers]:
         async for chunk in stream:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                answers.take(line)
+                answers.read(line)
 
     following = asyncio.create_task(follow())
     try:

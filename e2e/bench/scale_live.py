@@ -1,10 +1,10 @@
 """A big cluster in full use: 5,000 nodes, 50,000 bound pods, 1,000 live jobs of ten pods each.
 
 kfext placed the jobs long ago, and their pods are bound; the other 40,000 pods belong to no job.
-Everything exists before the controller starts. Measured: from the start of its process to
-when it leads; its memory then, and at the end; the CPU seconds that it takes for changes of pods'
-status, of its own jobs and of others; and new jobs, submitted at once, from the last submit to all
-planned and resumed. Half of the GPUs are free.
+Everything exists before the controller starts. Measured: the time from the start of its process
+until it leads; its memory then, and at the end; its CPU seconds for status changes of pods, of its
+own jobs and of others; and for new jobs, submitted at once, the time from the last submit until all
+are planned and resumed. Half of the GPUs are free.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _OTHER = {"cpu": "500m", "memory": "1Gi"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured. `pods` counts the jobs' pods too.
+    """The size of the measurement. `pods` includes the pods of the jobs.
 
     All `new_jobs` together have fewer pods than may be outstanding, since nothing creates them.
     """
@@ -52,7 +52,7 @@ _QUICK = Size(nodes=1000, pods=5000, jobs=100, starts=2, events=500, new_jobs=36
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of the controller's process, until it leads: seconds, CPU seconds, MiB."""
+    """A start of the controller's process until it leads: seconds, CPU seconds, MiB."""
 
     seconds: float
     cpu: float
@@ -61,7 +61,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """New jobs: seconds to submit them, from the last one to all resumed, and CPU seconds.
+    """New jobs: seconds to submit them, from the last until all are resumed, and CPU seconds.
 
     `deciding` is the mean time of a decision by the controller's own histogram, in seconds.
     """
@@ -73,7 +73,6 @@ class Planning:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table."""
     size = _QUICK if quick else _FULL
     with scale_cluster("live") as bench:
         bench.stop_controller()
@@ -117,7 +116,7 @@ def _other(number: int) -> str:
 
 
 def _start(bench: ScaleBench, *, last: bool) -> Start:
-    """Start the controller and wait until it leads; end it again unless it is the last time."""
+    """Start the controller and wait until it leads; stop it again unless it is the last start."""
     began = time.monotonic()
     bench.launch_controller()
     while not bench.samples().get("kfext_leading"):
@@ -143,7 +142,7 @@ async def _running(bench: ScaleBench, client: Client, size: Size, starts: list[S
 
 
 async def _events(bench: ScaleBench, client: Client, namespace: str, pods: list[str]) -> float:
-    """Change the status of pods; return the CPU seconds of the controller for one."""
+    """Change the status of pods; return the CPU seconds of the controller for each."""
     await asyncio.sleep(_CALM_SECONDS)
     cpu = bench.controller_cpu()
     await crowd.in_flight(
@@ -197,8 +196,8 @@ def _table(
         ("memory after the start, MiB", spread([start.memory for start in starts], digits=0), ""),
         ("memory at the end, MiB", f"{memory:.0f}", LIVE_MEMORY.judge(highest * 2**20 / 1e6)),
         *(
-            (f"status of a pod of {whose}, events per CPU s", f"{1 / cpu:.0f}", "")
-            for whose, cpu in zip(("a live job", "no job"), events, strict=True)
+            (f"status of a pod of {owner}, events per CPU s", f"{1 / cpu:.0f}", "")
+            for owner, cpu in zip(("a live job", "no job"), events, strict=True)
         ),
         (
             f"{size.new_jobs} new jobs submitted to all resumed, jobs/s",

@@ -1,14 +1,14 @@
-"""A thousand jobs of 4-16 pods on 1,000 nodes, queued at once: until all are planned and all free.
+"""A thousand jobs of 4-16 pods on 1,000 nodes, queued at once, until all pods are ungated.
 
-The driver submits the jobs as the job webhook leaves them. Then it creates the pods of each job
-that kfext has resumed, as operator and pod webhook would: pinned, or gated for kfext to pin them
-gang by gang. kfext goes on with the queue, since it bounds how many pods the operator may have to
-create at a time. Nothing binds the pods. A pod takes one of a node's 16 GPUs and 2 of its 32 CPUs;
-all together take about two thirds. Wall times count from the last submit, CPU seconds from before
+The driver submits the jobs as after the job webhook. Then it creates the pods of each job that
+kfext has resumed, as operator and pod webhook would: pinned, or gated for kfext to pin them gang by
+gang. kfext continues with the queue only then, since it limits the pods that the operator has to
+create at a time. Nothing binds the pods. A pod uses one of a node's 16 GPUs and 2 of its 32 CPUs;
+all together use about two thirds. Wall times count from the last submit, CPU seconds from before
 the first.
 
-Judged is the controller's own time, its CPU seconds: beside it, on the same cores, an API server
-stores 10,000 pods and the patches, and the driver creates the pods. The wall time shows that.
+Only the CPU seconds of the controller are judged: on the same cores an API server stores 10,000
+pods and the patches, and the driver creates the pods. The wall time includes that.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _CALM_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The size of the measurement."""
 
     nodes: int
     jobs: int
@@ -52,11 +52,11 @@ _QUICK = Size(nodes=300, jobs=200, repeats=1)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One queue. Seconds, MiB, writes of the controller by resource.
+    """A queue. Seconds, MiB, writes of the controller by resource.
 
-    `submit` is how long the driver took for the jobs; `planned`, `created` and `ungated` count from
-    then to the last job that was resumed, and to the last pod that was created and ungated.
-    `born_pinned` is the share of the pods that were never gated.
+    `submit`: the driver's time to submit the jobs; `planned`, `created` and `ungated`: from then
+    until the last job was resumed, and the last pod created and ungated. `born_pinned`: the share
+    of the pods that were never gated.
     """
 
     pods: int
@@ -72,7 +72,6 @@ class Run:
 
 
 def measure(*, quick: bool) -> str:
-    """Return the tables."""
     size = _QUICK if quick else _FULL
     with scale_cluster("queue") as bench:
         runs = with_client(bench, lambda client: _all(bench, client, size))
@@ -114,7 +113,7 @@ def _costs(size: Size, runs: list[Run]) -> str:
         ("nodes per job", spread([run.nodes_per_job for run in runs]), ""),
         ("born pinned, %", spread([100 * run.born_pinned for run in runs], digits=0), ""),
     ]  # fmt: skip
-    return table("What that costs the controller", ("figure", "value", "target"), rows)
+    return table("Cost for the controller", ("figure", "value", "target"), rows)
 
 
 async def _all(bench: ScaleBench, client: Client, size: Size) -> list[Run]:
@@ -145,8 +144,8 @@ async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) ->
             what=f"{number} pods to be ungated",
             seconds=_PATIENCE_SECONDS,
         )
-    await asyncio.sleep(_CALM_SECONDS)  # views and events are written
-    made = {name: total - before.get(name, 0) for name, total in bench.counted_writes().items()}
+    await asyncio.sleep(_CALM_SECONDS)  # TrainingPlans and events are written
+    written = {name: total - before.get(name, 0) for name, total in bench.counted_writes().items()}
     return Run(
         pods=number,
         submit=submitted - began,
@@ -155,7 +154,7 @@ async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) ->
         ungated=max(pods.ungated.values()) - submitted,
         cpu=bench.controller_cpu() - cpu,
         memory=(memory, bench.memory()),
-        writes={name: total for name, total in made.items() if total},
+        writes={name: total for name, total in written.items() if total},
         nodes_per_job=fmean(map(_nodes, affinities)),
         born_pinned=born_pinned / number,
     )
@@ -166,15 +165,15 @@ async def _play_operator(
 ) -> tuple[list[Object], int]:
     """Create the pods of each job once it is resumed.
 
-    Return the affinities of the templates, and how many pods were never gated.
+    Return the affinities of the templates, and the number of pods that were never gated.
     """
     waiting = {job["metadata"]["name"]: job for job in jobs}
     affinities: list[Object] = []
     born_pinned = 0
-    room = asyncio.Semaphore(crowd.IN_FLIGHT)
+    limit = asyncio.Semaphore(crowd.IN_FLIGHT)
 
     async def create(pod: Object) -> None:
-        async with room:
+        async with limit:
             await client.create(paths.pods(pod["metadata"]["namespace"]), pod)
 
     async with asyncio.TaskGroup() as creating:
@@ -201,5 +200,5 @@ def _bodies(count: int) -> Iterator[Object]:
 
 
 def _nodes(affinity: Object) -> int:
-    """Return how many nodes a job was planned on: its templates lean towards each of them."""
+    """Return the number of planned nodes of a job, which its templates prefer."""
     return len(affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"])

@@ -1,7 +1,7 @@
-"""Runs are stored as they end, so that a benchmark that is broken off goes on where it was.
+"""The store of runs, each stored at its end, so that an interrupted benchmark can continue.
 
-They are in `measured`, which git ignores. A release carries the runs behind the tables of
-docs/reports: unpacked there, a benchmark measures only what is missing.
+They are in `measured`, which git ignores. A release contains the runs behind the tables of
+docs/reports: unpacked there, a benchmark runs only the missing runs.
 """
 
 import json
@@ -16,16 +16,16 @@ from e2e.testbed.progress import say
 
 Object = dict[str, Any]
 RUNS = Path(__file__).with_name("measured")
-"""Has a folder for each arm, named after the arm and a hash of all that its runs depend on."""
+"""Has a folder for each arm, named by the arm and a hash of all inputs and sources of its runs."""
 _Run = TypeVar("_Run")
 _TRIES = 3
 
 
 class Store:
-    """The stored runs of one arm of a benchmark, or of what else is measured once.
+    """The stored runs of an arm of a benchmark, or of another measurement.
 
-    `title`: names their folder. `inputs`, `sources`: what else a run depends on. With others it is
-    another run: nothing measured under one set-up counts for another.
+    `title`: names their folder. `inputs`, `sources`: all else that a run depends on, so that runs
+    of one set-up never count for another.
     """
 
     def __init__(
@@ -35,34 +35,33 @@ class Store:
         self._folder = RUNS / f"{slug}-{key([title, *inputs, *files_below(*sources)])}"
 
     def find(self, name: str) -> Object | None:
-        """Return what a run measured; None: it has not been stored."""
+        """Return the result of a stored run, or None."""
         path = self._folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def put(self, name: str, measured: Object) -> None:
-        """Store what a run measured."""
+        """Store the result of a run."""
         self._folder.mkdir(parents=True, exist_ok=True)
         unfinished = self._folder / f"{name}.unfinished"
         unfinished.write_text(json.dumps(measured, indent=1))
         unfinished.replace(self._folder / f"{name}.json")
 
     def forget(self) -> None:
-        """Remove all of its runs."""
         for path in self._folder.glob("*.json"):
             path.unlink()
 
 
 class SpoiledError(Exception):
-    """A run that does not count: something failed, began again, or never came about."""
+    """A run that does not count, because of a failure, a restart or a timeout."""
 
 
 def unspoiled(title: str, attempt: Callable[[], _Run]) -> _Run:
-    """Return what the first run measures that counts. Raises RuntimeError after a few tries."""
+    """Return the result of the first run that counts. Raises RuntimeError after a few tries."""
     return first_unspoiled(title, attempt)[0]
 
 
 def first_unspoiled(title: str, attempt: Callable[[], _Run]) -> tuple[_Run, int]:
-    """Return the same, and how many runs before it did not count."""
+    """Return the result of the first run that counts, and the number of runs before it."""
     for spoiled in range(_TRIES):
         try:
             return attempt(), spoiled
@@ -72,10 +71,10 @@ def first_unspoiled(title: str, attempt: Callable[[], _Run]) -> tuple[_Run, int]
 
 
 class Interleaved:
-    """Some arms, by the name under which each is stored, `repeats` times.
+    """Some arms with their stores, by name, `repeats` times.
 
-    In each repeat they are in another order, so that no arm always comes after the same one.
-    The arms in `once` run in the first repeat only.
+    Each repeat has another order, so that no arm always follows the same arm. The arms in `once`
+    run in the first repeat only.
     """
 
     def __init__(
@@ -90,33 +89,32 @@ class Interleaved:
         self._once = once
 
     def missing(self) -> list[tuple[int, str]]:
-        """Return repeat and arm of each run that is not stored, in the order to run them."""
+        """Return the repeat and the arm of each missing run, in the order to run them."""
         order, turns = random.Random(1), list[tuple[int, str]]()
         for repeat in range(self.repeats):
             names = [name for name in self._stores if not repeat or name not in self._once]
             turns += [(repeat, name) for name in order.sample(names, len(names))]
         return [turn for turn in turns if self._find(*turn) is None]
 
-    def measure(self, measure_one: Callable[[int, str], Object]) -> None:
-        """Run what is missing, by repeat and arm, and store each run when it has ended."""
+    def measure(self, run: Callable[[int, str], Object]) -> None:
+        """Run the missing runs, by repeat and arm, and store each at its end."""
         while turns := self.missing():
             repeat, name = turns[0]
-            self.keep(repeat, name, measure_one(repeat, name))
+            self.keep(repeat, name, run(repeat, name))
 
     def keep(self, repeat: int, name: str, measured: Object) -> None:
         """Store a run."""
         self._stores[name].put(_repeat_name(repeat), measured)
 
     def runs(self) -> dict[str, list[Object]]:
-        """Return what is stored of each arm, by repeat; arms with nothing stored are left out."""
-        found = {
+        """Return the stored runs of each arm, by repeat, without arms that have none."""
+        stored = {
             name: [run for repeat in range(self.repeats) if (run := self._find(repeat, name))]
             for name in self._stores
         }
-        return {name: some for name, some in found.items() if some}
+        return {name: some for name, some in stored.items() if some}
 
     def forget(self) -> None:
-        """Remove all that is stored."""
         for store in self._stores.values():
             store.forget()
 

@@ -1,20 +1,20 @@
 """The longest turn of the controller's loop, on a large full cluster with a long queue. No I/O.
 
-Measured: `Planner.tick` until nothing is left to decide. Between two ticks the controller lets the
-Lease, the watches and the writes run, so the longest tick is the longest time that nothing else is
-done; the Lease is lost after 10 s. The cluster has 5,000 nodes and 50,000 pods: of training jobs
-and of others, and of two priorities. 1,000 jobs of 200 shapes wait, all for longer than
-`reserveAfter`, half of them for one node and with a class that preempts, half for many nodes.
-Others hold all GPUs, so for none there is a place, now or by preemption, or a reservation. First
-all are new to the planner, as after a start; then a pod ends, and it looks at all of them again.
+Measured: `Planner.tick` until nothing remains to decide. Between two ticks the controller runs the
+Lease, the watches and the writes, so the longest tick is the longest time without them; the Lease
+is lost after 10 s. The cluster has 5,000 nodes and 50,000 pods: of training jobs and of others, and
+of two priorities. 1,000 jobs of 200 shapes wait, all for longer than `reserveAfter`, half of them
+for one node and with a class that preempts, half for many nodes. Others use all GPUs, so none of
+them fits, now or by preemption, and none has a reservation. First all are new to the planner, as
+after a start; then a pod ends, and it decides on all of them again.
 
-Then pods end, ten a second: on nodes without a free GPU, which helps none of these jobs, or on one
-with four, which may help most of them and starts none. Every two seconds a small job that fits
-comes last in the queue. Measured with the controller's own loop: the time until it starts, and the
-longest time between two turns of the companion.
+Then pods end, ten a second: on nodes without a free GPU, which helps none of these jobs, or on a
+node with four, which may help most of them and starts none. Every two seconds a small job that fits
+joins the end of the queue. Measured with the controller's own loop: the time until it starts, and
+the longest time between two turns of the companion.
 
-Seconds are CPU seconds, so that a busy machine does not count; while the loop rests the clock
-is moved on. Not measured: reading objects from JSON, and writing anything.
+Seconds are CPU seconds, so that other load does not count; the clock advances while the loop is
+idle. Not measured: reading objects from JSON, and writes.
 """
 
 import asyncio
@@ -52,13 +52,12 @@ _GPU = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """CPU seconds of each tick until nothing was left to decide."""
+    """The CPU seconds of each tick until nothing remained to decide."""
 
     ticks: list[float]
 
 
 def measure(*, quick: bool) -> str:
-    """Return the table."""
     repeats = 1 if quick else 3
     runs = [_run() for _ in range(repeats)]
     rows = []
@@ -89,10 +88,10 @@ def measure(*, quick: bool) -> str:
 
 @dataclass(slots=True)
 class _Churn:
-    """What happens at which second: `now` is the time since pods began to end.
+    """The events by second: `now` is the time since pods began to end.
 
-    `waits`: how long each small job waited until it was started, infinite if it was not.
-    `turns`: when the companion had its turns. `ticks`: the seconds of each tick.
+    `waits`: the wait of each small job until its start, infinite if it did not start.
+    `turns`: the times of the companion's turns. `ticks`: the seconds of each tick.
     """
 
     planner: Planner
@@ -111,7 +110,7 @@ class _Churn:
         return True
 
     def happen(self) -> None:
-        """Have everything seen that has happened by now."""
+        """Show the planner all events until now."""
         while self.ended < self.now * _ENDS:
             self.planner.cluster.observe_pod(next(self.ending), None)
             self.ended += 1
@@ -195,10 +194,10 @@ async def _churned(*, spare: bool) -> _Churn:
         began = time.process_time()
         churn.happen()
         async with asyncio.TaskGroup() as writes:
-            left = reconciler.tick(writes)
+            remains = reconciler.tick(writes)
         churn.ticks.append(time.process_time() - began)
         churn.now += churn.ticks[-1]
-        if not left:
+        if not remains:
             churn.now = max(churn.now, churn.ended / _ENDS)
     churn.turns.append(churn.now)
     return churn
@@ -219,7 +218,7 @@ def _spare_pod(number: int) -> Pod:
 
 
 def _small(created: float) -> dict[str, Any]:
-    """Return a job of one pod that fits."""
+    """Return a job of a single pod that fits."""
     job = _job(0)
     job["metadata"] |= {
         "name": f"small-{created}",
@@ -232,7 +231,7 @@ def _small(created: float) -> dict[str, Any]:
     return job
 
 
-# --- until nothing is left ------------------------------------------------------------------------
+# --- until nothing remains ------------------------------------------------------------------------
 
 
 def _run() -> tuple[Round, Round]:
@@ -255,7 +254,7 @@ def _until_calm(planner: Planner) -> Round:
             raise RuntimeError(f"nothing fits, and still: {tick.steps} {tick.failures}")
         if not tick.remainder:
             return Round(ticks)
-    raise RuntimeError("the planner never comes to an end")
+    raise RuntimeError("the planner never finishes")
 
 
 def _full_cluster() -> tuple[Planner, list[Pod]]:
@@ -277,7 +276,7 @@ def _full_cluster() -> tuple[Planner, list[Pod]]:
 
 
 def _pod(number: int, index: int, node: str) -> Pod:
-    """Return one of the ten pods of a node; the last has all of its GPUs."""
+    """Return one of the ten pods of a node; the last uses all of its GPUs."""
     last = index == _PODS_EACH - 1
     return Pod(
         namespace="bench",
@@ -292,7 +291,7 @@ def _pod(number: int, index: int, node: str) -> Pod:
 
 
 def _job(number: int) -> dict[str, Any]:
-    """Return a queued job; jobs of a shape differ in their age only."""
+    """Return a queued job; jobs of a shape differ only in age."""
     shape = number % _SHAPES
     alone = shape % 2 == 1
     replicas = 1 + shape % 8 if alone else 8 + shape

@@ -1,7 +1,7 @@
-"""What the watches of a benchmark saw, and when: by the monotonic clock of this one process.
+"""The events of a benchmark's watches, by the monotonic clock of this process.
 
-A watch line is timed when its last byte has arrived here, so all times share one clock and one
-delay, and only differences between them are used.
+A watch line is timed at the arrival of its last byte, so all times share one clock and one delay,
+and only differences between them are used.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class Seen:
-    """When each object (by name) was first seen in some state, in monotonic seconds.
+    """The time at which each object (by name) first was in a state, in monotonic seconds.
 
-    A pod is ungated when it has no scheduling gate, whoever may have set one. `nodes` has the node
-    of each pod that is bound.
+    A pod is ungated when it has no scheduling gate of any system. `nodes` has the node of each
+    bound pod.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Seen:
     async def until(
         self, condition: Callable[[], bool], *, what: str, seconds: float = _PATIENCE_SECONDS
     ) -> None:
-        """Wait until what was seen fulfils a condition. Raises TimeoutError that says `what`."""
+        """Wait until the events fulfil a condition. Raises TimeoutError with `what`."""
         try:
             async with asyncio.timeout(seconds):
                 while not condition():
@@ -71,8 +71,8 @@ class Seen:
         except TimeoutError:
             raise TimeoutError(f"waited {seconds:.0f} s for {what}") from None
 
-    def take(self, line: bytes) -> str:
-        """Register one line of a watch; return its resource version."""
+    def read(self, line: bytes) -> str:
+        """Record a line of a watch; return its resource version."""
         now = time.monotonic()
         change = _decode(line)
         name, spec = change.object.metadata.name, change.object.spec
@@ -94,7 +94,7 @@ class Seen:
 
 @asynccontextmanager
 async def watching(client: Client, *collections: str) -> AsyncIterator[Seen]:
-    """Follow collections (URL paths) from now on, for the time of a `with` block."""
+    """Watch collections (URL paths) from now on, during a `with` block."""
     seen = Seen()
     starts = [(path, await _version(client, path)) for path in collections]
     async with asyncio.TaskGroup() as tasks:
@@ -120,4 +120,4 @@ async def _follow(client: Client, path: str, version: str, seen: Seen) -> None:
         async for chunk in stream:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                version = seen.take(line)
+                version = seen.read(line)

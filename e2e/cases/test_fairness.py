@@ -9,8 +9,7 @@ from e2e.cases.test_cli import kfext as command
 from e2e.cases.test_queue import told
 from e2e.harness.jobs import Object, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.nodes import delete_told
-from e2e.harness.nodes import told as told_of
+from e2e.harness.nodes import delete_and_wait, wait_received
 from e2e.harness.space import CASE, Space
 from kfext import names
 
@@ -30,9 +29,9 @@ def by_usage(kfext: Kfext) -> Iterator[None]:
         "spec": {"weight": -1000, "queue": {"fairness": "usage", "halfLife": "1h"}},
     }
     kfext.kube.create(POLICIES, body)
-    told_of(kfext, f"{POLICIES}/by-usage")
+    wait_received(kfext, f"{POLICIES}/by-usage")
     yield
-    delete_told(kfext, f"{POLICIES}/by-usage")
+    delete_and_wait(kfext, f"{POLICIES}/by-usage")
     kfext.kube.delete(RECORD)
 
 
@@ -44,7 +43,7 @@ def gang(name: str, *, on: Space) -> Object:
 def weigh(space: Space, weight: str) -> None:
     path = f"/api/v1/namespaces/{space.name}"
     space.kube.patch(path, {"metadata": {"annotations": {names.QUEUE_WEIGHT: weight}}})
-    told_of(space.kfext, path)
+    wait_received(space.kfext, path)
 
 
 @pytest.mark.usefixtures("by_usage")

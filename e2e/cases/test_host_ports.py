@@ -2,7 +2,7 @@
 
 from e2e.harness.jobs import specs, suspended, template, workers
 from e2e.harness.kube import Object
-from e2e.harness.pods import FOREIGN_GATE, HOST, master_port, take_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, HOST, master_port, remove_foreign_gate
 from e2e.harness.space import Space
 
 PORT = 8470
@@ -43,7 +43,7 @@ def test_a_port_that_is_taken_before_the_barrier_sends_the_whole_gang_elsewhere(
     space.submit(serving("gang", 3, pod=FOREIGN_GATE))
     (planned,) = space.phase("gang", "Gated")["nodes"]
     take_port(space, "thief", planned)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     homes = space.bound("gang", 3)
     assert len(set(homes.values())) == 1
     assert planned not in homes.values()
@@ -106,10 +106,10 @@ def test_a_port_that_kfext_chose_and_another_pod_takes_is_chosen_anew(space: Spa
     (master,) = specs(space.job("gang"))["Master"]["template"]["spec"]["containers"]
     chosen = master["ports"][0]["containerPort"]
     take_port(space, "thief", node, port=chosen)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     space.until(lambda: space.starts() == 2, "it is started again")
     space.phase("gang", "Gated")
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     assert {master_port(space, "gang"), chosen} == {20000, 20001}
 
 

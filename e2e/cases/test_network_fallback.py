@@ -7,7 +7,7 @@ import pytest
 from e2e.harness.jobs import gated, job, on_host, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.nodes import told
+from e2e.harness.nodes import wait_received
 from e2e.harness.pods import HOST, asked, complaint_first, master_port, occupy, reasons, refusing
 from e2e.harness.space import Space
 
@@ -55,7 +55,7 @@ def test_network_policies_that_stop_applying_are_told(space: Space) -> None:
     path = f"/apis/networking.k8s.io/v1/namespaces/{space.name}/networkpolicies"
     body = {"metadata": {"name": "deny-all"}, "spec": {"podSelector": {}}}
     space.kube.create(path, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
-    told(space.kfext, f"{path}/deny-all")
+    wait_received(space.kfext, f"{path}/deny-all")
     space.submit(workers("gang", 2, each=CPU, annotations=HOST))
     space.phase("gang", "Placed")
     event = space.until(

@@ -8,7 +8,7 @@ from e2e.harness import nodes
 from e2e.harness.faults import Exchange
 from e2e.harness.jobs import conditions, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate, uids
+from e2e.harness.pods import FOREIGN_GATE, remove_foreign_gate, uids
 from e2e.harness.space import CASE, Space
 from kfext import names
 
@@ -59,7 +59,7 @@ def test_a_gang_behind_its_gates_goes_elsewhere_whole(space: Space, lose: Loss) 
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
     lose(space, node)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     assert node not in homes.values()

@@ -9,7 +9,7 @@ import pytest
 from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.manual import Shell, commands, left_behind
-from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, take_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, remove_foreign_gate
 from e2e.harness.space import Space
 from kfext import names
 from kfext.controller.training_plan import encode_condition
@@ -61,7 +61,7 @@ def check_freed(space: Space, starved: Space) -> None:
     assert not suspended(space.job("queued"))
     admit_pods(starved, "planned")
     starved.bound("planned", 2)
-    take_foreign_gate(space, "gated")
+    remove_foreign_gate(space, "gated")
     space.nodes(1, cpu="32", memory="64Gi", gpu="8")
     space.bound("gated", 2)
     space.bound("queued", 4)

@@ -4,7 +4,7 @@ import re
 
 from e2e.harness import nodes
 from e2e.harness.jobs import conditions, suspended, workers
-from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, remove_foreign_gate
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -15,7 +15,7 @@ def test_room_stolen_before_the_barrier_sends_the_whole_gang_elsewhere(space: Sp
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
     space.thief("thief", node, 2)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
@@ -29,14 +29,14 @@ def test_room_stolen_for_good_suspends_the_gang_until_it_is_free_again(space: Sp
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     space.phase("gang", "Gated")
     space.thief("thief", node, 2)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     view = space.phase("gang", "Queued")
     assert suspended(space.job("gang"))
     assert view["nodes"] == []
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
     space.kube.delete(space.path("pods", "thief"), grace=0)
     space.phase("gang", "Gated")  # resumed, and its new pods wait for the other system again
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     assert set(space.bound("gang", 4).values()) == {node}
     assert "Failed" not in conditions(space.job("gang"))
     assert space.starts() == 2
@@ -51,7 +51,7 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
     for name in slow:
         space.kube.patch(space.path("pods", name), finalizer)
     space.thief("thief", node, 2)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
     space.kube.delete(space.path("pods", "thief"), grace=0)  # there is room from now on
     view = space.until(
@@ -68,7 +68,7 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
         space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": None}})
     space.until(lambda: not suspended(space.job("gang")), "the gang is resumed")
     space.until(lambda: len(space.pods("gang")) == 3, "its pods exist anew")
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     space.bound("gang", 3)
     assert "Failed" not in conditions(space.job("gang"))
 
@@ -78,7 +78,7 @@ def test_a_node_deleted_while_its_gang_is_gated_is_replaced_by_another(space: Sp
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
     space.lose_node(node)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
@@ -90,7 +90,7 @@ def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: S
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))
     (node,) = space.phase("gang", "Gated")["nodes"]
     nodes.cordon(space.kfext, node)
-    take_foreign_gate(space, "gang")
+    remove_foreign_gate(space, "gang")
     assert node not in space.bound("gang", 4).values()
 
 

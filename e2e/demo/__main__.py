@@ -43,29 +43,29 @@ _GANGS = "No half gangs: two jobs at once that each need both nodes"
 _NARROWEST = 112
 _CANNOT = 2
 _BUSY_OPERATOR = ("--controller-threads=2", "--kube-api-qps=10", "--kube-api-burst=1")
-"""As in a cluster where many jobs start: the pods of two jobs that are sent at once come by turns.
+"""As in a cluster where many jobs start: the pods of two jobs created together alternate.
 
-With nothing else to do the operator would make all pods of a job within a blink, on most days.
+An idle operator mostly creates all pods of a job before it turns to the next job.
 """
 _BY_TURNS = Planned("the training-operator starts several jobs by turns, 10 requests a second", 5)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Everything that a run of the demo has seen."""
+class Results:
+    """All results of a run of the demo."""
 
     together: Sequence[Round]
     gangs: dict[str, Round]
     train_job: dict[str, list[str]]
 
     def rounds(self, *ways: Way) -> list[Round]:
-        """Return the rounds of the jobs that send to each other, with these ways to place them."""
+        """Return the rounds of the jobs that send to each other, placed in these ways."""
         titles = {way.title for way in ways}
-        return [once for once in self.together if once.placed_by in titles]
+        return [result for result in self.together if result.placed_by in titles]
 
     @property
     def claims(self) -> list[Claim]:
-        """Return what the demo claims, judged by this run."""
+        """Return the claims of the demo, each judged by this run."""
         plain, kfext = self.rounds(PLAIN), self.rounds(*BY_KFEXT)
         return [
             together(kfext),
@@ -76,7 +76,7 @@ class Seen:
 
     @property
     def figures(self) -> list[str]:
-        """Return what was seen, and is no claim: it depends on the machine, or on chance."""
+        """Return the results that depend on the machine or on chance, and so are not claims."""
         return [
             *(
                 speed(job, plain=self.rounds(PLAIN), kfext=self.rounds(way))
@@ -94,7 +94,7 @@ class Seen:
 
 
 @click.command(help=demo.__doc__)
-@click.option("--keep", is_flag=True, help="Leave the cluster up, to look around.")
+@click.option("--keep", is_flag=True, help="Keep the cluster running.")
 @click.option(
     "--picture",
     default="kfext-demo.svg",
@@ -103,7 +103,6 @@ class Seen:
     help="Where to write the chart.",
 )
 def main(*, keep: bool, picture: Path) -> None:
-    """Run the demo."""
     try:
         with lifecycle.terminable():
             seen = run(keep=keep)
@@ -115,8 +114,8 @@ def main(*, keep: bool, picture: Path) -> None:
     sys.exit(conclude(seen.claims, seen.figures))
 
 
-def run(*, keep: bool) -> Seen:
-    """Bring the cluster up, train and show; take the cluster down unless it is kept."""
+def run(*, keep: bool) -> Results:
+    """Start the cluster, train and show the results; delete the cluster unless `keep`."""
     builds = lifecycle.planned(real_nodes=True, programs=trainer.BINARIES)
     starts = (*lifecycle.STARTS, trainer.START, INSTALL, _BY_TURNS)
     with agenda([*builds, *starts, *acts.PLANNED]):
@@ -134,15 +133,15 @@ def run(*, keep: bool) -> Seen:
             with step("clean up"):
                 lifecycle.down(NAME)
     if keep:
-        say("\nThe cluster stays up. Look around, then end it:")
+        say("\nThe cluster keeps running. Look around, then delete it:")
         say(f"  export KUBECONFIG={bed.kubeconfig}")
         say("  kubectl get nodes,pods,trainingplans -A -o wide")
         say(f"  python -m e2e.testbed down --name {NAME}")
     return seen
 
 
-def train(bed: Testbed) -> Seen:
-    """Train the same jobs in each way by turns, then the gangs in two."""
+def train(bed: Testbed) -> Results:
+    """Train the same jobs in each way by turns, then the gangs and the TrainJob in two ways."""
     trainer.start(bed)
     install_kfext(bed)
     for way in TURNS:
@@ -151,20 +150,20 @@ def train(bed: Testbed) -> Seen:
         shape(node, LINK)
     say(
         "  The two nodes share this machine. Their link is limited to 1 Gbit/s: "
-        "without a limit there would be no network to save."
+        "without the limit the network would cost nothing."
     )
     with step(_BY_TURNS):
         bed.restart_process("training-operator", more=_BUSY_OPERATOR)
         training_operator.wait_ready(bed)
-    return Seen(
+    return Results(
         [acts.together(bed, way) for way in TURNS],
         {way.title: acts.gangs(bed, way) for way in (PLAIN, KFEXT)},
         {way.title: acts.train_job(bed, way) for way in (PLAIN, KFEXT)},
     )
 
 
-def show(bed: Testbed, seen: Seen) -> None:
-    """Print what went where and how fast, what kfext shows of it, and the chart."""
+def show(bed: Testbed, seen: Results) -> None:
+    """Print the places and speed of the jobs, what kfext shows of them, and the chart."""
     console = Console(width=max(_NARROWEST, Console().width), highlight=False)
     console.print(_speeds(seen))
     console.print(_gangs(seen))
@@ -184,8 +183,8 @@ _EVENTS = (
 )  # fmt: skip
 
 
-def _speeds(seen: Seen) -> Table:
-    """Return how fast each of the two jobs was in each way and turn, and what the link carried."""
+def _speeds(seen: Results) -> Table:
+    """Return the step times of both jobs in each way and turn, and the bytes on the link."""
     columns = ("job", "placed by", "pods by node", "MB, both jobs", "ms a step", "time of a step")
     table = _table(_TOGETHER, *columns)
     for job in (DDP, PS):
@@ -193,40 +192,40 @@ def _speeds(seen: Seen) -> Table:
         for way in (PLAIN, *BY_KFEXT):
             rounds = seen.rounds(way)
             times = times_of(job, rounds)
-            for turn, once in enumerate(rounds):
+            for turn, result in enumerate(rounds):
                 first = turn == 0
                 row = (
                     job if first else "",
                     way.title if first else "again",
-                    _places(once, job),
-                    f"{once.wire / 1e6:.0f}",
-                    f"{once.step_ms[job]:.0f}" if job in once.step_ms else "",
+                    _places(result, job),
+                    f"{result.wire / 1e6:.0f}",
+                    f"{result.step_ms[job]:.0f}" if job in result.step_ms else "",
                     change(usual, times) if first and way.managed else "",
                 )
-                table.add_row(*row, end_section=way is HOST and once is rounds[-1])
+                table.add_row(*row, end_section=way is HOST and result is rounds[-1])
     return table
 
 
-def _gangs(seen: Seen) -> Table:
-    """Return where the pods of the gangs were, and how many steps each gang did."""
+def _gangs(seen: Results) -> Table:
+    """Return the nodes of the pods of the gangs, and the steps of each gang."""
     table = _table(_GANGS, "job", "placed by", "pods by node", "steps")
     for way in (PLAIN, KFEXT):
-        once = seen.gangs[way.title]
-        for job, steps in once.steps.items():
-            table.add_row(job, way.title, _places(once, job), str(steps))
+        result = seen.gangs[way.title]
+        for job, steps in result.steps.items():
+            table.add_row(job, way.title, _places(result, job), str(steps))
     return table
 
 
 def _progress(bed: Testbed) -> Table:
-    """Return the progress that kfext read from the logs, as the TrainingPlans have it."""
+    """Return the progress that kfext read from the logs, as shown in the TrainingPlans."""
     table = _table(
         "Progress, as read from the logs", "namespace", "job", "step", "metric", "steps/s"
     )
     for plan in bed.api.get("/apis/kfext.dev/v1alpha1/trainingplans")["items"]:
-        found = plan.get("status", {}).get("progress", {})
-        metric = f"{found['metric']} {found['value']:.4g}" if "value" in found else ""
-        rate = f"{found['stepsPerSecond']:.1f}" if "stepsPerSecond" in found else ""
-        step = str(found.get("step", "ended before a look"))
+        progress = plan.get("status", {}).get("progress", {})
+        metric = f"{progress['metric']} {progress['value']:.4g}" if "value" in progress else ""
+        rate = f"{progress['stepsPerSecond']:.1f}" if "stepsPerSecond" in progress else ""
+        step = str(progress.get("step", "ended too early"))
         table.add_row(
             plan["metadata"]["namespace"], plan["spec"]["job"]["name"], step, metric, rate
         )
@@ -240,9 +239,9 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _places(once: Round, job: str) -> str:
-    """Return the pods of a job by node, with pods that have ended."""
-    places = by_node(run for run in once.pods if run.job == job)
+def _places(result: Round, job: str) -> str:
+    """Return the pods of a job by node, including pods that have ended."""
+    places = by_node(run for run in result.pods if run.job == job)
     return "; ".join(
         f"{node or 'no node'}: {', '.join(run.replica for run in runs)}"
         for node, runs in places.items()
@@ -251,10 +250,10 @@ def _places(once: Round, job: str) -> str:
 
 def conclude(claims: Sequence[Claim], figures: Sequence[str]) -> int:
     """Print each claim and figure; return the exit code, 1 if a claim does not hold."""
-    for said in figures:
-        say(f"seen:          {said}")
+    for figure in figures:
+        say(f"seen:          {figure}")
     for claim in claims:
-        say(f"{'holds:        ' if claim.holds else 'DOES NOT HOLD:'} {claim.said}")
+        say(f"{'holds:        ' if claim.holds else 'DOES NOT HOLD:'} {claim.text}")
     missed = sum(not claim.holds for claim in claims)
     if missed:
         say(f"{missed} of {len(claims)} claims do not hold in this run; see the figures above.")

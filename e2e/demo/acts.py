@@ -1,6 +1,6 @@
-"""What the demo does: two jobs that send to each other, and two gangs that want the same room.
+"""The acts of the demo: two jobs that send to each other, and two gangs that need the same nodes.
 
-The ways to place the jobs take turns: so a machine that grows slower or faster does so for all.
+The ways to place the jobs alternate, so a change of the machine's speed affects all of them.
 """
 
 import time
@@ -27,10 +27,10 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.quantity import parse_quantity
 
 CPU = "250m"
-"""Two such pods fit a node beside kfext's own."""
+"""Two pods with this request fit a node beside kfext's own pods."""
 DDP, PS, GANGS = "ddp", "ps", ("gang-a", "gang-b")
 GANG_SECONDS = 20.0
-"""For so long the demo shows that neither of two gangs trains; a gang alone takes less."""
+"""The demo shows for this time that neither of two gangs trains; a gang alone needs less."""
 TRAIN_JOB = "ddp"
 _EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 _DDP_STEPS, _PS_STEPS, _GANG_STEPS, _TRAIN_JOB_STEPS = 120, 80, 40, 60
@@ -42,7 +42,7 @@ _TRAINED_SECONDS = 3 * PATIENCE_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to place jobs: its name, the namespace of a turn, and the annotations of the jobs."""
+    """A way to place jobs: its title, the namespace of a turn, and the annotations of the jobs."""
 
     title: str
     namespace: str
@@ -62,7 +62,7 @@ TURNS = (
     HOST,
     *(replace(way, namespace=f"{way.namespace}-2") for way in (PLAIN, KFEXT)),
 )
-"""Two turns of a way tell how much equal runs differ; the host network has one."""
+"""Two turns of a way show the difference between equal runs; the host network has one turn."""
 
 
 def _together_step(way: Way) -> Planned:
@@ -95,15 +95,15 @@ def together(bed: Testbed, way: Way) -> Round:
     began, before = time.time(), _between_nodes(bed)
     with step(_together_step(way)), _recorded(bed, way, sent) as recorder:
         for job in sent:
-            # One after the other, as two people would: so plain Kubernetes spreads each of them.
+            # One after the other, as by two users: then plain Kubernetes spreads each of them.
             job.send(bed, way)
             job.wait_bound(bed, way)
         for job in sent:
             job.wait_ended(bed, way)
         _wait(
             bed,
-            lambda: not any(map(_holds_room, pods_of(bed, way.namespace).values())),
-            what=f"no pod of namespace {way.namespace} holds room",
+            lambda: not any(map(_uses_capacity, pods_of(bed, way.namespace).values())),
+            what=f"no pod of namespace {way.namespace} uses capacity",
         )
     wire = _between_nodes(bed) - before
     return replace(_round(bed, way, sent, recorder, began=began), wire=wire)
@@ -112,7 +112,7 @@ def together(bed: Testbed, way: Way) -> Round:
 def gangs(bed: Testbed, way: Way) -> Round:
     """Send two gangs at once; each needs both nodes.
 
-    Under plain Kubernetes the gangs are ended after a while; under kfext they end by themselves.
+    Under plain Kubernetes the gangs are deleted after a while; under kfext they finish.
     """
     arguments = (*_EMBEDDING, "--steps", str(_GANG_STEPS), *_PRINTED)
     cpu = _half_a_node(bed)
@@ -143,7 +143,7 @@ def gangs(bed: Testbed, way: Way) -> Round:
 
 
 def train_job(bed: Testbed, way: Way) -> list[str]:
-    """Train a TrainJob of two pods; return the node of each, none if it has not succeeded."""
+    """Train a TrainJob of two pods; return the node of each, or an empty list if it failed."""
     job = yaml.safe_load(_EXAMPLE.read_text())
     job["spec"]["trainer"]["command"][-1] = str(_TRAIN_JOB_STEPS)
     path = jobs_path(way.namespace, "TrainJob", TRAIN_JOB)
@@ -152,12 +152,12 @@ def train_job(bed: Testbed, way: Way) -> list[str]:
         kubectl(bed, "apply", "-n", way.namespace, "-f", "-", given=yaml.safe_dump(job))
         if _outcome(bed, path) != "Succeeded":
             return []
-        found = bed.api.get(f"/api/v1/namespaces/{way.namespace}/pods?labelSelector={selector}")
-    return sorted(pod["spec"]["nodeName"] for pod in found["items"])
+        pods = bed.api.get(f"/api/v1/namespaces/{way.namespace}/pods?labelSelector={selector}")
+    return sorted(pod["spec"]["nodeName"] for pod in pods["items"])
 
 
 def _half_a_node(bed: Testbed) -> str:
-    """Return a CPU request: two pods with it fit a node, and no third, on any machine."""
+    """Return the CPU request such that two pods, but not three, fit each node."""
     pods = bed.api.get("/api/v1/pods")["items"]
     free = [
         node.millicores
@@ -168,11 +168,11 @@ def _half_a_node(bed: Testbed) -> str:
 
 
 def _millicores(pod: Object) -> int:
-    """Return what a pod requests of its node's CPU."""
+    """Return the CPU request of a pod, 0 after its end."""
     requests = (
         container.get("resources", {}).get("requests", {}).get("cpu", 0)
         for container in pod["spec"]["containers"]
-        if _holds_room(pod)
+        if _uses_capacity(pod)
     )
     return int(1000 * sum(map(parse_quantity, requests)))
 
@@ -190,12 +190,12 @@ def _settled(bed: Testbed, way: Way) -> bool:
 
 
 def _between_nodes(bed: Testbed) -> float:
-    """Return the bytes that the two nodes have sent each other so far, by the counters of links."""
+    """Return the bytes sent between the two nodes so far, by the counters of their links."""
     return sum(node.bytes_on_wire() for node in nodes(bed)) / 2
 
 
 def _wait(bed: Testbed, condition: Callable[[], Any], *, what: str, seconds: float = 0.0) -> bool:
-    """Wait until something is the case; say so if it never is, and go on."""
+    """Wait until a condition holds; print an error if it never does, and continue."""
     try:
         bed.wait_for(condition, what=what, seconds=seconds or PATIENCE_SECONDS)
     except NotReadyError as error:
@@ -205,7 +205,7 @@ def _wait(bed: Testbed, condition: Callable[[], Any], *, what: str, seconds: flo
 
 
 def _outcome(bed: Testbed, path: str) -> str:
-    """Wait until a job has ended; return `Succeeded` or `Failed`, empty if it does not end."""
+    """Wait for the end of a job; return `Succeeded` or `Failed`, empty if it does not end."""
     name = path.rpartition("/")[2]
     over = _wait(
         bed,
@@ -218,7 +218,7 @@ def _outcome(bed: Testbed, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A job, the replica with the log of its steps, and how many steps it is to do."""
+    """A job, the replica that logs its steps, and the number of its steps."""
 
     body: Any
     first: str
@@ -226,20 +226,17 @@ class Sent:
 
     @property
     def name(self) -> str:
-        """Return the job's name."""
         return str(self.body.metadata.name)
 
     @property
     def watched(self) -> Job:
-        """Return what a recorder needs to know of the job."""
+        """Return the job for a recorder."""
         return Job(self.name, f"{self.name}-{self.first}", self.steps)
 
     def path(self, way: Way) -> str:
-        """Return the path of the job."""
         return jobs_path(way.namespace, self.body.kind, self.name)
 
     def send(self, bed: Testbed, way: Way) -> None:
-        """Create the job with the SDK."""
         sdk = TrainingClient(config_file=str(bed.kubeconfig), namespace=way.namespace)
         self.body.metadata.annotations = dict(way.annotations)
         sdk.create_job(self.body, namespace=way.namespace)
@@ -262,7 +259,7 @@ class Sent:
         return ended(bed.api.get(self.path(way)))
 
     def step_ms(self, bed: Testbed, way: Way) -> float | None:
-        """Return the median milliseconds of a step over the whole log; unset if it has none."""
+        """Return the median milliseconds of a step over the whole log, or None without steps."""
         path = f"/api/v1/namespaces/{way.namespace}/pods/{self.watched.first_pod}/log"
         try:
             return step_ms(bed.api.get(path))
@@ -276,8 +273,8 @@ class Sent:
         _wait(bed, lambda: not pods_of(bed, way.namespace, self.name), what=what)
 
 
-def _holds_room(pod: Object) -> bool:
-    """Return whether a pod counts on its node: a parameter server does until it is gone."""
+def _uses_capacity(pod: Object) -> bool:
+    """Return whether a pod counts on its node: a parameter server does until it is deleted."""
     return pod["status"].get("phase") not in {"Succeeded", "Failed"}
 
 

@@ -1,4 +1,4 @@
-"""Who ran where and when: the pods of some rounds on one time axis, as text and as SVG."""
+"""A chart of nodes and times: the pods of some rounds on one time axis, as text and as SVG."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class Panel:
 
     @property
     def seconds(self) -> float:
-        """Return how long the longest round took, from its begin to its last pod's end."""
-        return max(run.ended - once.began for once in self.rounds for run in once.pods)
+        """Return the duration of the longest round, from its start to the end of its last pod."""
+        return max(run.ended - result.began for result in self.rounds for run in result.pods)
 
     def colour(self, job: str) -> int:
-        """Return which colour a job has in all rounds."""
-        return sorted({run.job for once in self.rounds for run in once.pods}).index(job)
+        """Return the number of a job's colour in all rounds."""
+        return sorted({run.job for result in self.rounds for run in result.pods}).index(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Stretch:
 
 
 def stretches(run: PodRun, *, began: float) -> list[Stretch]:
-    """Return how long a pod waited, held its node and trained; empty parts are left out.
+    """Return the times in which a pod waited, held its node and trained, without empty times.
 
-    A pod trains from the first step of its job on. A pod that has a node got it within a second or
-    two, so that it counts as holding the node from its creation.
+    A pod trains from the first step of its job on. A pod with a node was bound within a second or
+    two, so it counts as holding the node from its creation.
     """
     begin, end = max(run.created, began), run.ended
     if not run.node:
@@ -62,7 +62,7 @@ def stretches(run: PodRun, *, began: float) -> list[Stretch]:
 
 
 def rows(runs: Sequence[PodRun]) -> list[list[PodRun]]:
-    """Return the pods of a node in as few rows as do: a pod follows another that has ended."""
+    """Return the pods of a node in the fewest rows: a pod follows a pod that has ended."""
     filled: list[list[PodRun]] = []
     for run in sorted(runs, key=lambda run: (run.created, run.job, run.replica)):
         free = (row for row in filled if row[-1].ended <= run.created)
@@ -78,28 +78,29 @@ def text(panel: Panel) -> Text:
     """Return a panel as text, a line for each pod."""
     scale = _COLUMNS / panel.seconds
     shown = Text(f"{panel.title}\n", style="bold")
-    for once in panel.rounds:
-        shown.append(f"{_headline(once)}\n", style="bold not dim")
-        for node, runs in by_node(once.pods).items():
-            for place, run in enumerate(runs):
+    for result in panel.rounds:
+        shown.append(f"{_headline(result)}\n", style="bold not dim")
+        for node, runs in by_node(result.pods).items():
+            for number, run in enumerate(runs):
                 head = node or _NO_NODE
-                shown.append(f"  {head if place == 0 else '':8} ")
+                shown.append(f"  {head if number == 0 else '':8} ")
                 shown.append(f"{run.job} {run.replica}".ljust(18), style="not bold")
                 style = f"not bold {_STYLES[panel.colour(run.job)]}"
-                shown.append(f"{_line(run, once.began, scale)}\n", style=style)
+                shown.append(f"{_line(run, result.began, scale)}\n", style=style)
     shown.append(f"  {'':27}0 s{f'{panel.seconds:.0f} s':>{_COLUMNS - 3}}\n", style="not bold dim")
     key = "   ".join(f"{kind} {word}" for kind, word in _MEANING.items())
     shown.append(f"  {'':27}{key}", style="not bold dim")
     return shown
 
 
-def _headline(once: Round) -> str:
-    """Return who placed the jobs, and how fast each was, or that it did no step."""
+def _headline(result: Round) -> str:
+    """Return the placer of the jobs, and the step time of each job that made a step."""
+    times = result.step_ms
     speeds = (
-        f"{job} {once.step_ms[job]:.0f} ms a step" if job in once.step_ms else f"{job} does no step"
-        for job in once.steps
+        f"{job} {times[job]:.0f} ms a step" if job in times else f"{job} makes no step"
+        for job in result.steps
     )
-    return f"{once.placed_by}: {', '.join(speeds)}"
+    return f"{result.placed_by}: {', '.join(speeds)}"
 
 
 def _line(run: PodRun, began: float, scale: float) -> str:
@@ -132,20 +133,20 @@ def svg(panels: Sequence[Panel]) -> str:
 
 
 def _panel(panel: Panel, *, top: int) -> tuple[list[str], int]:
-    """Return the elements of a panel, and where the next one may begin."""
+    """Return the elements of a panel, and the top of the next panel."""
     scale = (_WIDTH - _LEFT - _RIGHT) / panel.seconds
     parts = [_words(16, top + 14, panel.title, size=16, weight="bold")]
     y = top + _HEAD
     first = y
-    for once in panel.rounds:
-        parts.append(_words(16, y + 16, _headline(once), weight="bold"))
+    for result in panel.rounds:
+        parts.append(_words(16, y + 16, _headline(result), weight="bold"))
         y += _HEAD - 2
-        for node, runs in by_node(once.pods).items():
+        for node, runs in by_node(result.pods).items():
             parts.append(_words(_LEFT - 8, y + 13, node or _NO_NODE, anchor="end", fill="#555555"))
             for row in rows(runs):
                 for run in row:
                     fill = _FILLS[panel.colour(run.job)]
-                    parts += _pod(run, once.began, y=y, scale=scale, fill=fill)
+                    parts += _pod(run, result.began, y=y, scale=scale, fill=fill)
                 y += _BAR + _GAP
         y += 6
     ticks = _ticks(panel.seconds)
@@ -180,8 +181,8 @@ def _pod(run: PodRun, began: float, *, y: int, scale: float, fill: str) -> list[
 
 def _legend(y: int) -> list[str]:
     parts = []
-    for place, (kind, word) in enumerate(_MEANING.items()):
-        x = _LEFT + place * 190
+    for number, (kind, word) in enumerate(_MEANING.items()):
+        x = _LEFT + number * 190
         parts.append(
             f'<rect x="{x}" y="{y - 10}" width="22" height="12" fill="{_FILLS[0]}" '
             f'fill-opacity="{_OPACITY[kind]}"/>'

@@ -1,6 +1,7 @@
-"""What is seen of the jobs of a round, what the demo claims of it, and whether a run shows it.
+"""Records of the jobs of a round, and the claims of the demo, each judged by a run.
 
-A claim is of what no busy machine changes: places, bytes, order, ends. Speed is a figure.
+A claim concerns properties that a busy machine does not change: nodes, bytes, order, ends. Speed
+is a figure.
 """
 
 import re
@@ -26,15 +27,15 @@ _TAIL_LINES = 3
 _LAST_LOOKS = 20
 _SILENT = (ApiError, urllib3.exceptions.HTTPError)
 _LITTLE = 0.1
-"""What kfext may leave on the link, as a part of what plain Kubernetes sends over it."""
+"""The largest part of plain Kubernetes' traffic that kfext may leave on the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodRun:
     """One pod: its node, empty if it was never bound, and its times as seconds since the epoch.
 
-    `started` is unset while its container has not run, `trains` while its job has done no step.
-    `ended` is the last time at which the pod was seen, or the end of its container.
+    `started` is None before its container runs, `trains` before the first step of its job.
+    `ended` is the end of its container, or the time at which the pod was last seen.
     """
 
     job: str
@@ -48,7 +49,7 @@ class PodRun:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that is watched: the pod that logs its steps, and how many steps it is to do."""
+    """A watched job: the pod that logs its steps, and the number of its steps."""
 
     name: str
     first_pod: str
@@ -59,7 +60,7 @@ class Job:
 class Recorder:
     """Watches the pods and the steps of some jobs in the background, and moves their bars.
 
-    A pod that is deleted is remembered as it was last seen.
+    It keeps the last state of a deleted pod.
     """
 
     api: Api
@@ -89,14 +90,14 @@ class Recorder:
         self._look_last()
 
     def pods(self) -> tuple[PodRun, ...]:
-        """Return every pod that was seen, also if it is gone, by job and replica."""
-        found = [
+        """Return every pod that was seen, even if deleted, sorted by job and replica."""
+        pods = [
             replace(run, trains=self._first_step.get(run.job)) for run in list(self._pods.values())
         ]
-        return tuple(sorted(found, key=lambda run: (run.job, run.replica, run.created)))
+        return tuple(sorted(pods, key=lambda run: (run.job, run.replica, run.created)))
 
     def steps(self, job: str) -> int:
-        """Return the last step that a job has printed."""
+        """Return the last step that a job has logged."""
         return self._steps.get(job, 0)
 
     def _watch(self) -> None:
@@ -105,7 +106,7 @@ class Recorder:
                 self._look()
 
     def _look_last(self) -> None:
-        """Look once more: what is claimed of the jobs is what this look sees."""
+        """Look once more: the claims are judged by the state of this look."""
         for _ in range(_LAST_LOOKS):
             with suppress(*_SILENT):
                 self._look()
@@ -157,11 +158,11 @@ def pod_run(pod: Object, now: float) -> PodRun:
 
 
 def by_node(pods: Iterable[PodRun]) -> dict[str, list[PodRun]]:
-    """Return the pods of each node, as they came, by its name; pods without a node come last."""
-    found: dict[str, list[PodRun]] = {}
+    """Return the pods of each node by its name, in order of creation; pods without a node last."""
+    runs: dict[str, list[PodRun]] = {}
     for run in sorted(pods, key=lambda run: (not run.node, run.node, run.created)):
-        found.setdefault(run.node, []).append(run)
-    return found
+        runs.setdefault(run.node, []).append(run)
+    return runs
 
 
 def _seconds(stamp: str) -> float:
@@ -170,10 +171,10 @@ def _seconds(stamp: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The same jobs, once: who placed them, from when on, the pods, and the steps done by job.
+    """A run of the jobs: their placer, the start, the pods, and the last step of each job.
 
-    `step_ms`: the median milliseconds of a step of each job that has done one. `ended`: the jobs
-    that have succeeded. `wire`: the bytes that passed between the nodes meanwhile.
+    `step_ms`: the median milliseconds of a step of each job that has made a step. `ended`: the jobs
+    that have succeeded. `wire`: the bytes sent between the nodes during the round.
     """
 
     placed_by: str
@@ -185,7 +186,6 @@ class Round:
     wire: float = 0.0
 
     def nodes(self, job: str) -> set[str]:
-        """Return the nodes of a job's pods."""
         return {run.node for run in self.pods if run.job == job and run.node}
 
 
@@ -193,56 +193,56 @@ class Round:
 class Claim:
     """A sentence with its figures, and whether it holds in this run."""
 
-    said: str
+    text: str
     holds: bool
 
 
 def together(kfext: Sequence[Round]) -> Claim:
-    """Claim that kfext put all pods of each job on one node, and that each job has ended."""
-    jobs = [(once, job) for once in kfext for job in once.steps]
-    on_one = sum(len(once.nodes(job)) == 1 for once, job in jobs)
-    over = sum(job in once.ended for once, job in jobs)
-    said = f"kfext: {on_one} of {len(jobs)} jobs had all pods on one node, {over} have succeeded"
-    return Claim(said, holds=on_one == over == len(jobs))
+    """Claim that kfext put all pods of each job on one node, and that each job succeeded."""
+    jobs = [(result, job) for result in kfext for job in result.steps]
+    on_one = sum(len(result.nodes(job)) == 1 for result, job in jobs)
+    over = sum(job in result.ended for result, job in jobs)
+    text = f"kfext: {on_one} of {len(jobs)} jobs had all pods on one node, {over} have succeeded"
+    return Claim(text, holds=on_one == over == len(jobs))
 
 
 def off_the_link(*, plain: Sequence[Round], kfext: Sequence[Round]) -> Claim:
     """Claim that under kfext the nodes send each other a tenth of the bytes, or less.
 
-    Where plain Kubernetes happens to keep each job on one node, there is nothing to save.
+    The claim holds too where plain Kubernetes happened to put each job on one node.
     """
-    usual, sent = (mean(once.wire for once in rounds) / 1e6 for rounds in (plain, kfext))
-    apart = any(len(once.nodes(job)) > 1 for once in plain for job in once.steps)
-    said = f"kfext: {sent:.0f} MB a round between the nodes; plain Kubernetes: {usual:.0f} MB"
-    return Claim(said, holds=sent <= _LITTLE * usual or not apart)
+    usual, sent = (mean(result.wire for result in rounds) / 1e6 for rounds in (plain, kfext))
+    spread_out = any(len(result.nodes(job)) > 1 for result in plain for job in result.steps)
+    text = f"kfext: {sent:.0f} MB a round between the nodes; plain Kubernetes: {usual:.0f} MB"
+    return Claim(text, holds=sent <= _LITTLE * usual or not spread_out)
 
 
 def one_after_the_other(kfext: Round, *, pods: int) -> Claim:
-    """Claim that under kfext each gang runs with all its pods and ends, and then the next gang."""
+    """Claim that under kfext each gang runs with all its pods and ends before the next starts."""
     spans = sorted(_span(kfext, job) for job in kfext.steps)
-    whole = {
+    pods_run = {
         span.job: sum(run.started is not None for run in kfext.pods if run.job == span.job)
         for span in spans
     }
     in_turn = all(ahead.end <= behind.begin for ahead, behind in pairwise(spans))
-    order = ", then ".join(f"{job} with {ran} of {pods} pods" for job, ran in whole.items())
-    said = f"{kfext.placed_by}: {order}; {len(kfext.ended)} of {len(spans)} gangs have succeeded"
-    all_ran = all(ran == pods for ran in whole.values())
-    return Claim(said, holds=in_turn and all_ran and set(kfext.ended) == kfext.steps.keys())
+    order = ", then ".join(f"{job} with {ran} of {pods} pods" for job, ran in pods_run.items())
+    text = f"{kfext.placed_by}: {order}; {len(kfext.ended)} of {len(spans)} gangs have succeeded"
+    all_ran = all(ran == pods for ran in pods_run.values())
+    return Claim(text, holds=in_turn and all_ran and set(kfext.ended) == kfext.steps.keys())
 
 
 def on_one_node(job: str, nodes: Mapping[str, Sequence[str]]) -> Claim:
-    """Claim that kfext put the pods of a TrainJob on one node; `nodes`: of its pods, by the way.
+    """Claim that kfext put the pods of a TrainJob on one node.
 
-    A job that has not succeeded has no nodes here.
+    `nodes`: the nodes of its pods by title of the way, empty if the job did not succeed.
     """
     *_, by_kfext = nodes.values()
-    said = "; ".join(f"{way}: {', '.join(found) or 'failed'}" for way, found in nodes.items())
-    return Claim(f"TrainJob {job}, its pods: {said}", holds=len(set(by_kfext)) == 1)
+    text = "; ".join(f"{way}: {', '.join(names) or 'failed'}" for way, names in nodes.items())
+    return Claim(f"TrainJob {job}, its pods: {text}", holds=len(set(by_kfext)) == 1)
 
 
 def half_gangs(plain: Round, *, pods: int, seconds: float) -> str:
-    """Say which part of each gang plain Kubernetes has started."""
+    """Return the number of pods of each gang that plain Kubernetes has started."""
     parts = []
     for job, steps in plain.steps.items():
         bound = sum(run.node != "" for run in plain.pods if run.job == job)
@@ -254,23 +254,23 @@ TOO_BUSY = "too busy to tell"
 
 
 def change(plain: Sequence[float], kfext: Sequence[float]) -> str:
-    """Return by how much the mean of some times differs from plain Kubernetes, such as "-45%".
+    """Return the difference of mean times from plain Kubernetes, such as "-45%".
 
-    It is too busy to tell where times of the same way differ by as much.
+    The machine is too busy to tell if times of the same way differ by as much.
     """
     if not plain or not kfext:
         return "no step"
-    by = mean(kfext) / mean(plain) - 1
-    return f"{by:+.0%}" if abs(by) > max(spread(plain), spread(kfext)) else TOO_BUSY
+    difference = mean(kfext) / mean(plain) - 1
+    return f"{difference:+.0%}" if abs(difference) > max(spread(plain), spread(kfext)) else TOO_BUSY
 
 
 def spread(times: Sequence[float]) -> float:
-    """Return by how much times of the same way differ, as a part of their mean (A/A)."""
+    """Return the range of times of the same way, as a part of their mean (A/A)."""
     return (max(times) - min(times)) / mean(times)
 
 
 def speed(job: str, *, plain: Sequence[Round], kfext: Sequence[Round]) -> str:
-    """Say how long a step of a job was in each round, and what that tells."""
+    """Return the step time of a job in each round, and the difference between the ways."""
     usual, times = times_of(job, plain), times_of(job, kfext)
     written = " and ".join(f"{time:.0f}" for time in usual)
     by_kfext = " and ".join(f"{time:.0f}" for time in times)
@@ -282,8 +282,8 @@ def speed(job: str, *, plain: Sequence[Round], kfext: Sequence[Round]) -> str:
 
 
 def times_of(job: str, rounds: Sequence[Round]) -> list[float]:
-    """Return the milliseconds of a step in each round in which a job did one."""
-    return [once.step_ms[job] for once in rounds if job in once.step_ms]
+    """Return the step time, in milliseconds, of each round in which a job made a step."""
+    return [result.step_ms[job] for result in rounds if job in result.step_ms]
 
 
 class _Span(NamedTuple):
@@ -292,8 +292,8 @@ class _Span(NamedTuple):
     job: str
 
 
-def _span(once: Round, job: str) -> _Span:
-    """Return when the first container of a job began and its last ended."""
-    pods = [run for run in once.pods if run.job == job]
+def _span(result: Round, job: str) -> _Span:
+    """Return the start of a job's first container and the end of its last."""
+    pods = [run for run in result.pods if run.job == job]
     begins = [run.ended if run.started is None else run.started for run in pods]
     return _Span(min(begins, default=0.0), max((run.ended for run in pods), default=0.0), job)

@@ -1,1 +1,1 @@
-"""What plays a GPU where there is none, and says so in its name."""
+"""Simulated GPUs for machines without any; their names say so."""

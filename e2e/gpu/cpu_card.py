@@ -1,12 +1,11 @@
-"""A card that the CPU plays: it runs one kernel at a time, and a kernel does nothing but last.
+"""A card simulated by the CPU: it runs one kernel at a time, and a kernel only takes time.
 
     python3 -m e2e.gpu.cpu_card SOCKET
 
-The processes on the card are its clients. They give it kernels and go on, as with a GPU, and the
-card takes them from its clients in turns, as with time slices. A kernel begins when its forerunner
-it ends, not when this process gets to run, so that a busy CPU does not make the card slow. It
-counts what tells whether one client gave way to another. What runs in a job is
-`e2e/jobs/cpu_card.py`.
+The processes on the card are its clients. They launch kernels without waiting, as on a GPU, and the
+card runs kernels of its clients in turns, as with time slices. A kernel begins at the end of its
+predecessor, not when this process is scheduled, so a busy CPU does not slow the card. The counters
+show whether a client yielded to another. The driver within a job is `e2e/jobs/cpu_card.py`.
 """
 
 import json
@@ -23,28 +22,28 @@ from time import monotonic
 from typing import Any
 
 KERNEL = struct.Struct("=cdd")
-"""From a client: b"k", the seconds that a kernel lasts, and when it was given to the card."""
+"""From a client: b"k", the seconds of a kernel, and the time of its launch."""
 MARKER = struct.Struct("=cqd")
-"""From a client: b"m", the number of a marker, and when it was set. The same comes back when all
-kernels before it have ended, with the time of that."""
+"""From a client: b"m", the number of a marker, and the time at which it was set. The card answers
+with the same when all kernels before it have ended, and the time of that end."""
 REPORT = b"r"
-"""From any process: what it has counted, in JSON; see `report`."""
+"""From any process: a request for the counters, answered in JSON; see `report`."""
 
 
 def report(path: str) -> dict[str, Any]:
-    """Return what the card under a path has counted, of itself and of its clients."""
+    """Return the counters of the card under a path and of its clients."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
         card.connect(path)
         card.send(REPORT)
-        found: dict[str, Any] = json.loads(card.recv(2**16))
-    return found
+        counters: dict[str, Any] = json.loads(card.recv(2**16))
+    return counters
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """A kernel, or the marker of that number, and when it was given.
+class _Launch:
+    """A kernel, or a marker with its number, and the time of its launch.
 
-    `came`: of the first kernel of a micro-step, when the marker before it was set.
+    `came`: for the first kernel of a micro-step, the time of the marker before it.
     """
 
     at: float
@@ -58,11 +57,11 @@ class Client:
     """A process on the card.
 
     A micro-step is all the kernels between two of its markers.
-    `kernels`, `beside`: how many it has begun, and how many of them while another client had work.
-    `late`: the kernels of micro-steps that it should not have begun, whatever the CPU did: another
-    client had work when the marker before was set, and ever since. No marker: it never waited.
-    `outstanding`: how many micro-steps the card had of it, at most. `micro_steps`: how many it has
-    of it now, or had when it was killed. `came`: when its last marker was set.
+    `kernels`, `beside`: all kernels that began, and only the kernels beside work of another client.
+    `late`: the kernels of micro-steps that should not have begun, however slow the CPU: another
+    client had work when the marker before was set, and ever since. A client without a marker never
+    waited. `micro_steps`: its micro-steps on the card now, or when it was killed; `outstanding`:
+    the most at any time. `came`: the time of its last marker.
     """
 
     name: str
@@ -72,7 +71,7 @@ class Client:
     late: int = 0
     seconds: float = 0.0
     outstanding: int = 0
-    given: deque[_Given] = field(default_factory=deque)
+    given: deque[_Launch] = field(default_factory=deque)
     micro_steps: int = 0
     works_since: float | None = None
     came: float = math.inf
@@ -110,7 +109,7 @@ class CpuCard:
             self._advance(monotonic())
 
     def _hear(self, peer: socket.socket) -> None:
-        """Register all that has come from a client."""
+        """Handle all messages of a client."""
         while peer in self._peers:
             try:
                 message = peer.recv(256, socket.MSG_DONTWAIT)
@@ -118,9 +117,9 @@ class CpuCard:
                 return
             except OSError:
                 message = b""
-            self._take(peer, message)
+            self._handle(peer, message)
 
-    def _take(self, peer: socket.socket, message: bytes) -> None:
+    def _handle(self, peer: socket.socket, message: bytes) -> None:
         client = self._clients.get(peer)
         if not message:
             self._end(peer)
@@ -135,17 +134,17 @@ class CpuCard:
             first = not client.given or client.given[-1].marker is not None
             client.micro_steps += first
             client.outstanding = max(client.outstanding, client.micro_steps)
-            client.given.append(_Given(at, seconds, came=client.came if first else None))
+            client.given.append(_Launch(at, seconds, came=client.came if first else None))
             if client.works_since is None:
                 client.works_since = at
         else:
             _, number, at = MARKER.unpack(message)
             client.came = at
-            client.given.append(_Given(at, marker=number))
+            client.given.append(_Launch(at, marker=number))
             self._reach(client, at)
 
     def _advance(self, now: float) -> None:
-        """End the kernels that have ended until now, and begin others in their place."""
+        """End the kernels that are due until now, and begin the next."""
         while True:
             if self._runs is not None:
                 if self._ends > now:
@@ -155,11 +154,11 @@ class CpuCard:
                 return
 
     def _begin(self) -> bool:
-        """Begin the kernel of the client that has waited for a turn for longest, if any has one."""
+        """Begin the kernel of the client that has waited longest for a turn, if there is any."""
         waiting = [turn for turn in self._turns if turn.given]
         if not waiting:
             return False
-        # A client that came while the card was free is first, else the turn decides.
+        # The first client to launch on the free card runs, else the turn decides.
         free = self._ends
         client = min(waiting, key=lambda turn: max(turn.given[0].at, free))
         begins = max(client.given[0].at, free)
@@ -177,7 +176,7 @@ class CpuCard:
         return True
 
     def _release(self, at: float) -> None:
-        """Register that the kernel has ended."""
+        """Record the end of the kernel."""
         client, self._runs = self._runs, None
         assert client is not None
         client.seconds += at - self._began
@@ -188,14 +187,14 @@ class CpuCard:
             client.works_since = None
 
     def _reach(self, client: Client, at: float) -> None:
-        """Announce the markers before which there is no kernel any more."""
+        """Announce the markers that have no kernel before them."""
         while client.given and client.given[0].marker is not None:
             kernel = client.given.popleft()
             with suppress(OSError):  # it was killed, as its end will show
                 client.peer.send(MARKER.pack(b"m", kernel.marker, max(kernel.at, at)))
 
     def _end(self, peer: socket.socket) -> None:
-        """Register that a process has ended, or was killed, perhaps within a kernel."""
+        """Remove a process that has ended or was killed, perhaps within a kernel."""
         self._peers.remove(peer)
         client = self._clients.pop(peer, None)
         peer.close()

@@ -1,4 +1,4 @@
-"""The cards of a node that its CPU plays, in place of NVML: loaded by the agent on the testbed."""
+"""The simulated cards of a node, in place of NVML: loaded by the agent on the testbed."""
 
 import json
 import socket
@@ -11,14 +11,14 @@ from kfext.gpu.device.inventory import Card
 
 LIST = "cards.json"
 _REPORT = b"r"
-"""As in `cpu_card`, which is not where this runs."""
+"""As in `cpu_card`, which the agent cannot import."""
 _SECONDS = 1.0
 
 
 class CpuCards:
-    """The cards in the list beside this file; a test may edit it to give one a trouble.
+    """The cards in the list beside this file; a test may edit it to report a trouble of a card.
 
-    Of each it is known how much it works; the CPU states no power, and no errors.
+    Their utilisation is known; power and errors are not simulated.
     """
 
     def __init__(self, folder: Path = Path(__file__).parent) -> None:
@@ -26,12 +26,12 @@ class CpuCards:
         self._counted: dict[str, tuple[float, float]] = {}
 
     def cards(self) -> list[Card]:
-        """Return them as they are in the list now."""
+        """Return the cards that are in the list now."""
         listed = [Card(**card) for card in json.loads((self._folder / LIST).read_text())]
         return [replace(card, utilisation=self._utilisation(card.uuid)) for card in listed]
 
     def _utilisation(self, uuid: str) -> float | None:
-        """Return the part of the time since the last call in which a card worked."""
+        """Return the part of the time since the last call that a card worked."""
         before = self._counted.pop(uuid, None)
         with suppress(OSError, ValueError):
             self._counted[uuid] = monotonic(), _worked(self._folder / uuid)
@@ -43,7 +43,7 @@ class CpuCards:
 
 
 def _worked(path: Path) -> float:
-    """Return the seconds that a card has worked, of kernels that have ended."""
+    """Return the seconds of all kernels that have ended on a card."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as card:
         card.settimeout(_SECONDS)
         card.connect(str(path))

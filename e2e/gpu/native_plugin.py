@@ -2,10 +2,10 @@
 
     python3 -m e2e.gpu.native_plugin [--nvml]
 
-It is run as a process of the node once that plays its cards (e2e.gpu.node_cards). A container that
-may use a card finds its UUID in NVIDIA_VISIBLE_DEVICES, as with NVIDIA's runtime, and the socket of
-that name in a folder. With `--nvml` the cards are the GPUs of this machine, and what stands in for
-NVIDIA's runtime (e2e.gpu.nvidia_runtime) reads the variable.
+It runs as a process of the node, after the process that simulates its cards (e2e.gpu.node_cards). A
+container that may use a card finds its UUID in NVIDIA_VISIBLE_DEVICES, as with NVIDIA's runtime,
+and the socket of that name in a folder. With `--nvml` the cards are the GPUs of this machine, and
+the substitute of NVIDIA's runtime (e2e.gpu.nvidia_runtime) reads the variable.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ Health = dict[str, bool]
 
 
 def variable(devices: Sequence[str]) -> dict[str, str]:
-    """Return the variable of a container with whole cards."""
+    """Return the environment variable of a container with whole cards."""
     return {"NVIDIA_VISIBLE_DEVICES": ",".join(sorted(devices))}
 
 
 async def offer(
     allocate: Callable[[Sequence[str]], Allocation], health: Callable[[], Health]
 ) -> None:
-    """Offer the cards to kubelet without end; cards in trouble are unhealthy."""
+    """Offer the cards to kubelet without end; a card with a trouble is unhealthy."""
     plugin = DevicePlugin(NATIVE_GPU, allocate=allocate)
     await plugin.offer(health())
     async with asyncio.TaskGroup() as tasks:

@@ -1,8 +1,8 @@
-"""The cards of a node that its CPU plays.
+"""The simulated cards of a node.
 
     python3 -m e2e.gpu.node_cards --node NAME --cards 4
 
-It stands in for NVIDIA's driver, and is run as a process of the node.
+It replaces NVIDIA's driver, and runs as a process of the node.
 """
 
 import argparse
@@ -16,26 +16,24 @@ from e2e.gpu import cpu_inventory
 from e2e.gpu.cpu_card import CpuCard
 
 CARDS = Path("/var/lib/kubelet/cpu-cards")
-"""On the node: /var/lib/kubelet is a node's own, also on the testbed."""
+"""The folder on the node: each node has its own /var/lib/kubelet, on the testbed too."""
 INSIDE = "/cards"
 MEMORY = 16 * 1024
-"""MiB of a card, which nothing uses."""
+"""MiB of a card, without effect."""
 
 
 def uuids(node: str, count: int) -> list[str]:
-    """Return the UUIDs of a node's cards."""
     digest = hashlib.sha256(node.encode()).hexdigest()[:8]
     return [f"GPU-{digest}-{number}" for number in range(count)]
 
 
 def main() -> None:
-    """Play the cards of a node."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--node", required=True)
     parser.add_argument("--cards", type=int, default=4)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     CARDS.mkdir(exist_ok=True)
-    cards = uuids(asked.node, asked.cards)
+    cards = uuids(arguments.node, arguments.cards)
     shutil.copy(cpu_inventory.__file__, CARDS)
     threads = [threading.Thread(target=CpuCard(CARDS / card).serve) for card in cards]
     for thread in threads:

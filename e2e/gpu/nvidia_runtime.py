@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What stands in for NVIDIA's container runtime on a machine without it, as containerd's runc.
+"""A substitute for NVIDIA's container runtime on a machine without it, run as containerd's runc.
 
-A container with NVIDIA_VISIBLE_DEVICES gets the GPUs of this machine, with the driver's libraries.
-With MACHINE_FOLDERS, names of folders with `:` between them, it gets these folders of the machine
-too, read-only and under their names: so a job has a PyTorch for CUDA that no image has. It uses the
-standard library only.
+A container with NVIDIA_VISIBLE_DEVICES can use the GPUs of this machine and the driver's libraries.
+MACHINE_FOLDERS, a list of folders separated by `:`, mounts these folders of the machine, read-only
+and under the same path, so that a job can use a PyTorch for CUDA that is in no image. This script
+needs only the standard library.
 """
 
 import glob
@@ -24,15 +24,15 @@ _DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm*", "/dev/nvi
 _LIBRARIES = ("libcuda.so*", "libnvidia-*.so*")
 _INSIDE = "/run/nvidia/libraries"
 _DRIVER = Path("/usr/local/nvidia/lib64")
-"""Where some machines have the libraries of the driver; `ldconfig -p` names the place on others."""
+"""The folder of the driver's libraries on some machines; `ldconfig -p` names it on others."""
 
 
 def edited(
     config: Object, *, devices: Mapping[str, tuple[int, int]], libraries: Sequence[Path]
 ) -> Object:
-    """Return the configuration of a container with the GPUs, if it asks for any.
+    """Return the configuration of a container, with the GPUs if it asks for any.
 
-    `devices`: the numbers of each, by path.
+    `devices`: the device numbers of each, by path.
     """
     env = dict(pair.partition("=")[::2] for pair in config["process"].get("env", ()))
     if env.get(VISIBLE, "") in _NONE:
@@ -75,10 +75,10 @@ def _bind(source: str, target: str) -> Object:
 
 def _devices() -> dict[str, tuple[int, int]]:
     paths = sorted(path for pattern in _DEVICES for path in glob.glob(pattern))
-    found = {path: os.stat(path) for path in paths}
+    statuses = {path: os.stat(path) for path in paths}
     return {
         path: (os.major(status.st_rdev), os.minor(status.st_rdev))
-        for path, status in found.items()
+        for path, status in statuses.items()
         if stat.S_ISCHR(status.st_mode)
     }
 
@@ -95,14 +95,14 @@ def _libraries() -> list[Path]:
 
 
 def main() -> None:
-    """Edit the container that is about to be made, and go on as runc."""
+    """Edit the configuration of the container to create, then run runc."""
     arguments = sys.argv[1:]
     if "create" in arguments:
         bundle = arguments[arguments.index("--bundle") + 1]
         path = Path(bundle) / "config.json"
         config = json.loads(path.read_text())
-        made = edited(config, devices=_devices(), libraries=_libraries())
-        path.write_text(json.dumps(made))
+        with_gpus = edited(config, devices=_devices(), libraries=_libraries())
+        path.write_text(json.dumps(with_gpus))
     os.execvp("runc", ["runc", *arguments])
 
 

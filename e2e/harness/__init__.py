@@ -1,1 +1,1 @@
-"""What the end-to-end cases share: kfext as processes, the proxy in between, jobs, and eyes."""
+"""Shared parts of the end-to-end cases: kfext as processes, its proxy, jobs, and observation."""

@@ -1,7 +1,7 @@
-"""Real jobs with workers that come and go; all nodes of a testbed see their checkpoints.
+"""Real jobs with a changing number of workers; all nodes of a testbed share their checkpoints.
 
-All pods have CPU requests = limits. The PyTorchJob needs no elasticPolicy under kfext, which writes
-one; without kfext, its user must write one.
+All pods have CPU requests = limits. kfext writes the elasticPolicy of the PyTorchJob; without
+kfext, its user must write it.
 """
 
 import json
@@ -21,16 +21,16 @@ from kfext import names
 
 _SEEN_AT = "/checkpoints"
 _KFEXT_MILLICORES = 200
-"""Of a node, at most: its share of kfext's own pods, and a little."""
+"""The most that kfext's own pods use of a node, and a little more."""
 _SPARE_MILLICORES = 40
-"""That no pod of a job fits into."""
+"""CPU that stays free because no pod of a job fits into it."""
 Object = dict[str, Any]
 _RESTARTS = 100
-"""Each worker that leaves costs torchrun one; as many as kfext writes."""
+"""The number that kfext writes; each worker that ends costs torchrun a restart."""
 
 
 def half_node(node: Node) -> str:
-    """Return the CPU of a pod if a node is to hold two beside kfext, and not three."""
+    """Return the CPU of a pod such that two, but not three, fit a node beside kfext."""
     return f"{(node.millicores - _KFEXT_MILLICORES - _SPARE_MILLICORES) // 2}m"
 
 
@@ -39,7 +39,7 @@ def elastic_ddp(
 ) -> Any:
     """Return a PyTorchJob as its user writes it: a Master and Workers that torchrun starts.
 
-    `sizes`: how many pods kfext may give it; as many as it has if empty.
+    `sizes`: the range of its number of pods; empty if kfext must not change it.
     """
     job = pytorch_job(name, workers=workers - 1, cpu=cpu)
     if workers == 1:
@@ -82,38 +82,37 @@ def on_claim(job: Any, claim: str) -> Any:
 
 
 def journal(folder: Path) -> list[str]:
-    """Return what a job has printed so far, whichever of its pods did."""
+    """Return all lines that the pods of a job have printed so far."""
     path = folder / "journal"
     return path.read_text().splitlines() if path.exists() else []
 
 
 def final_loss(folder: Path) -> float:
-    """Return the last loss of a job."""
-    found: float = json.loads(journal(folder)[-1])["loss"]
-    return found
+    loss: float = json.loads(journal(folder)[-1])["loss"]
+    return loss
 
 
 def torch_body(
     name: str, pods: int, *, cpu: str, folder: Path, sizes: str, arguments: Sequence[str]
 ) -> Object:
-    """Return a PyTorchJob of `pods` pods that torchrun starts; `sizes`: how many it may have."""
-    made = elastic_ddp(name, pods, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
-    return _plain(made)
+    """Return a PyTorchJob of `pods` pods that torchrun starts, in the range `sizes`."""
+    job = elastic_ddp(name, pods, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
+    return _plain(job)
 
 
 def tf_body(
     name: str, workers: int, *, cpu: str, folder: Path, sizes: str, arguments: Sequence[str]
 ) -> Object:
     """Return a TFJob of a parameter server and dynamic workers."""
-    made = elastic_ps(name, workers, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
-    return _plain(made)
+    job = elastic_ps(name, workers, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
+    return _plain(job)
 
 
 def with_policy(body: Object, *, least: int, most: int, last_call: int | None = None) -> Object:
-    """Return a PyTorchJob with an elasticPolicy, its Master among its Workers.
+    """Return a PyTorchJob with an elasticPolicy, its Master counted as a Worker.
 
-    `last_call`: the seconds that torchrun waits for more workers once the fewest are there, its own
-    default of 30 s if None.
+    `last_call`: the seconds that torchrun waits for more workers once it has the minimum; None
+    means its default of 30 s.
     """
     policy: Object = {
         "rdzvBackend": "c10d",
@@ -133,23 +132,23 @@ def with_policy(body: Object, *, least: int, most: int, last_call: int | None = 
 
 
 def with_grace(body: Object, seconds: int) -> Object:
-    """Return a job with pods that have so many seconds to end when they are deleted."""
+    """Return a job with a termination grace period for its pods."""
     for spec in specs(body).values():
         spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
     return body
 
 
-def made_elastic(bed: Testbed, namespace: str) -> bool:
-    """Return whether a job on trial gets an elasticPolicy in a namespace."""
+def becomes_elastic(bed: Testbed, namespace: str) -> bool:
+    """Return whether kfext adds an elasticPolicy to a job in a namespace, by a dry run."""
     body = torch_body("trial", 2, cpu="100m", folder=Path("/trial"), sizes="1-4", arguments=())
     path = f"{jobs_path(namespace, body['kind'])}?dryRun=All"
     return "elasticPolicy" in bed.api.create(path, body)["spec"]
 
 
-def delete_left(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) -> None:
-    """Delete what has not ended of the pods that an ended job has left; it may be too early.
+def delete_remaining(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) -> None:
+    """Delete the pods of an ended job that still run, even if they would soon end.
 
-    An agent of torchrun that comes too late restarts endlessly, and keeps its CPU from others.
+    An agent of torchrun that starts too late restarts endlessly, and occupies its CPU.
     """
     over = {"Succeeded", "Failed"}
     if any(
@@ -162,7 +161,7 @@ def delete_left(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) 
         bed.api.delete(f"{path}?labelSelector={labels}&fieldSelector={fields}")
 
 
-def _plain(made: Any) -> Object:
-    body: Object = ApiClient().sanitize_for_serialization(made)
+def _plain(job: Any) -> Object:
+    body: Object = ApiClient().sanitize_for_serialization(job)
     body["metadata"].setdefault("annotations", {})
     return body

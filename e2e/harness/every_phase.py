@@ -1,10 +1,10 @@
-"""A job in each phase, which goes on from there once nothing holds it back any more."""
+"""A job in each phase; each of them proceeds once its obstacle is removed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from e2e.harness.jobs import suspended, workers
-from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, succeed, take_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, remove_foreign_gate, succeed
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
 from kfext.names import NATIVE_GPU
@@ -36,7 +36,7 @@ class EveryPhase:
             space.policy(placement={"bindTimeout": "10m"})
 
     def reach(self) -> None:
-        """Submit the jobs and wait until each is where it shall be."""
+        """Submit the jobs and wait until each is in its phase."""
         space = self.space
         space.submit(workers("finished", 1, each={"cpu": "1"}))
         space.phase("finished", "Placed")
@@ -65,7 +65,7 @@ class EveryPhase:
         self.unbound.phase("binding", "Binding")
 
     def _wrap(self) -> None:
-        """A job of a controller that may count pods: 0.3 suspends it, and this version gates it."""
+        """Submit a job of a controller that may count pods: 0.3 suspends it, now it is gated."""
         (node,) = self.wrapped.nodes(1, **_NODE, gpu="2")
         self.wrapped.thief("thief", node, 1)
         manifest = workers("wrapped", 2, each=GPU)
@@ -76,33 +76,33 @@ class EveryPhase:
         )
 
     def go_on(self) -> None:
-        """Take away what holds each of them back, and see each arrive."""
+        """Remove the obstacle of each job, and wait until each is placed."""
         space = self.space
         self._testbed.restart_process("kube-scheduler")
         _arrives(self.unbound, "binding")
         admit_pods(self.starved, "planned")
         _arrives(self.starved, "planned")
-        take_foreign_gate(space, "gated")
+        remove_foreign_gate(space, "gated")
         _arrives(space, "gated")
         space.nodes(2, **_NODE, gpu="8")
         space.patch_job("suspended", {"spec": {"runPolicy": {"suspend": False}}})
         for name, count in {"placed": 2, "queued": 8, "behind": 2, "suspended": 2}.items():
             _arrives(space, name, count)
         space.phase("finished", "Finished")
-        # 0.3 has suspended it: before an upgrade, or when it came back.
+        # 0.3 has suspended it: before the upgrade, or after the downgrade.
         self.wrapped.phase("wrapped", "Queued")
         assert suspended(self.wrapped.job("wrapped"))
         self.wrapped.nodes(1, **_NODE, gpu="2")
         _arrives(self.wrapped, "wrapped")
-        # What is released stays so: the pods that found no room wait for kube-scheduler alone.
+        # A released job stays released: its remaining pods wait for kube-scheduler alone.
         self.crowded.nodes(1, **_NODE, gpu="4")
         _arrives(self.crowded, "released", 4, phase="Released")
 
     def check_histories(self) -> None:
-        """Check that a TrainingPlan of 0.3 tells what happened from the upgrade on."""
+        """Check that a TrainingPlan of 0.3 has a history from the upgrade on."""
         status = self.space.view("queued")
-        told = [entry["what"] for entry in status["history"]]
-        assert (told[0], told[-1]) == ("Queued", "Placed"), told
+        phases = [entry["what"] for entry in status["history"]]
+        assert (phases[0], phases[-1]) == ("Queued", "Placed"), phases
         times = [entry["time"] for entry in status["history"]]
         assert times == sorted(times)
         assert status["history"][-1]["nodes"] == status["nodes"]
@@ -114,7 +114,7 @@ class EveryPhase:
         """Check that kfext started each job once under a plan, and pinned each of its pods once."""
         for space in (self.space, self.starved, self.unbound):
             space.check_pins()
-        # The job that a person suspended is not among them.
+        # The job that a person suspended is not counted.
         assert self.space.starts() == len(("finished", "placed", "gated", "queued", "behind"))
         assert self.starved.starts() == self.unbound.starts() == 1
         assert set(self.wrapped.pins().values()) == {1}
@@ -127,7 +127,7 @@ def _arrives(space: Space, job: str, count: int = 2, *, phase: str = "Placed") -
 
 @contextmanager
 def every_phase(new_space: Callable[..., Space], testbed: Testbed) -> Iterator[EveryPhase]:
-    """Have kube-scheduler at work again after a `with` block, whatever became of the jobs."""
+    """Yield the jobs; after the `with` block kube-scheduler runs again in any case."""
     try:
         yield EveryPhase(new_space, testbed)
     finally:

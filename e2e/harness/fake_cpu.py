@@ -1,7 +1,7 @@
-"""The CPU of pods on a fake node: a kubelet that resizes them, and a metrics API of their use.
+"""The CPU of pods on a fake node: a kubelet that resizes them, and a metrics API with their usage.
 
-kwok resizes nothing, and the testbed of fake nodes has no metrics-server. The controllers' requests
-to the metrics API are answered in their proxies.
+kwok resizes nothing, and the testbed of fake nodes has no metrics-server. The controllers' proxies
+answer the requests to the metrics API.
 """
 
 import json
@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.5
 
 @dataclass
 class _Metrics(Fault):
-    """Answers for the metrics API: each pod uses `cores`, and their node as much as all of them."""
+    """Answers for the metrics API: each pod uses `cores`, and their node the sum."""
 
     space: str = ""
     pods: Sequence[str] = ()
@@ -48,7 +48,7 @@ def _usage(cores: float) -> dict[str, str]:
 
 @contextmanager
 def fake_cpu(space: Space, *, pods: Sequence[str], cores: float) -> Iterator[None]:
-    """Have pods of a namespace use so many cores each for the time of a `with` block."""
+    """Report a usage of `cores` for each of some pods during a `with` block."""
 
     def allocate(ending: threading.Event) -> None:
         while not ending.wait(_LOOK_SECONDS):
@@ -57,24 +57,24 @@ def fake_cpu(space: Space, *, pods: Sequence[str], cores: float) -> Iterator[Non
                     _allocate(space, pod)
 
     for controller in (space.kfext.controller, space.kfext.standby):
-        asked = _Metrics(
+        metrics = _Metrics(
             lambda exchange: exchange.path.startswith(_METRICS),
             space=space.name,
             pods=pods,
             cores=cores,
         )
-        controller.proxy.arm(asked)
+        controller.proxy.arm(metrics)
     with in_background(allocate, name="fake-cpu"):
         yield
 
 
 def _allocate(space: Space, pod: Object) -> None:
-    """Report, as a kubelet does, that a pod has been given what it requests."""
+    """Report, as a kubelet does, that a pod's requests are allocated."""
     (container,), (main,) = pod["spec"]["containers"], pod["status"]["containerStatuses"]
     resources = container["resources"]
-    given = {"resources": resources, "allocatedResources": resources.get("requests", {})}
-    if main | given != main:
+    allocated = {"resources": resources, "allocatedResources": resources.get("requests", {})}
+    if main | allocated != main:
         path = f"{space.path('pods', pod['metadata']['name'])}/status"
-        patch = {"status": {"containerStatuses": [main | given]}}
-        # The pod may go meanwhile.
+        patch = {"status": {"containerStatuses": [main | allocated]}}
+        # The pod may be deleted meanwhile.
         space.kube.ask("PATCH", path, patch, kind="application/merge-patch+json")

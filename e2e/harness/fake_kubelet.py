@@ -1,11 +1,12 @@
-"""The logs of fake nodes: a kubelet that serves them, and what trainings would print there.
+"""The logs of fake nodes: a kubelet that serves them, and the output of trainings.
 
-kwok serves files that were named when it was started. Cases make pods as they go, so the API server
-is sent here for their logs; for all else kwok stays the kubelet.
+kwok serves only files that were named at its start. Cases create pods later, so the API server
+fetches their logs from this kubelet; for all else kwok remains the kubelet.
 
 `FakeTraining` prints the lines of `e2e/jobs/elastic_ddp.py` and `elastic_ps.py`: steps,
-checkpoints, answers to requests. It goes as fast as it has workers. When their number changes, a
-training that must restart goes on from its last checkpoint. `GrowingLog` is one log for all pods.
+checkpoints, answers to requests. Its speed is proportional to its workers. When their number
+changes, a training that must restart resumes from its last checkpoint. `GrowingLog` is one log for
+all pods.
 """
 
 import math
@@ -33,15 +34,15 @@ _MOST_LINES = 5000
 _LOOK_SECONDS = 0.5
 _ANNOUNCED_EVERY = 60.0
 PACE = 1.5
-"""Steps that one worker does in a second."""
+"""Steps of one worker in a second."""
 LINES_PER_SECOND = 5
 _FIRST_LINES = 400
-"""In the log before the first read."""
+"""Lines in the log before the first read."""
 
 
 @contextmanager
 def in_background(run: Callable[[threading.Event], None], *, name: str) -> Iterator[None]:
-    """Run a function that returns soon after the event it is given is set."""
+    """Run a function in a thread during a `with` block; it must return once its event is set."""
     ending = threading.Event()
     running = threading.Thread(target=run, args=(ending,), name=name)
     running.start()
@@ -53,21 +54,20 @@ def in_background(run: Callable[[threading.Event], None], *, name: str) -> Itera
 
 
 class PodLog:
-    """What a container has printed; each line has a time of its own."""
+    """The output of a container; each line has a distinct time."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._last = 0
 
     def write(self, text: str) -> None:
-        """Print a line."""
         self._last = max(self._last + 1, time.time_ns())
         seconds, rest = divmod(self._last, 10**9)
         second = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         self._lines.append(f"{second}.{rest:09}Z {text}\n")
 
     def read(self, *, tail: int | None, most: int | None, timestamps: bool) -> bytes:
-        """Return the last lines, and of these the first bytes, as a kubelet does."""
+        """Return the last `tail` lines, cut after `most` bytes, as a kubelet does."""
         lines = list(self._lines)
         chosen = lines if tail is None else lines[max(0, len(lines) - tail) :]
         if not timestamps:
@@ -76,11 +76,11 @@ class PodLog:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers /containerLogs/NAMESPACE/POD/CONTAINER with what `read` of the server says."""
+    """Answers /containerLogs/NAMESPACE/POD/CONTAINER with the log of that pod."""
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
-        parts, query = asked.path.strip("/").split("/"), parse_qs(asked.query)
+        url = urlsplit(self.path)
+        parts, query = url.path.strip("/").split("/"), parse_qs(url.query)
         if parts[0] != "containerLogs" or len(parts) != 4:
             self.send_error(404)
             return
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is inherited
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 class FakeKubelet:
@@ -115,12 +115,12 @@ class FakeKubelet:
             return self._logs.setdefault((namespace, pod), PodLog())
 
     def forget(self, namespace: str, pod: str) -> None:
-        """Begin the log of a pod anew, as when another pod takes its name."""
+        """Empty the log of a pod, as when a new pod has its name."""
         with self._lock:
             self._logs.pop((namespace, pod), None)
 
     def take_over(self, kube: Kube, node: str) -> None:
-        """Have the API server ask here for the logs of a node's pods."""
+        """Make the API server request the logs of a node's pods here."""
         addresses = [
             {"type": "InternalIP", "address": _ADDRESS},
             {"type": "Hostname", "address": node},
@@ -131,7 +131,7 @@ class FakeKubelet:
 
     @contextmanager
     def serving(self, tls: ssl.SSLContext) -> Iterator[None]:
-        """Answer for the time of a `with` block."""
+        """Serve during a `with` block."""
         server = ThreadingHTTPServer((_ADDRESS, self.port), _Handler)
         server.daemon_threads = True
         server.log_of = self.log_of  # type: ignore[attr-defined]
@@ -148,23 +148,23 @@ class FakeKubelet:
 
 @contextmanager
 def fake_kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
-    """Run a kubelet beside a testbed; the API server takes any certificate from a kubelet."""
+    """Run a kubelet beside a testbed; the API server accepts any certificate of a kubelet."""
     serving = testbed.pki.server("fake-kubelet", hosts=[_ADDRESS])
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(serving.certificate, serving.key)
-    made = FakeKubelet(testbed.new_port())
-    with made.serving(tls):
-        yield made
+    kubelet = FakeKubelet(testbed.new_port())
+    with kubelet.serving(tls):
+        yield kubelet
 
 
 @dataclass
 class FakeProgram:
-    """A program with as many workers as `advance` is given, which prints what that returns.
+    """A program with the workers passed to `advance`, which returns the printed lines.
 
-    It saves when it is asked to, and at no other time.
+    It saves only on request.
 
-    `total`: steps to its end. `saves`: whether it can save, and says so. `silent`: whether it
-        leaves requests unanswered. `restarts`: whether it goes on from its last checkpoint when its
+    `total`: steps to its end. `saves`: whether it can save, and says so. `silent`: whether it does
+        not answer requests. `restarts`: whether it resumes from its last checkpoint when its
         workers have changed.
     """
 
@@ -180,8 +180,8 @@ class FakeProgram:
     _announced: float = math.inf
 
     def advance(self, seconds: float, team: Sequence[str], asked: int) -> list[str]:
-        """Let time pass with these workers; `asked` is the request for a checkpoint, 0 for none."""
-        lines = self._meet(team)
+        """Train for a time with these workers; `asked` is the checkpoint request, 0 for none."""
+        lines = self._set_team(team)
         if not team:
             return lines
         self._announced += seconds
@@ -199,12 +199,12 @@ class FakeProgram:
             lines += [f"saved checkpoint at step {self.step}", f"kfext.checkpoint {asked}"]
         return lines
 
-    def _meet(self, team: Sequence[str]) -> list[str]:
+    def _set_team(self, team: Sequence[str]) -> list[str]:
         if team == self._team:
             return []
         first, self._team = not self._team, team
         if first:
-            self._answered = 0  # a process that has begun knows of no request
+            self._answered = 0  # a new process knows no request
         if not team or not (first or self.restarts):
             return []
         self.step, self._progress, self._announced = self.saved, 0.0, math.inf
@@ -213,7 +213,7 @@ class FakeProgram:
 
 @dataclass
 class FakeTraining:
-    """The program of a job with pods on fake nodes; `lines` has all that it has printed."""
+    """The program of a job with pods on fake nodes; `lines` are all lines that it has printed."""
 
     space: Space
     job: str
@@ -223,7 +223,7 @@ class FakeTraining:
     _known: dict[str, str] = field(default_factory=dict)
 
     def run(self, ending: threading.Event) -> None:
-        """Train until the end."""
+        """Train until `ending` is set."""
         last = monotonic()
         while not ending.wait(_LOOK_SECONDS):
             pods = [pod for pod in self.space.pods(self.job) if _trains(pod)]
@@ -251,10 +251,10 @@ class FakeTraining:
 def training(
     space: Space, job: str, kubelet: FakeKubelet, program: FakeProgram
 ) -> Iterator[FakeTraining]:
-    """Have a job train for the time of a `with` block."""
-    made = FakeTraining(space, job, kubelet, program)
-    with in_background(made.run, name=f"training-{job}"):
-        yield made
+    """Train a job during a `with` block."""
+    fake = FakeTraining(space, job, kubelet, program)
+    with in_background(fake.run, name=f"training-{job}"):
+        yield fake
 
 
 def _trains(pod: Object) -> bool:
@@ -264,22 +264,22 @@ def _trains(pod: Object) -> bool:
 
 
 def _rank(pod: str) -> tuple[str, int]:
-    """Return what pods are ordered by; a master comes before the workers."""
-    rest, _, index = pod.rpartition("-")
-    return rest.rpartition("-")[2], int(index)
+    """Return the sort key of a pod; a master is before the workers."""
+    stem, _, index = pod.rpartition("-")
+    return stem.rpartition("-")[2], int(index)
 
 
 def _asked(pod: Object) -> int:
-    """Return the number of the checkpoint that is asked for on a pod, 0 for none."""
+    """Return the number of the checkpoint request on a pod, 0 for none."""
     written = pod["metadata"].get("annotations", {}).get(names.CHECKPOINT_REQUEST, "")
     return int(written) if written.isdecimal() else 0
 
 
 class GrowingLog:
-    """The log of every pod, as containerd writes it: a falling loss, and steps that are lines.
+    """The log of every pod, as containerd writes it: a line with a falling loss for each step.
 
-    `saves_every`: after so many of them a checkpoint is printed; never if it is 0. `lines` and
-    `saves` count what was printed.
+    `saves_every`: the steps between lines about checkpoints, 0 for none. `lines` and `saves` count
+    the printed steps and checkpoints.
     """
 
     def __init__(self, path: Path, *, saves_every: int = 0) -> None:
@@ -291,7 +291,7 @@ class GrowingLog:
                 file.write(self._next())
 
     def grow(self, ending: threading.Event) -> None:
-        """Add lines until the end."""
+        """Add lines until `ending` is set."""
         with self.path.open("a") as file:
             while not ending.wait(1 / LINES_PER_SECOND):
                 file.write(self._next())
@@ -299,16 +299,16 @@ class GrowingLog:
 
     def _next(self) -> str:
         self.lines += 1
-        found = _stamped(f"step={self.lines} loss={math.exp(-self.lines / 1000):.6f}")
+        text = _stamped(f"step={self.lines} loss={math.exp(-self.lines / 1000):.6f}")
         if self._saves_every and self.lines % self._saves_every == 0:
             self.saves += 1
-            found += _stamped(f"saved checkpoint at step {self.lines}")
-        return found
+            text += _stamped(f"saved checkpoint at step {self.lines}")
+        return text
 
 
 @contextmanager
 def growing(path: Path, *, saves_every: int = 0) -> Iterator[GrowingLog]:
-    """Add lines to a log in a file for the time of a `with` block."""
+    """Add lines to a log in a file during a `with` block."""
     log = GrowingLog(path, saves_every=saves_every)
     with in_background(log.grow, name="growing-log"):
         yield log

@@ -1,4 +1,4 @@
-"""What can go wrong between the controller and the API server, as values."""
+"""Faults between the controller and the API server, as values."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kfext.model.kinds.registered import KINDS
 
 Answer = tuple[int, bytes, str]
-"""Status (0: hang up without one), body, content type."""
+"""Status, body and content type; status 0 closes the connection without an answer."""
 
 _JSON = "application/json"
 _LONGEST_HOLD_SECONDS = 60.0
@@ -18,7 +18,7 @@ _REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "Inter
 
 @dataclass
 class Exchange:
-    """One request and, once there is one, the status of the API server's answer."""
+    """A request, and the status of the API server's answer, 0 before it."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Exchange:
 
     @property
     def is_write(self) -> bool:
-        # A review of what one may do is posted, and stored nowhere.
+        # A review of access is posted, but not stored.
         asks = self.path.endswith("/selfsubjectaccessreviews")
         return self.method not in {"GET", "HEAD"} and not asks
 
@@ -53,8 +53,8 @@ def job_patch(namespace: str, *, containing: str = "") -> Match:
 
 def unsuspend_patch(namespace: str) -> Match:
     """Match the patch that unsuspends a job under a plan; a release unsuspends it without one."""
-    wanted = job_patch(namespace, containing="kfext.dev~1plan")
-    return lambda exchange: wanted(exchange) and _starts(json.loads(exchange.body))
+    matches = job_patch(namespace, containing="kfext.dev~1plan")
+    return lambda exchange: matches(exchange) and _starts(json.loads(exchange.body))
 
 
 def _starts(operations: list[dict[str, object]]) -> bool:
@@ -86,7 +86,7 @@ def watch_of(plural: str) -> Match:
 
 @dataclass
 class Fault:
-    """What happens to requests that match. Matching requests are taken one after the other."""
+    """A fault of the requests that match; they are handled one after the other."""
 
     match: Match
     seen: int = 0
@@ -107,10 +107,10 @@ class Fault:
 
 @dataclass
 class KillAfter(Fault):
-    """Kill the controller once the `nth` match is carried out, before it hears the answer.
+    """Kill the controller once the `nth` match is carried out, before it receives the answer.
 
-    With nth=0 the controller dies before the first match, which is not carried out. Whatever the
-    dead process had sent besides is not passed on, so that exactly `nth` writes took place.
+    With nth=0 the controller dies before the first match, which is not carried out. Other requests
+    of the dead process are dropped, so that exactly `nth` writes took place.
     """
 
     nth: int = 1
@@ -135,9 +135,9 @@ class KillAfter(Fault):
 
 @dataclass
 class Refuse(Fault):
-    """Answer the matches from the `first`, `times` in number, with a status.
+    """Answer `times` matches, from the `first` on, with a status.
 
-    With `carried_out` the API server does what it is asked, and only its answer is lost.
+    With `carried_out` the API server carries out the request, and only its answer is lost.
     """
 
     status: int = 500
@@ -173,7 +173,7 @@ class ErrorEvent(Fault):
 
 @dataclass
 class Hold(Fault):
-    """Let the matches wait until `go` is set: time stands still for them, and only for them."""
+    """Delay the matches until `go` is set; other requests pass."""
 
     go: threading.Event = field(default_factory=threading.Event)
 
@@ -187,7 +187,7 @@ class Hold(Fault):
 
 @dataclass
 class HoldAnswer(Hold):
-    """Have the API server carry out the matches at once, and its answers wait until `go` is set."""
+    """Send the matches at once, but delay their answers until `go` is set."""
 
     async def apply(
         self, exchange: Exchange, send: Callable[[], Awaitable[Answer]], kill: Callable[[], None]

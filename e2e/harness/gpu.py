@@ -1,6 +1,6 @@
-"""GPU sharing on the testbed: the cards of a node, mostly played by its CPU, and kfext's agent.
+"""GPU sharing on the testbed: the cards of a node, mostly simulated, and kfext's agent.
 
-A `Pair` is two jobs on one card: a job of high priority that trains for long, and one of low.
+A `Pair` is two jobs on one card, of high and of low priority.
 """
 
 import asyncio
@@ -30,53 +30,53 @@ from kfext.model.gpu import resource_of
 from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 
 OVERLAY, OVERLAY_OF_GPUS = (REPOSITORY / "e2e/gpu" / name for name in ("overlay", "overlay-nvml"))
-"""How kfext is installed where the CPU plays the cards, and where they are GPUs."""
+"""The overlays for simulated cards and for GPUs."""
 _LABEL = "kfext.dev/gpu-sharing=true"
 _READY_SECONDS = 180.0
 _CARDS, _PLUGIN = "cards", "native-plugin"
-"""The processes of a node that play its cards and NVIDIA's device plugin."""
+"""The processes of a node that simulate its cards and NVIDIA's device plugin."""
 _SHARED_GPUS = "/apis/kfext.dev/v1alpha1/sharedgpus"
 
 Object = dict[str, Any]
 ENDLESS = 100_000
-"""Steps; no case sees the last."""
+"""Steps; no case reaches the last."""
 LOAD_MS = 60.0
 HIGH = {"share": "0.5", "priority": "high"}
 LOW = {"share": "0.3", "min_share": "0"}
 STEP_KERNELS = 61
-"""Of a job of 20 layers: 20 forward, 40 backward, and one for its optimizer. Each takes 1 ms."""
+"""Kernels of a step of 20 layers: 20 forward, 40 backward, and 1 of the optimizer, 1 ms each."""
 TRAINING = "dial.py"
-"""Is in the command line of each process of a training."""
+"""A part of the command line of each process of a training."""
 _NUMBERS = count(1)
-"""A card counts by the names of jobs, so no two have the same."""
+"""Numbers that make the names of jobs unique, since a card counts by name."""
 
 
-def play_cards(node: Node, count: int) -> None:
-    """Have a node play so many cards and offer them to its kubelet, until the node is killed."""
+def simulate_cards(node: Node, count: int) -> None:
+    """Simulate cards on a node and offer them to its kubelet, until the node is killed."""
     listed = _cards_folder(node) / cpu_inventory.LIST
     listed.unlink(missing_ok=True)
     _start(node, "e2e.gpu.node_cards", "--node", node.name, "--cards", str(count), name=_CARDS)
-    until(listed.exists, what=f"{node.name} plays its cards")
+    until(listed.exists, what=f"{node.name} simulates its cards")
     start_native_plugin(node)
 
 
 def start_native_plugin(node: Node) -> None:
-    """Have what plays NVIDIA's device plugin offer the cards of a node."""
+    """Offer the cards of a node by the substitute of NVIDIA's device plugin."""
     _start(node, "e2e.gpu.native_plugin", name=_PLUGIN)
 
 
 def offer_gpus(node: Node) -> None:
-    """Have what plays NVIDIA's device plugin offer the GPUs of this machine, on its only node."""
+    """Offer the GPUs of this machine on its only node, by that substitute."""
     _start(node, "e2e.gpu.native_plugin", "--nvml", name=_PLUGIN)
 
 
 def stop_native_plugin(bed: Testbed, node: Node) -> None:
-    """End it, as if its pod were deleted."""
+    """Stop the device plugin, as if its pod were deleted."""
     bed.stop_process(node.sandbox.process(_PLUGIN))
 
 
 def stop_cards(bed: Testbed, node: Node) -> None:
-    """Take the cards away from a node."""
+    """Remove the cards from a node."""
     stop_native_plugin(bed, node)
     bed.stop_process(node.sandbox.process(_CARDS))
 
@@ -97,7 +97,7 @@ def install_sharing(bed: Testbed, *nodes: Node, overlay: Path = OVERLAY) -> None
 
 
 def wait_shared(bed: Testbed, node: Node) -> None:
-    """Return once the slots of a node can be used."""
+    """Wait until the slots of a node can be used."""
     bed.wait_for(
         partial(_offers, bed, node.name),
         what=f"the agent of {node.name}",
@@ -106,7 +106,7 @@ def wait_shared(bed: Testbed, node: Node) -> None:
 
 
 def uninstall_sharing(bed: Testbed, *nodes: Node) -> None:
-    """Take GPU sharing away from kfext, which is then as if it had been installed without."""
+    """Remove GPU sharing from kfext, as if it had never been installed."""
     for node in nodes:
         kubectl(bed, "label", "node", node.name, f"{_LABEL.partition('=')[0]}-")
     gone = yaml.safe_dump_all(component("gpu-sharing"))
@@ -117,40 +117,39 @@ def uninstall_sharing(bed: Testbed, *nodes: Node) -> None:
 
 def slots(bed: Testbed, node: str) -> list[Object]:
     """Return the SharedGPUs of a node, by slot."""
-    found = [item for item in bed.api.get(_SHARED_GPUS)["items"] if item["spec"]["node"] == node]
-    return sorted(found, key=lambda card: int(card["spec"]["slot"]))
+    cards = [item for item in bed.api.get(_SHARED_GPUS)["items"] if item["spec"]["node"] == node]
+    return sorted(cards, key=lambda card: int(card["spec"]["slot"]))
 
 
 def reservations(bed: Testbed) -> list[Object]:
-    """Return the pods that reserve GPUs."""
     pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
     return [pod for pod in pods if "kfext.dev/gpu-slot" in pod["metadata"]["labels"]]
 
 
 def set_trouble(node: Node, uuid: str, trouble: str) -> None:
-    """Have a card of a node report a trouble, or none if it is empty."""
+    """Make a card of a node report a trouble, or none if it is empty."""
     path = _cards_folder(node) / cpu_inventory.LIST
     listed = json.loads(path.read_text())
     for card in listed:
         if card["uuid"] == uuid:
             card["trouble"] = trouble
-    # Whoever reads it sees one list or the other.
+    # A reader sees either the old or the new list.
     new = path.with_suffix(".new")
     new.write_text(json.dumps(listed))
     new.rename(path)
 
 
 def agent_of(bed: Testbed, node: Node) -> Object:
-    """Return the pod of a node's agent that is not about to end."""
+    """Return the pod of a node's agent that is not being deleted."""
     pods = bed.api.get(f"/api/v1/namespaces/{GPU_NAMESPACE}/pods")["items"]
-    (found,) = (
+    (agent,) = (
         pod
         for pod in pods
         if pod["spec"].get("serviceAccountName") == AGENT
         and pod["spec"].get("nodeName") == node.name
         and not pod["metadata"].get("deletionTimestamp")
     )
-    return dict(found)
+    return dict(agent)
 
 
 def signal_agent(bed: Testbed, node: Node, number: signal.Signals) -> None:
@@ -161,13 +160,13 @@ def signal_agent(bed: Testbed, node: Node, number: signal.Signals) -> None:
 
 
 def left_over(node: Node) -> list[str]:
-    """Return what the agent keeps on a node for sharers: the folders of sockets, cards given."""
+    """Return the agent's files on a node for sharers: folders of sockets, and assigned cards."""
     parts = [node.sandbox.folder / "kfext" / part for part in ("sockets", "cards")]
     return [str(file) for part in parts if part.is_dir() for file in part.iterdir()]
 
 
-def handed_out(bed: Testbed, node: Node) -> list[AllocatedDevices]:
-    """Return what the kubelet of a node has given to containers of what it counts by devices."""
+def kubelet_allocations(bed: Testbed, node: Node) -> list[AllocatedDevices]:
+    """Return the devices that the kubelet of a node has allocated to containers."""
     asker = (GPU_NAMESPACE, agent_of(bed, node)["metadata"]["name"])
     folder = os.open(_kubelet_folder(node), os.O_PATH)
     try:
@@ -178,24 +177,24 @@ def handed_out(bed: Testbed, node: Node) -> list[AllocatedDevices]:
 
 
 def counted(node: Node, uuid: str) -> dict[str, Object]:
-    """Return what a card has counted of each of its clients, by name."""
+    """Return the counters of a card for each of its clients, by name."""
     folder = os.open(_cards_folder(node), os.O_PATH)
     try:
-        found = report(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
+        counters = report(f"/proc/self/fd/{folder}/{uuid}")  # the whole path may be too long
     finally:
         os.close(folder)
-    return {client["name"]: client for client in found["clients"]}
+    return {client["name"]: client for client in counters["clients"]}
 
 
 def late(node: Node, uuid: str, name: str) -> float:
-    """Return the part of its kernels that a job gave to the card though another was there first."""
+    """Return the part of a job's kernels that should have yielded to another job; see `CpuCard`."""
     client = counted(node, uuid)[name]
     return float(client["late"]) / int(client["kernels"])
 
 
 def unreserved(bed: Testbed) -> None:
-    """Return once no GPU is reserved any more."""
-    until(lambda: not reservations(bed), what="all cards are given back")
+    """Wait until no GPU is reserved."""
+    until(lambda: not reservations(bed), what="all cards are released")
 
 
 def _kubelet_folder(node: Node) -> Path:
@@ -207,16 +206,16 @@ def _cards_folder(node: Node) -> Path:
 
 
 def _offers(bed: Testbed, node: str) -> bool:
-    """Return whether the agent reports a node's cards, and kubelet has them, whole and in parts."""
+    """Return whether the agent reports a node's cards, and kubelet offers them and their shares."""
     known = slots(bed, node)
     offered = bed.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
-    wanted = [NATIVE_GPU, *(resource_of(at) for at in range(len(known)))]
-    return bool(known) and all(int(offered.get(name, "0")) > 0 for name in wanted)
+    resources = [NATIVE_GPU, *(resource_of(at) for at in range(len(known)))]
+    return bool(known) and all(int(offered.get(name, "0")) > 0 for name in resources)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Such jobs. `card`: its UUID; `high`, `low`: the names of the jobs; `before`: see `late`."""
+    """Two jobs, by name, on the card with a UUID. `before`: low's counters once both trained."""
 
     team: Team
     node: Node
@@ -226,27 +225,26 @@ class Pair:
     before: Object
 
     def goes_on(self, name: str, *, steps: int = 10) -> None:
-        """Return when a job has begun the kernels of so many more steps."""
+        """Wait until a job has begun the kernels of `steps` more steps."""
         wanted = kernels(self.node, self.card, name) + steps * STEP_KERNELS
         until(
             lambda: kernels(self.node, self.card, name) >= wanted,
-            what=f"{name} goes on",
+            what=f"{name} trains on",
             account=self.team.said,
         )
 
     def pace(self) -> float:
-        """Return the kernels that low begins for each one of high, from now on."""
+        """Return low's kernels for each kernel of high, measured from now on."""
         before = {job: kernels(self.node, self.card, job) for job in (self.low, self.high)}
         self.goes_on(self.high)
         low, high = (kernels(self.node, self.card, job) - n for job, n in before.items())
         return low / high
 
     def uids(self) -> dict[str, str]:
-        """Return the uids of their pods, by job."""
         return {name: self.team.running(name)["metadata"]["uid"] for name in (self.high, self.low)}
 
     def trains_on(self, *, in_pods: dict[str, str]) -> None:
-        """Check that both go on, in these pods and on the same card, and that low gives way."""
+        """Check that both train on, in these pods and on the same card, and that low yields."""
         assert card_of(self.team, self.node, self.high, self.low) == self.card
         for name in in_pods:
             self.goes_on(name)
@@ -254,16 +252,16 @@ class Pair:
         assert self.late() <= 0.01
 
     def late(self) -> float:
-        """Return `late` of low's kernels since both jobs trained for some steps.
+        """Return the late part of low's kernels since both jobs trained for some steps.
 
-        Before the agent has greeted low's process, the gate knows no job to give way to.
+        Before the agent has greeted low's process, the gate knows no job to yield to.
         """
         now = counted(self.node, self.card)[self.low]
         late, begun = (now[count] - self.before[count] for count in ("late", "kernels"))
         return float(late / begun)
 
     def kill(self, name: str) -> None:
-        """Kill the training of a job within a micro-step: it has no time to say anything."""
+        """Kill the training of a job within a micro-step, without a farewell to the agent."""
         uid = self.team.running(name)["metadata"]["uid"]
         pids = self.node.pod_processes(uid, running=TRAINING)
         until(
@@ -272,20 +270,20 @@ class Pair:
             account=self.team.said,
         )
         for pid in pids:
-            with suppress(ProcessLookupError):  # a worker goes with the training
+            with suppress(ProcessLookupError):  # a worker ends with the training
                 os.kill(pid, signal.SIGKILL)
 
 
 def named(role: str) -> str:
-    """Return a name that no other job has."""
+    """Return a unique name of a job."""
     return f"{role}-{next(_NUMBERS)}"
 
 
 def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = False) -> Pair:
-    """Have a job of high priority train, and one of low on its card; see `dialled`.
+    """Train a job of high priority, and a job of low priority on its card; see `dialled`.
 
-    Before a job without a hook comes, high's has been timed with the card to itself: later it
-    never has that.
+    A job of low priority without a hook starts only after high was timed alone on the card, because
+    high is never alone later.
     """
     high, low = named("high"), named("low")
     team.submit(dialled(high, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
@@ -306,7 +304,7 @@ def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = Fals
 
 
 def card_of(team: Team, node: Node, *jobs: str) -> str:
-    """Return the card that the pods of these jobs share, and no others, once it is shown."""
+    """Wait until only the pods of these jobs share a card, and return it."""
     slot = until(
         lambda: slot_of(team, node, *jobs),
         what=f"{', '.join(jobs)} are shown on one card",
@@ -325,7 +323,6 @@ def slot_of(team: Team, node: Node, *jobs: str) -> Object | None:
 
 
 def sharers_of(slot: Object) -> list[Object]:
-    """Return the sharers that a SharedGPU shows."""
     return list(slot["status"].get("sharers", []))
 
 
@@ -335,5 +332,5 @@ def sharers(team: Team, node: Node) -> list[Object]:
 
 
 def kernels(node: Node, card: str, name: str) -> int:
-    """Return how many kernels a job has begun on a card, 0 before its first."""
+    """Return the number of kernels that a job has begun on a card, 0 before its first."""
     return int(counted(node, card).get(name, {"kernels": 0})["kernels"])

@@ -1,4 +1,4 @@
-"""Jobs that use a card for a part of each step, as tests and the demo send and follow them."""
+"""Jobs that use a card for a part of each step, and helpers to submit and follow them."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
 _STARTED_SECONDS = 180.0
 _MACHINE = ("/bin", "/lib", "/lib64", "/opt", "/usr")
-"""The folders of this machine with its Python and what that needs; a job on a GPU has them too."""
+"""The folders of this machine's Python and its libraries, which a job on a GPU uses."""
 
 
 def dialled(
@@ -39,12 +39,12 @@ def dialled(
 ) -> Manifest:
     """Return a PyTorchJob of one pod that uses a card for a part of each step.
 
-    `settings`: by key without `gpu-`, such as `share`; without any it has a whole GPU.
-    `queue`: kernels that it gives the card at once in each step, and at none of its layers.
-    `disables`: whether it has Python pass over PYTHONPATH, and so over the hook.
+    `settings`: by key without `gpu-`, such as `share`; without settings it has a whole GPU.
+    `queue`: kernels launched at once in each step, beside its layers' kernels.
+    `disables`: whether Python ignores PYTHONPATH, and with it the hook.
     """
     hooked = "share" in settings and not disables
-    driver = [] if hooked else ["-m", "cpu_card"]  # which the hook loads else
+    driver = [] if hooked else ["-m", "cpu_card"]  # otherwise the hook loads it
     driver = ["-E", *driver] if disables else driver
     dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]
     dial += ["--queue", str(queue)]
@@ -86,7 +86,7 @@ def computed(
     container = {
         "name": "pytorch",
         "image": TRAINING_IMAGE,
-        "command": [*python, *share, "--go", "/jobs/share.py"],  # it begins at once
+        "command": [*python, *share, "--go", "/jobs/share.py"],  # exists: begins at once
         "env": [{"name": FOLDERS, "value": ":".join(filter(os.path.isdir, folders))}],
         "resources": {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {NATIVE_GPU: "1"}},
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -123,11 +123,10 @@ class Team:
     namespace: str
 
     def submit(self, job: Manifest) -> None:
-        """Create a job."""
         self.bed.api.create(_JOBS.format(self.namespace), job)
 
     def delete(self, name: str) -> None:
-        """Delete a job; return when its pods are gone."""
+        """Delete a job, and wait until its pods are gone."""
         self.bed.api.delete(f"{_JOBS.format(self.namespace)}/{name}")
         until(
             lambda: not self._pods(name),
@@ -137,17 +136,17 @@ class Team:
         )
 
     def running(self, name: str) -> Object:
-        """Return the pod of a job once it runs."""
+        """Wait until the pod of a job runs, and return it."""
 
-        def found() -> Object | None:
+        def running_pod() -> Object | None:
             return next(
                 (pod for pod in self._pods(name) if pod["status"]["phase"] == "Running"), None
             )
 
-        return until(found, what=f"{name} runs", account=self.said, seconds=_STARTED_SECONDS)
+        return until(running_pod, what=f"{name} runs", account=self.said, seconds=_STARTED_SECONDS)
 
     def succeeded(self, name: str) -> None:
-        """Return once a job has succeeded."""
+        """Wait until a job has succeeded."""
 
         def ended() -> bool:
             job = self.bed.api.get(f"{_JOBS.format(self.namespace)}/{name}")
@@ -161,8 +160,8 @@ class Team:
 
     def jobs(self) -> dict[str, Object]:
         """Return the PyTorchJobs of the namespace, by name."""
-        found = self.bed.api.get(_JOBS.format(self.namespace))["items"]
-        return {job["metadata"]["name"]: job for job in found}
+        jobs = self.bed.api.get(_JOBS.format(self.namespace))["items"]
+        return {job["metadata"]["name"]: job for job in jobs}
 
     def plan(self, name: str) -> Object:
         """Return the status of the TrainingPlan of a job, empty while it has none."""
@@ -178,13 +177,13 @@ class Team:
         )
 
     def step_ends(self, name: str) -> list[float]:
-        """Return when the steps of a job ended, by the clock of its node."""
+        """Return the end times of the steps of a job, by the clock of its node."""
         (pod,) = self._pods(name)
         log = kubectl(self.bed, "logs", "-n", self.namespace, pod["metadata"]["name"])
         return [float(line.partition("at=")[2]) for line in log.splitlines() if "at=" in line]
 
     def said(self) -> str:
-        """Return what kfext shows of the jobs."""
+        """Return the messages of the TrainingPlans of the jobs."""
         path = f"/apis/kfext.dev/v1alpha1/namespaces/{self.namespace}/trainingplans"
         try:
             plans = self.bed.api.get(path)["items"]

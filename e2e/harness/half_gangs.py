@@ -1,9 +1,9 @@
-"""Watches the gangs of a namespace: which were bound in part, for how long, and what became whole.
+"""Watches the gangs of a namespace for gangs that were bound in part, and for how long.
 
 A gang is *half* while some but not all of its planned pods are bound, for more than GRACE_SECONDS,
-and it was never whole. The number of planned pods is what the job says once it runs: an elastic job
+before it was ever whole. The number of planned pods is the size of the running job: an elastic job
 may start with fewer pods than were submitted. Only jobs that kfext has planned count; jobs that it
-left or released before they had a pod count apart.
+released before they had a pod are counted separately.
 """
 
 import time
@@ -20,12 +20,12 @@ LOOK_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Gang:
-    """What was seen of one job. Times are in seconds since the watch began.
+    """The observations of one job. Times are in seconds since the watch began.
 
-    `planned`: whether kfext ever planned it. `apart`: whether it was left to plain Kubernetes with
-        no pod bound: then plain Kubernetes alone decides how much of it is bound.
-    `starts`: how often it was unsuspended before it was whole.
-    `half`: the stretches in which it was half, without their grace. `held`: how long it had a node.
+    `planned`: whether kfext ever planned it. `apart`: whether it was released with no pod bound:
+        then plain Kubernetes alone decides which of its pods are bound.
+    `starts`: the times that it was unsuspended before it was whole.
+    `stretches`: the times in which it was bound in part. `held`: the time with a node.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Gang:
     _seen_at: float | None = None
 
     def look(self, job: Object, pods: Iterable[Object], *, at: float) -> None:
-        """Record one look at the job and its pods."""
+        """Record an observation of the job and its pods."""
         passed = 0.0 if self._seen_at is None else at - self._seen_at
         self._seen_at = at
         annotations = job["metadata"].get("annotations", {})
@@ -79,13 +79,13 @@ class Gang:
 
     @property
     def half(self) -> list[float]:
-        """How long each stretch was in which the gang was half."""
+        """The lengths of the stretches in which the gang was half."""
         return [stretch for stretch in self.stretches if stretch > GRACE_SECONDS]
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All gangs of a namespace; `limit`: how long a gang may be half, in seconds."""
+    """All gangs of a namespace; `limit`: the longest allowed time of a half gang, in seconds."""
 
     gangs: tuple[Gang, ...]
     limit: float
@@ -107,13 +107,12 @@ class Account:
 
     @property
     def share_half(self) -> float:
-        """The share of the time in which gangs of kfext had nodes that they were half."""
+        """The part of the time with nodes that gangs of kfext were half."""
         held = sum(gang.held for gang in self.own)
         return sum(sum(gang.half) for gang in self.own) / held if held else 0.0
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of the run."""
-        began = sorted(gang.whole_at for gang in self.own if gang.whole_at is not None)
+        times = sorted(gang.whole_at for gang in self.own if gang.whole_at is not None)
         return {
             "jobs": len(self.gangs),
             "placed by kfext": len(self.own),
@@ -121,9 +120,9 @@ class Account:
             "half for too long": len(self.too_long),
             "gang-seconds half": round(sum(sum(gang.half) for gang in self.own), 1),
             "gang-seconds": round(sum(gang.held for gang in self.own)),
-            "whole": len(began),
-            "whole after, mean s": round(sum(began) / len(began), 2) if began else 0.0,
-            "whole after, last s": round(began[-1], 1) if began else 0.0,
+            "whole": len(times),
+            "whole after, mean s": round(sum(times) / len(times), 2) if times else 0.0,
+            "whole after, last s": round(times[-1], 1) if times else 0.0,
             "all jobs whole": sum(gang.whole_at is not None for gang in self.gangs),
             "started over twice": sum(gang.starts > 2 for gang in self.own),
             "pod-seconds": round(sum(gang.pod_seconds for gang in self.gangs)),
@@ -135,14 +134,14 @@ class Account:
         """Yield a line for each gang that was half, the longest first."""
         half = [gang for gang in self.gangs if gang.half]
         for gang in sorted(half, key=lambda gang: -max(gang.half)):
-            of, wanted = gang.ended_as
+            bound, wanted = gang.ended_as
             where = "" if gang in self.own else ", left to plain Kubernetes"
             times = ", ".join(f"{stretch:.0f}" for stretch in gang.half)
-            yield f"{gang.name}: {of} of {wanted} pods bound for {times} s{where}"
+            yield f"{gang.name}: {bound} of {wanted} pods bound for {times} s{where}"
 
 
 def watch(kube: Kube, namespace: str, *, seconds: float, limit: float) -> Account:
-    """Look at the jobs and pods of a namespace for so long, twice a second."""
+    """Observe the jobs and pods of a namespace for some seconds, twice a second."""
     gangs: dict[str, Gang] = {}
     began = time.monotonic()
     while (at := time.monotonic() - began) < seconds:
@@ -152,7 +151,7 @@ def watch(kube: Kube, namespace: str, *, seconds: float, limit: float) -> Accoun
 
 
 def look(kube: Kube, namespace: str, gangs: dict[str, Gang], *, at: float) -> None:
-    """Record one look at every job of a namespace."""
+    """Record an observation of every job of a namespace."""
     jobs = [
         {**job, "kind": kind} for kind in PLURAL for job in kube.items(jobs_path(namespace, kind))
     ]

@@ -1,7 +1,7 @@
 """Trainings with the hook and the agent's part, without Kubernetes.
 
-`trained` runs `e2e/jobs/hooked*.py`; `waited` counts what a job of high priority waits for
-low on a played card.
+`trained` runs `e2e/jobs/hooked*.py`; `waited` counts the kernels of low priority that a job of high
+priority waits for on a simulated card.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ NONE = "none"
 HOOKS = (NONE, HIGH, LOW)
 _SECONDS = 1200.0
 _STEP_KERNELS = 121
-"""Of `share.py` on the simulated card: 40 layers with a forward and a backward of two, and one."""
+"""Of `share.py` on the simulated card: 1 forward and 2 backward for each of 40 layers, and 1."""
 _LOAD_SECONDS = _STEP_KERNELS / 2000
-"""As long as the card is busy in a step, so that u is 0.5."""
+"""The busy time of the card in a step, so that u is 0.5."""
 _WARM_UP_STEPS, _STEPS = 10, 60
 _LOSS_SECONDS = 600.0
 _LOOK_SECONDS = 0.1
 Counts = Counter[tuple[str, str]]
-"""By job, and by what the card counts of it."""
+"""By job, and by the name of the card's counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What came of a training. `steps`: of its optimizers, as it has counted them itself.
+    """The result of a training. `steps`: the steps of its optimizers, by its own count.
 
-    `page`: what its hook had counted when the process ended, see `kfext.gpu.hook.words`.
+    `page`: its hook's counters when the process ended, see `kfext.gpu.hook.words`.
     """
 
     found: str
@@ -46,7 +46,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Trainings:
-    """What came of all, by name, with one hook or none. `errors`: the lines on stderr."""
+    """The results of all trainings, by name, with a hook or none. `errors`: the lines on stderr."""
 
     by_name: Mapping[str, Training]
     errors: Sequence[str]
@@ -55,15 +55,15 @@ class Trainings:
 def trained(
     python: Python, script: str = "hooked.py", hooks: Sequence[str] = HOOKS
 ) -> Mapping[str, Trainings]:
-    """Return what comes of the trainings of a script with each hook, each alone on a card.
+    """Return the results of the trainings of a script with each hook, each alone on a card.
 
-    So the gate of low priority is open. Raises SpoiledError if one of them fails.
+    So the gate of low priority is open. Raises SpoiledError if a training fails.
     """
 
     async def all_of_them() -> Mapping[str, Trainings]:
         async with asyncio.timeout(_SECONDS):
-            found = await asyncio.gather(*(_trained(python, script, hook) for hook in hooks))
-        return dict(zip(hooks, found, strict=True))
+            results = await asyncio.gather(*(_trained(python, script, hook) for hook in hooks))
+        return dict(zip(hooks, results, strict=True))
 
     return asyncio.run(all_of_them())
 
@@ -83,22 +83,22 @@ async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
         hooking = Hooking(agent.hook, agent.folder(hook), hook == HIGH)
     job = place.run(hook, [f"{place.scripts}/{script}"], hooking)
     await asyncio.to_thread(job.wait)
-    said = [json.loads(line) for line in job.said()]
+    lines = [json.loads(line) for line in job.said()]
     await asyncio.to_thread(until, lambda: not agent.has(hook), what="its last process is gone")
     # Each is a process of its own, and no worker of a DataLoader uses the card.
-    pages = agent.ended.get(hook, []) if hooking else [[]] * len(said)
+    pages = agent.ended.get(hook, []) if hooking else [[]] * len(lines)
     by_name = {
         line["name"]: Training(line["found"], line["steps"], page)
-        for line, page in zip(said, pages, strict=True)
+        for line, page in zip(lines, pages, strict=True)
     }
     return Trainings(by_name, job.errors())
 
 
 def waited(python: Python, arms: Sequence[Arm]) -> Mapping[Arm, float]:
-    """Return by arm how many kernels of low the card began while high had work, by one of high.
+    """Return by arm low's kernels that began while high had work, per kernel of high.
 
-    For these high waits, however busy the machine is. All arms run at a time, each on a card of its
-    own, so that what disturbs one disturbs them all. The u of each is 0.5.
+    High waits for these, however busy the machine is. All arms run at once, each on a card of its
+    own, so that a disturbance affects all of them. The u of each is 0.5.
     """
 
     async def all_of_them() -> Sequence[float]:
@@ -118,14 +118,14 @@ async def _waited(python: Python, arm: Arm) -> float:
                     and (agent is None or agent.is_calibrated(LOW))
                 ),
             )
-            wanted = first[HIGH, "kernels"] + _STEPS * _STEP_KERNELS
-            last = await _counted(place, lambda now: now[HIGH, "kernels"] >= wanted)
+            target = first[HIGH, "kernels"] + _STEPS * _STEP_KERNELS
+            last = await _counted(place, lambda now: now[HIGH, "kernels"] >= target)
     grown = last - first
     return grown[LOW, "beside"] / grown[HIGH, "kernels"]
 
 
 async def _counted(place: Bench, done: Callable[[Counts], bool]) -> Counts:
-    """Return what the card has counted, once that is so."""
+    """Return the counters of the card once `done` accepts them."""
     while True:
         clients = (await asyncio.to_thread(report, str(place.folder / "card")))["clients"]
         now = Counter(

@@ -1,4 +1,4 @@
-"""What is installed: the project's manifests, object by object, or by kubectl as admins do."""
+"""The installation of kfext: its manifests, object by object, or by kubectl as admins do."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ INSTALL = Planned("install kfext: kubectl apply --server-side -k manifests/overl
 
 
 def manifests() -> Iterator[dict[str, Any]]:
-    """Yield what `kubectl apply -k` applies, without the Deployments and the webhooks."""
+    """Yield the objects of `kubectl apply -k`, without the Deployments and the webhooks."""
     yield from read("base/namespace.yaml")
     yield from crds(REPOSITORY)
     yield from roles(REPOSITORY)
@@ -28,13 +28,13 @@ def manifests() -> Iterator[dict[str, Any]]:
 
 
 def crds(version: Path) -> Iterator[dict[str, Any]]:
-    """Yield the kinds of the version with its code in a folder."""
+    """Yield the CRDs of the version with its code in a folder."""
     for path in sorted((version / "crds").glob("kfext.dev_*.yaml")):
         yield from read(f"../crds/{path.name}", version)
 
 
 def roles(version: Path) -> Iterator[dict[str, Any]]:
-    """Yield the accounts and rights of the version with its code in a folder."""
+    """Yield the service accounts and roles of the version with its code in a folder."""
     for part in ("controller/rbac", "webhook/rbac", "users/roles"):
         yield from read(f"base/{part}.yaml", version)
     (overlay,) = read("overlays/default/kustomization.yaml", version)
@@ -43,7 +43,7 @@ def roles(version: Path) -> Iterator[dict[str, Any]]:
 
 
 def component(name: str, version: Path = REPOSITORY) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a component, as its files have them."""
+    """Yield the objects in the files of a component."""
     (content,) = read(f"components/{name}/kustomization.yaml", version)
     for file in content["resources"]:
         yield from read(f"components/{name}/{file}", version)
@@ -78,8 +78,8 @@ def plain_kubeconfig(path: Path, server: str) -> Path:
 
 
 def kubectl(bed: Testbed, *arguments: str, given: str = "") -> str:
-    """Run kubectl as the testbed's administrator, `given` as its input; return what it prints."""
-    done = subprocess.run(
+    """Run kubectl as the testbed's administrator, with `given` as input; return its output."""
+    completed = subprocess.run(
         [str(bed.binary("kubectl")), *arguments],
         env={**os.environ, "KUBECONFIG": str(bed.kubeconfig)},
         input=given,
@@ -87,13 +87,13 @@ def kubectl(bed: Testbed, *arguments: str, given: str = "") -> str:
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise RuntimeError(f"kubectl {' '.join(arguments)} failed: {done.stderr.strip()}")
-    return done.stdout
+    if completed.returncode:
+        raise RuntimeError(f"kubectl {' '.join(arguments)} failed: {completed.stderr.strip()}")
+    return completed.stdout
 
 
 def install_kfext(bed: Testbed) -> None:
-    """Apply the overlay that changes only the image, and wait until kfext really works."""
+    """Apply the overlay that changes only the image, and wait until kfext works."""
     with step(INSTALL):
         kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
         wait_installed(bed)
@@ -115,17 +115,17 @@ def wait_installed(bed: Testbed) -> None:
 
 
 def scale(bed: Testbed, deployment: str, replicas: int) -> None:
-    """Have a part of kfext run so many times; return when it does."""
-    at = ("-n", NAMESPACE)
-    kubectl(bed, "scale", "deployment", deployment, *at, f"--replicas={replicas}")
-    kubectl(bed, "rollout", "status", "deployment", deployment, *at, f"--timeout={_GONE}")
+    """Scale a Deployment of kfext, and wait until it has the replicas."""
+    namespace = ("-n", NAMESPACE)
+    kubectl(bed, "scale", "deployment", deployment, *namespace, f"--replicas={replicas}")
+    kubectl(bed, "rollout", "status", "deployment", deployment, *namespace, f"--timeout={_GONE}")
     if not replicas:
         label = f"app.kubernetes.io/component={deployment.removeprefix('kfext-')}"
-        kubectl(bed, "wait", "pod", *at, "-l", label, "--for=delete", f"--timeout={_GONE}")
+        kubectl(bed, "wait", "pod", *namespace, "-l", label, "--for=delete", f"--timeout={_GONE}")
 
 
 def uninstall_kfext(bed: Testbed) -> None:
-    """Delete whatever of the overlay is there, and wait until it is gone."""
+    """Delete all objects of the overlay, and wait until they are gone."""
     kubectl(bed, "delete", "--ignore-not-found", f"--timeout={_GONE}", "-k", str(_OVERLAY))
 
 

@@ -1,4 +1,4 @@
-"""Jobs as objects: manifests as short as a test wants them, and what stored objects say."""
+"""Jobs as objects: short manifests for tests, and readers of stored objects."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from kfext.names import TRAINING_GROUP
 
 Object = dict[str, Any]
 PLURAL = {kind.name: kind.plural for kind in KINDS.values() if kind.group == TRAINING_GROUP}
-"""Of the kinds of the training-operator, which each testbed has."""
+"""The plurals of the training-operator's kinds, which each testbed has."""
 
 
 TRAIN_JOB = "TrainJob"
@@ -29,9 +29,9 @@ def job(
     pod: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
 ) -> Object:
-    """Return a job: `each` is what one pod requests (and is limited to), `pod` goes into its spec.
+    """Return a job: `each` has the requests and limits of a pod, `pod` further fields of its spec.
 
-    `replicas` has the type as key, e.g. {"Master": 1, "Worker": 3}.
+    `replicas`: the number by type, e.g. {"Master": 1, "Worker": 3}.
     """
     resources = {"requests": dict(each or {}), "limits": dict(each or {})} if each else {}
     container = {"name": KINDS[kind].container, "image": "none", "resources": resources}
@@ -53,16 +53,16 @@ def job(
 
 
 def jobs_path(namespace: str, kind: str, name: str = "") -> str:
-    """Return the path of jobs, or of one."""
-    of = KINDS[kind]
-    path = f"/apis/{of.api_version}/namespaces/{namespace}/{of.plural}"
+    """Return the path of the jobs of a kind, or of a job by name."""
+    known = KINDS[kind]
+    path = f"/apis/{known.api_version}/namespaces/{namespace}/{known.plural}"
     return f"{path}/{name}" if name else path
 
 
 def specs(manifest: Object) -> Object:
-    """Return the replica specs of a job, whatever its kind."""
-    found: Object = manifest["spec"][KINDS[manifest["kind"]].replica_specs]
-    return found
+    """Return the replica specs of a job of any kind."""
+    replica_specs: Object = manifest["spec"][KINDS[manifest["kind"]].replica_specs]
+    return replica_specs
 
 
 def template(manifest: Object, type_: str = "Worker") -> Object:
@@ -103,19 +103,19 @@ def train_job(
 
 
 def size(job: Object) -> int:
-    """Return how many pods a job has, whatever its kind."""
+    """Return the number of pods of a job of any kind."""
     if job["kind"] == TRAIN_JOB:
         return int(job["spec"]["trainer"]["numNodes"])
     return sum(int(group.get("replicas", 1) or 0) for group in specs(job).values())
 
 
 def pod_label(kind: str) -> str:
-    """Return the label of pods with the name of their job."""
+    """Return the label on pods that names their job."""
     return "jobset.sigs.k8s.io/jobset-name" if kind == TRAIN_JOB else names.JOB_NAME
 
 
 def suspended(job: Object) -> bool:
-    """Whether a job as stored is suspended, by whomever."""
+    """Whether a stored job is suspended, by kfext or by others."""
     *parents, last = KINDS[job["kind"]].suspend_path
     fields = job["spec"]
     for parent in parents:
@@ -124,18 +124,18 @@ def suspended(job: Object) -> bool:
 
 
 def held(job: Object) -> bool:
-    """Whether a job as stored bears the mark that kfext suspended it."""
+    """Whether a stored job has the mark that kfext suspended it."""
     return names.HELD in job["metadata"].get("annotations", {})
 
 
 def marks_of(job: Object) -> dict[str, str]:
-    """Return kfext's marks on a job as stored."""
+    """Return kfext's marks on a stored job."""
     written = job["metadata"].get("annotations", {})
     return {key: value for key, value in written.items() if key in names.WRITTEN_BY_KFEXT}
 
 
 def gated(pod: Object) -> bool:
-    """Whether our gate holds a pod."""
+    """Whether kfext's gate holds a pod."""
     return {"name": names.GATE} in pod["spec"].get("schedulingGates", [])
 
 
@@ -152,31 +152,31 @@ def pinned_to(pod: Object) -> list[str]:
 
 def conditions(job: Object) -> set[str]:
     """Return the conditions that are true of a job."""
-    found = job.get("status", {}).get("conditions") or []
-    return {condition["type"] for condition in found if condition["status"] == "True"}
+    stored = job.get("status", {}).get("conditions") or []
+    return {condition["type"] for condition in stored if condition["status"] == "True"}
 
 
 def ended(job: Object) -> str:
-    """Return how a job has ended, `Succeeded` or `Failed`, empty if it has not."""
-    how = next(iter(conditions(job) & {"Succeeded", "Complete", "Failed"}), "")
-    return "Succeeded" if how == "Complete" else how
+    """Return the outcome of a job, `Succeeded` or `Failed`, empty before its end."""
+    outcome = next(iter(conditions(job) & {"Succeeded", "Complete", "Failed"}), "")
+    return "Succeeded" if outcome == "Complete" else outcome
 
 
-def told_of_pod(pod: Object) -> str:
-    """Return a line about a pod."""
+def describe_pod(pod: Object) -> str:
+    """Return a line about a pod, for the message of a failed test."""
     conditions = pod["status"].get("conditions", [])
-    said = [
+    why = [
         condition.get("message", "") for condition in conditions if condition["status"] == "False"
     ]
     return (
         f"pod {pod['metadata']['name']}: node {pod['spec'].get('nodeName', '-')}, "
         f"gates {[gate['name'] for gate in pod['spec'].get('schedulingGates', [])]}, "
-        f"pins {pinned_to(pod)}, deleting {bool(pod['metadata'].get('deletionTimestamp'))} {said}"
+        f"pins {pinned_to(pod)}, deleting {bool(pod['metadata'].get('deletionTimestamp'))} {why}"
     )
 
 
-def told_of_job(job: Object, *, view: Object, events: Iterable[Object]) -> Iterator[str]:
-    """Yield what a person would look at first."""
+def describe_job(job: Object, *, view: Object, events: Iterable[Object]) -> Iterator[str]:
+    """Yield lines about a job, for the message of a failed test."""
     metadata = job["metadata"]
     yield f"{job.get('kind', 'job')} {metadata['name']}: runPolicy {job['spec'].get('runPolicy')}"
     yield f"  annotations {json.dumps(metadata.get('annotations', {}))}"
@@ -186,17 +186,16 @@ def told_of_job(job: Object, *, view: Object, events: Iterable[Object]) -> Itera
 
 
 def on_host(pod: Object) -> bool:
-    """Whether a pod has the network of its node."""
+    """Whether a pod uses the network of its node."""
     return pod["spec"].get("hostNetwork") is True
 
 
 def variables(pod: Object) -> dict[str, str]:
-    """Return the environment of a pod's first container, if it is written out."""
+    """Return the environment of a pod's first container; a value from elsewhere is empty."""
     env = pod["spec"]["containers"][0].get("env", [])
     return {variable["name"]: variable.get("value", "") for variable in env}
 
 
 def ports(pod: Object) -> list[int]:
-    """Return the ports of its node that a pod has declared."""
     declared = pod["spec"]["containers"][0].get("ports", [])
     return [port["hostPort"] for port in declared if port.get("hostPort")]

@@ -1,4 +1,4 @@
-"""What an elastic training has printed: when it went on, from what step, and what it saved."""
+"""The output of an elastic training: its starts, their first steps, and its checkpoints."""
 
 import re
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ _ANSWER = re.compile(r"^kfext\.checkpoint (\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A start of the training, the first one or a later one.
+    """A start of the training, the first or a later.
 
-    `step`: that it went on from. `world`: how many workers it had then, 0 if it did not say.
+    `step`: the step that it resumed from. `world`: its number of workers, 0 if not printed.
     `saved`: the last step that was saved before.
     """
 
@@ -24,33 +24,33 @@ class Resumed:
 
     @property
     def kept(self) -> bool:
-        """Whether nothing was lost of what had been saved."""
+        """Whether no saved step was lost."""
         return self.step >= self.saved
 
 
 def resumes(lines: Iterable[str]) -> list[Resumed]:
-    """Return the starts of a training, by all lines that it has printed."""
-    found, saved = [], 0
+    """Return the starts of a training, from all lines that it has printed."""
+    starts, saved = [], 0
     for line in lines:
         if match := _RESUMED.match(line):
-            found.append(Resumed(int(match[1]), int(match[2] or 0), saved))
+            starts.append(Resumed(int(match[1]), int(match[2] or 0), saved))
         elif match := _SAVED.match(line):
             saved = int(match[1])
-    return found
+    return starts
 
 
 def answers(lines: Iterable[str]) -> list[int]:
-    """Return the numbers of the requests for a checkpoint that a training has answered."""
+    """Return the numbers of the checkpoint requests that a training has answered."""
     return [int(match[1]) for line in lines if (match := _ANSWER.match(line)) and int(match[1])]
 
 
 def worlds(lines: Iterable[str]) -> list[int]:
-    """Return the numbers of workers that a training has had, one after the other."""
+    """Return the number of workers at each start of a training."""
     return [start.world for start in resumes(lines)]
 
 
 def redone(lines: Iterable[str]) -> int:
-    """Return how many steps a training has done more than once, as it went on from before them."""
+    """Return the number of steps that a training has repeated after a restart."""
     reached = again = 0
     for line in lines:
         if match := _RESUMED.match(line):

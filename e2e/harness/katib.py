@@ -1,7 +1,7 @@
 """A stand-in for Katib, which cannot be installed here: its pod webhook and its collector.
 
-`collected` is what the webhook of Katib 0.19 does to the pod that it measures, with the collector
-StdOut. Source: katib pkg/webhook/v1beta1/pod, cmd/metricscollector/v1beta1/file-metricscollector.
+`collected` changes a pod as the webhook of Katib 0.19 does for the collector StdOut.
+Source: katib pkg/webhook/v1beta1/pod, cmd/metricscollector/v1beta1/file-metricscollector.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ with open({FILE!r}) as file:
 
 
 def collected(spec: Mapping[str, Any], *, container: str = "pytorch") -> dict[str, Any]:
-    """Return a pod spec with a collector: a container of it prints into a file of both."""
+    """Return a pod spec with a collector; the container prints into a file that both share."""
     mount = {"name": _VOLUME, "mountPath": FOLDER}
     changed = []
     for present in spec["containers"]:

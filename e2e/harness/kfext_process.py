@@ -1,6 +1,6 @@
 """kfext as local processes beside the testbed, installed from the project's own manifests.
 
-A `Trial` sends objects as a dry run, which shows what the API server and the webhooks make of them.
+A `Trial` sends objects as a dry run, which shows the changes of the API server and the webhooks.
 """
 
 import json
@@ -29,7 +29,7 @@ _HOOKS = {
     "configuration": f"{_CONFIGURATIONS}/{names.WEBHOOK_CONFIGURATION}",
     "trainjobs": f"{_CONFIGURATIONS}/{names.FIRST_WEBHOOKS}",
 }
-"""By file in manifests/base/webhook, the configuration of webhooks in it."""
+"""File in manifests/base/webhook -> the path of its configuration."""
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10
 _DEAD_URL = "https://127.0.0.1:1/"  # nothing listens there
@@ -48,7 +48,7 @@ class Trial:
         self._kube.create("/api/v1/namespaces", body)
 
     def job(self) -> str:
-        """Submit a job on trial; return what became of it: untouched, seen, or held."""
+        """Submit a job as a dry run; return the effect: untouched, seen, or held."""
         path = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs?dryRun=All"
         answer = self._kube.ask("POST", path, workers("probe", 1))
         if not answer.ok:
@@ -58,7 +58,7 @@ class Trial:
         return "seen" if names.COLOCATION in json.dumps(answer.body["spec"]) else "untouched"
 
     def pod(self) -> str:
-        """Submit a pod on trial that looks like the operator's; return untouched or gated."""
+        """Submit a pod like the operator's as a dry run; return the effect: untouched or gated."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
         answer = self._kube.ask("POST", path, _pod_of_a_job())
         if not answer.ok:
@@ -86,10 +86,10 @@ def _pod_of_a_job() -> dict[str, Any]:
 class Kfext:
     """The controller and the webhook; each may be killed, stopped and started again.
 
-    Both run under the identity and RBAC rules of their Deployments. A controller speaks to the API
+    Both run under the identity and RBAC rules of their Deployments. A controller reaches the API
     server through a proxy. Most cases need one replica of each; `start_standby` and
-    `start_webhooks` bring the second. Processes that start from now on get `environment` too: a
-    PYTHONPATH makes them run other code.
+    `start_webhooks` start the second. New processes have `environment` too: a PYTHONPATH makes them
+    run other code.
     """
 
     def __init__(self, testbed: Testbed) -> None:
@@ -119,21 +119,21 @@ class Kfext:
     @contextmanager
     def installed(cls, testbed: Testbed) -> Iterator[Self]:
         """Install kfext beside a testbed; its processes end with the block."""
-        made = cls(testbed)
+        kfext = cls(testbed)
         try:
-            made.install()
-            yield made
+            kfext.install()
+            yield kfext
         finally:
-            made.kill_processes()
-            made.proxy.stop()
+            kfext.kill_processes()
+            kfext.proxy.stop()
 
     @property
     def proxy(self) -> Proxy:
-        """What the controller's requests pass; the standby has another."""
+        """The proxy of the controller; the standby has another."""
         return self.controller.proxy
 
     def install(self) -> None:
-        """Apply what `kubectl apply -k` would, without the Deployments, and start everything."""
+        """Apply the objects of `kubectl apply -k` without Deployments, and start all processes."""
         self.apply_manifests()
         for part in (self.controller.proxy, self.standby.proxy, self.balancer):
             part.start()
@@ -145,7 +145,7 @@ class Kfext:
             self.testbed.api.apply(manifest)
 
     def ensure(self) -> None:
-        """Bring one process of each to work if they do not, and wait until they do."""
+        """Start the controller and the webhook if they do not run, and wait until they work."""
         restarted = False
         self.second_webhook.kill()
         if self.standby.pid is not None:
@@ -169,7 +169,7 @@ class Kfext:
 
     @property
     def controller_pid(self) -> int | None:
-        """The id of the controller's process; None: it does not run."""
+        """The id of the controller's process, or None."""
         return self.controller.pid
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
@@ -187,14 +187,14 @@ class Kfext:
         self.controller.launch(environment=self.environment)
 
     def start_standby(self) -> ControllerProcess:
-        """Start a second controller and wait until it could lead."""
+        """Start a second controller and wait until it is ready to lead."""
         self.standby.launch(environment=self.environment)
         until(self.standby.ready, what="the standby is ready", account=self.tail)
         return self.standby
 
     @contextmanager
     def restarted(self) -> Iterator[None]:
-        """Start controllers that have ended again until the block ends, as the kubelet does."""
+        """Restart controllers that have ended until the block ends, as the kubelet does."""
         ending = threading.Event()
 
         def look() -> None:
@@ -213,11 +213,11 @@ class Kfext:
             looking.join()
 
     def leads(self, controller: ControllerProcess) -> bool:
-        """Say whether a controller holds the Lease."""
+        """Return whether a controller holds the Lease."""
         return controller.is_holder((self.lease() or {}).get("holderIdentity") or "")
 
     def wait_leading(self, controller: ControllerProcess | None = None) -> None:
-        """Wait until a controller leads: the first, unless told which."""
+        """Wait until a controller leads, by default the first."""
         awaited = controller or self.controller
 
         def leads() -> bool:
@@ -227,11 +227,11 @@ class Kfext:
         until(leads, what=f"{awaited.name} leads", account=self.tail)
 
     def kill_controller(self) -> None:
-        """SIGKILL: it gets no chance to say or finish anything."""
+        """Send SIGKILL: it can finish and release nothing."""
         self.controller.kill()
 
     def stop_controller(self) -> None:
-        """SIGTERM, and wait for the end."""
+        """Send SIGTERM, and wait for the end."""
         self.controller.stop()
 
     def wait_controller_dead(self) -> None:
@@ -243,10 +243,10 @@ class Kfext:
         self.wait_leading()
 
     def relaunch_killed_controller(self) -> None:
-        """Wait for the dead controller's end, let its Lease go, and launch a successor.
+        """Wait for the killed controller's end, release its Lease, and launch a successor.
 
-        A successor has to wait until the dead holder's Lease runs out, 15 s. Writing what a holder
-        writes that goes in order saves that time in the cases that are not about it.
+        A successor would wait 15 s until the dead holder's Lease expires. Releasing the Lease, as
+        an orderly shutdown does, saves that time in the cases that do not test it.
         """
         self.wait_controller_dead()
         if self.lease() is not None:
@@ -254,12 +254,12 @@ class Kfext:
         self.launch_controller()
 
     def lease(self) -> dict[str, Any] | None:
-        """Return the spec of the controller's Lease, None without one."""
-        found = self.kube.find(_LEASE)
-        return found["spec"] if found else None
+        """Return the spec of the controller's Lease, or None without a Lease."""
+        lease = self.kube.find(_LEASE)
+        return lease["spec"] if lease else None
 
     def steal_lease(self, thief: str) -> None:
-        """Make another the holder, whatever the holder says."""
+        """Make another the holder, without the holder's consent."""
         spec = {"holderIdentity": thief, "leaseDurationSeconds": 15}
         self.kube.patch(_LEASE, {"spec": spec})
 
@@ -267,7 +267,7 @@ class Kfext:
         self.kube.delete(_LEASE)
 
     def controller_absent(self) -> None:
-        """Stop the controller and take its Lease away: as on a cluster where it never ran."""
+        """Stop the controller and delete its Lease, as on a cluster where it never ran."""
         self.stop_controller()
         self.delete_lease()
         self.wait_hooks(job="seen", pod="untouched")
@@ -279,7 +279,7 @@ class Kfext:
         self.webhook.start(environment=self.environment)
 
     def start_webhooks(self, *, drain_seconds: float) -> tuple[WebhookProcess, WebhookProcess]:
-        """Have two replicas behind a balancer, as behind their Service; wait until both answer."""
+        """Run two replicas behind a balancer, as behind their Service; wait until both answer."""
         self.webhook.kill()
         both = (self.webhook, self.second_webhook)
         for replica in both:
@@ -298,19 +298,20 @@ class Kfext:
         self.webhook.kill()
 
     def configure_hooks(self, *, dead: tuple[str, ...] = (), port: int | None = None) -> None:
-        """Register the webhooks of manifests/base/webhook: elsewhere, and with more patience.
+        """Register the webhooks of manifests/base/webhook, at another address and timeout.
 
         Each `clientConfig.service` becomes a `url` on this machine, since the process runs in no
-        pod. Webhooks named in `dead` get a URL where nothing listens. kfext injects its own CA.
-        What is not answered in time passes untouched, which on a busy machine is no defect.
+        pod. Webhooks named in `dead` have a URL where nothing listens. kfext injects its own CA.
+        The timeout is longer because on a busy machine a late answer, which would pass the object
+        untouched, is no defect.
         """
-        at = port or self.webhook.port
+        target = port or self.webhook.port
         for file, hooks in _HOOKS.items():
             configuration = read(f"base/webhook/{file}.yaml")[0]
             old = self.kube.find(hooks)
             for index, hook in enumerate(configuration["webhooks"]):
                 path = hook["clientConfig"].pop("service")["path"]
-                url = f"https://127.0.0.1:{at}{path}"
+                url = f"https://127.0.0.1:{target}{path}"
                 hook["timeoutSeconds"] = _ANSWER_SECONDS
                 hook["clientConfig"]["url"] = _DEAD_URL if hook["name"] in dead else url
                 if old:
@@ -318,7 +319,7 @@ class Kfext:
                     hook["clientConfig"]["caBundle"] = bundle
             self.kube.delete(hooks)
             self.kube.create(_CONFIGURATIONS, configuration)
-        self._hooks = (dead, at)
+        self._hooks = (dead, target)
 
     def remove_hooks(self) -> None:
         """Unregister the webhooks; `ensure` registers them again."""
@@ -328,19 +329,19 @@ class Kfext:
         self.wait_hooks(job="untouched", pod="untouched")
 
     def remove_everything(self) -> None:
-        """End all processes and unregister the webhooks: the cluster as it was before kfext."""
+        """Stop all processes and unregister the webhooks, as before the installation."""
         self.end_processes()
         self.remove_hooks()
 
     def end_processes(self) -> None:
-        """End what runs, as the deletion of the Deployments would."""
+        """Stop all processes, as the deletion of the Deployments would."""
         self.standby.stop()
         self.stop_controller()
         self.webhook.kill()
         self.second_webhook.kill()
 
     def kill_processes(self) -> None:
-        """SIGKILL to all: they release nothing."""
+        """Send SIGKILL to all: they release nothing."""
         for controller in (self.controller, self.standby):
             controller.kill()
             controller.wait_dead()
@@ -348,11 +349,11 @@ class Kfext:
             webhook.kill()
 
     def forget_hooks(self) -> None:
-        """Record that the webhook configuration is gone or has no owner now."""
+        """Record that the webhook configuration is deleted or has no owner."""
         self._hooks = None
 
     def wait_hooks(self, *, job: str = "held", pod: str = "gated") -> None:
-        """Wait until the API server treats a job and a pod on trial as said."""
+        """Wait until the dry runs of a job and a pod have these effects."""
         for wanted, probe in ((job, self.trial.job), (pod, self.trial.pod)):
             until(
                 lambda: probe() == wanted,  # noqa: B023 - called before the next turn
@@ -361,15 +362,14 @@ class Kfext:
             )
 
     def metric(self, name: str) -> float:
-        """Return a gauge of the controller."""
         return self.controller.metric(name)
 
     def tail(self, lines: int = 25, *, about: str = "") -> str:
-        """Return the last log lines of all processes; `about`: a word that each of them has."""
-        told = []
+        """Return the last log lines of all processes, or of those lines that contain `about`."""
+        lines_of_all = []
         for process in (self.controller, self.standby, self.webhook, self.second_webhook):
             log = self.testbed.log(process.name)
             text = log.read_text(errors="replace") if log.exists() else ""
-            found = [line for line in text.splitlines() if about in line]
-            told += [f"--- last lines of {process.name}", *found[-lines:]]
-        return "\n".join(told)
+            matches = [line for line in text.splitlines() if about in line]
+            lines_of_all += [f"--- last lines of {process.name}", *matches[-lines:]]
+        return "\n".join(lines_of_all)

@@ -1,4 +1,4 @@
-"""The API server as a test speaks to it: refusals are answers, and warnings are kept."""
+"""A client of the API server for tests: refusals are answers, and warnings are recorded."""
 
 import json
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _KINDS = {"merge": "application/merge-patch+json", "json": "application/json-pat
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: HTTP status, the object or Status, and the warnings kubectl would print."""
+    """An answer: HTTP status, the object or Status, and the warnings that kubectl would print."""
 
     status: int
     body: Any
@@ -23,7 +23,6 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """The sentence of a refusal."""
         return str(self.body.get("message", "")) if isinstance(self.body, dict) else str(self.body)
 
     @property
@@ -32,13 +31,13 @@ class Answer:
 
 
 class RefusedError(AssertionError):
-    """The API server refused what a test took for granted."""
+    """The API server refused a request that a test expects to succeed."""
 
 
 class Kube:
-    """A client, by default an administrator's; `ask` returns any answer, the others insist.
+    """A client, by default an administrator's; only `ask` returns refusals, others raise them.
 
-    `token`: of an account, in place of a user's certificate.
+    `token`: the token of an account, in place of a user's certificate.
     """
 
     def __init__(
@@ -76,13 +75,13 @@ class Kube:
         return self._insist(self.ask("GET", path), path)
 
     def find(self, path: str) -> Any:
-        """Return an object, or None: it is not there."""
+        """Return an object, or None."""
         answer = self.ask("GET", path)
         return None if answer.status == 404 else self._insist(answer, path)
 
     def items(self, path: str) -> list[Object]:
-        found: list[Object] = self.get(path)["items"]
-        return found
+        items: list[Object] = self.get(path)["items"]
+        return items
 
     def create(self, path: str, body: Object) -> Any:
         return self._insist(self.ask("POST", path, body), path)

@@ -1,4 +1,4 @@
-"""kfext as a person installs it: the commands of the pages, and a shell."""
+"""The manual installation of kfext: the commands of the pages, and a shell."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ def commands(section: str) -> list[str]:
     """Return the commands of a section of the pages for administrators, in order."""
     pages = ((REPOSITORY / "docs" / f"{page}.md").read_text() for page in PAGES)
     (text,) = (page for page in pages if f"\n## {section}\n" in page)
-    found = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
-    blocks = found.split("```sh\n")[1:]
+    body = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    blocks = body.split("```sh\n")[1:]
     lines = [line for block in blocks for line in block.split("```", 1)[0].splitlines()]
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 def left_behind(kube: Kube) -> list[str]:
-    """Return what of kfext is still in the cluster, namespaces' contents apart."""
+    """Return the names of kfext's objects in the cluster, without the content of namespaces."""
     kinds = {
         "/api/v1": ["namespaces"],
         "/apis/rbac.authorization.k8s.io/v1": ["clusterroles", "clusterrolebindings"],
@@ -34,11 +34,11 @@ def left_behind(kube: Kube) -> list[str]:
             *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         ],
     }
-    found: list[Object] = []
+    objects: list[Object] = []
     for root, plurals in kinds.items():
         for plural in plurals:
-            found += kube.items(f"{root}/{plural}")
-    present = [thing["metadata"]["name"] for thing in found]
+            objects += kube.items(f"{root}/{plural}")
+    present = [thing["metadata"]["name"] for thing in objects]
     own = ("kfext-system", "kfext-controller", "kfext-webhook", "kfext-view", "kfext-edit")
     return [
         name
@@ -49,9 +49,9 @@ def left_behind(kube: Kube) -> list[str]:
 
 
 class Shell:
-    """A person's shell in a copy of the manifests: kubectl, and our plugin for it.
+    """A shell in a copy of the manifests, with kubectl and kfext's plugin for it.
 
-    `source`: the folder with the manifests; `command`: kfext of the environment with the plugin.
+    `source`: the folder of the manifests; `command`: the kfext command of the plugin's environment.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""A crowd of jobs, as many users submit them within a minute: the operator's examples and others.
+"""Many jobs of many users within a minute: the operator's examples and random jobs.
 
-Everything random comes from one seed. About a quarter of the random jobs has terms that kfext does
-not model, and a tenth has a priority. Together they ask for more than 24 fake nodes have.
+All random choices derive from one seed. About a quarter of the random jobs have terms that kfext
+does not model, and a tenth have a priority. Together they request more than 24 fake nodes have.
 """
 
 import random
@@ -26,19 +26,19 @@ _UNMODELLED = ("podAntiAffinity", "topologySpreadConstraints")
 
 
 def mixed_jobs(seed: int, *, jobs: int = RANDOM_JOBS, only_modelled: bool = False) -> list[Object]:
-    """Return the examples and so many random jobs, the same for a seed.
+    """Return the examples and a number of random jobs, the same for a seed.
 
-    `only_modelled`: without the jobs that kfext leaves to plain Kubernetes.
+    `only_modelled`: omit the jobs that kfext leaves to plain Kubernetes.
     """
     draw = random.Random(seed)
-    found = [*_examples(), *(_random_job(draw, f"r{number:03d}") for number in range(jobs))]
+    all_jobs = [*_examples(), *(_random_job(draw, f"r{number:03d}") for number in range(jobs))]
     if only_modelled:
-        return [job for job in found if not any(term in str(job) for term in _UNMODELLED)]
-    return found
+        return [job for job in all_jobs if not any(term in str(job) for term in _UNMODELLED)]
+    return all_jobs
 
 
 def _examples() -> list[Object]:
-    found = []
+    examples = []
     for path in binaries.operator_examples():
         try:
             documents = list(yaml.safe_load_all(path.read_text()))
@@ -46,8 +46,8 @@ def _examples() -> list[Object]:
             continue  # a template of another tool
         stem = path.stem.lower().replace("_", "-")[:_LONGEST_NAME]
         jobs = [job for job in documents if isinstance(job, dict) and job.get("kind") in PLURAL]
-        found += [{**job, "metadata": {"name": f"ex-{stem}"}} for job in jobs]
-    return found
+        examples += [{**job, "metadata": {"name": f"ex-{stem}"}} for job in jobs]
+    return examples
 
 
 def _random_job(draw: random.Random, name: str) -> Object:
@@ -127,7 +127,7 @@ def _resources(draw: random.Random) -> Object:
 
 
 def _terms(draw: random.Random, job: str) -> list[tuple[float, Callable[[Object], Any]]]:
-    """Return the terms that a pod may have, each with how often it has it."""
+    """Return the possible terms of a pod, each with its probability."""
     own: Object = {"labelSelector": {"matchLabels": {names.JOB_NAME: job}}}
     own["topologyKey"] = "kubernetes.io/hostname"
 
@@ -144,7 +144,7 @@ def _terms(draw: random.Random, job: str) -> list[tuple[float, Callable[[Object]
         spec["affinity"] = {"podAntiAffinity": {_REQUIRED: [own]}}
 
     def with_priority(spec: Object) -> None:
-        draw.random()  # keeps the other draws of a seed as they were
+        draw.random()  # so that the other draws of a seed do not change
         spec["priorityClassName"] = PRIORITY
 
     def spread(spec: Object) -> None:

@@ -1,7 +1,7 @@
-"""Gangs without room, and the autoscaler that adds nodes for them, as a case watches both.
+"""Gangs without capacity, and the autoscaler that adds nodes for them, both watched by a case.
 
-A `Scene` is a namespace with NodePools of its own: no other pod has room on their nodes. Whatever
-is awaited, each look is recorded, so that a case can ask afterwards what never was.
+A `Scene` is a namespace with NodePools of its own, without capacity for other pods. Each look is
+recorded, so that a case can check afterwards that a state never occurred.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from e2e.testbed.karpenter import CLAIMS, GPU, POOL, Pool
 from kfext.names import NEW_NODES_NAMESPACE, PLACEHOLDER_OF
 
 EACH = {"cpu": "4", "memory": "16Gi", GPU: "4"}
-"""What a pod asks for: a machine has room for two."""
+"""The resources of a pod; two fit a machine."""
 PODS, NODES = 8, 4
-"""The pods of the usual gang, and the nodes that it needs."""
+"""The pods of the default gang, and the nodes that it needs."""
 COMES_SECONDS = 180.0
-"""Nodes are there after 20 s, and each ask may come a minute after the submission."""
+"""Nodes are ready after 20 s, and kfext may ask for them a minute after the submission."""
 _PLACEHOLDERS = f"/api/v1/namespaces/{NEW_NODES_NAMESPACE}/pods"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What there was at one moment, `at` in seconds since the scene began.
+    """The state at one moment, `at` in seconds since the scene began.
 
-    `claims` and `ready`: NodeClaims, and nodes that are ready. `asked` and `held`: placeholders,
-    and how many of them are bound. `members`: pods by job.
+    `claims` and `ready`: the NodeClaims and the ready nodes, by name. `asked` and `held`: the
+    numbers of placeholders and of bound placeholders. `members`: the number of pods by job.
     """
 
     at: float
@@ -69,18 +69,18 @@ class Scene:
 
     def pool(self, pool: Pool | None = None) -> None:
         """Let Karpenter add nodes for this namespace alone."""
-        asked = pool or Pool()
-        name = f"{self.space.name}-{asked.name}"
+        added = pool or Pool()
+        name = f"{self.space.name}-{added.name}"
         self.pools.append(name)
         labels = {CASE: self.space.name}
-        karpenter.add(self.space.kfext.testbed, replace(asked, name=name, labels=labels))
+        karpenter.add(self.space.kfext.testbed, replace(added, name=name, labels=labels))
 
     def full_nodes(self, count: int) -> list[str]:
-        """Make nodes without room: pods of no job are on them."""
-        made = self.space.nodes(count, cpu="32", memory="256Gi", gpu=fakenodes.CAPACITY[GPU])
-        for node in made:
+        """Create nodes that are full of pods without a job."""
+        created = self.space.nodes(count, cpu="32", memory="256Gi", gpu=fakenodes.CAPACITY[GPU])
+        for node in created:
             self.space.thief(f"full-{node}", node, int(fakenodes.CAPACITY[GPU]))
-        return made
+        return created
 
     def submit(
         self,
@@ -108,12 +108,12 @@ class Scene:
         self.gangs[name] = Gang(name)
 
     def delete(self, name: str) -> None:
-        """Delete a job; its gang is watched no more."""
+        """Delete a job, and stop watching its gang."""
         kind = self._jobs.pop(name)["kind"]
         self.space.kube.delete(jobs_path(self.space.name, kind, name))
 
     def rivals(self, count: int) -> None:
-        """Create pods of no job that ask for a whole machine each."""
+        """Create pods without a job that request a whole machine each."""
         limits = {GPU: fakenodes.CAPACITY[GPU], "cpu": "4"}
         container = {"name": "rival", "image": "none", "resources": {"limits": limits}}
         spec = {"nodeSelector": {CASE: self.space.name}, "containers": [container]}
@@ -124,7 +124,7 @@ class Scene:
     # --- looking ----------------------------------------------------------------------------------
 
     def look(self) -> Look:
-        """Record what there is; pods are read first, so that their room is seen with them."""
+        """Record the state; pods are read first, so that their nodes are in the same look."""
         kube, at = self.space.kube, time.monotonic() - self._began
         pods = [
             pod
@@ -153,23 +153,23 @@ class Scene:
 
     def placeholders(self) -> list[Object]:
         """Return the placeholders of the jobs of this scene, deleted jobs included."""
-        found = self.space.kube.items(f"{_PLACEHOLDERS}?labelSelector={PLACEHOLDER_OF}")
-        return [pod for pod in found if pod["metadata"]["labels"][PLACEHOLDER_OF] in self._uids]
+        pods = self.space.kube.items(f"{_PLACEHOLDERS}?labelSelector={PLACEHOLDER_OF}")
+        return [pod for pod in pods if pod["metadata"]["labels"][PLACEHOLDER_OF] in self._uids]
 
     def view(self, name: str) -> Object:
         """Return the status of the TrainingPlan of a job."""
         return self.space.view(name, self._jobs[name]["kind"])
 
     def created(self) -> set[str]:
-        """Return every NodeClaim that there ever was."""
+        """Return every NodeClaim that ever existed."""
         return set().union(*(look.claims for look in self.looks))
 
     def half(self) -> dict[str, list[float]]:
-        """Return the gangs that were half, with the seconds: some pods bound, others not."""
+        """Return the gangs that were half, with the seconds of each stretch."""
         return {name: gang.half for name, gang in self.gangs.items() if gang.half}
 
     def early(self, name: str, *, needs: int) -> list[Look]:
-        """Return the looks at which a job had pods before the nodes that it needs were ready."""
+        """Return the looks in which a job had pods before the nodes that it needs were ready."""
         return [look for look in self.looks if look.members.get(name) and len(look.ready) < needs]
 
     def asked_after(self, name: str) -> float:
@@ -183,14 +183,14 @@ class Scene:
         return whole - self._submitted[name]
 
     def rivals_bound(self) -> int:
-        """Return how many of the pods of no job have a node."""
+        """Return the number of bound pods without a job."""
         pods = self.space.pods()
         return sum(
             "nodeName" in pod["spec"] for pod in pods if pod["metadata"]["name"].startswith("rival")
         )
 
     def written(self) -> int:
-        """Return how many writes of placeholders the controllers have made for this scene."""
+        """Return the number of the controllers' writes of placeholders for this scene."""
         return len(self._writes()) - self._written
 
     def _writes(self) -> list[Exchange]:
@@ -209,7 +209,7 @@ class Scene:
         until(lambda: condition(self.look()), what=what, account=self.account, seconds=seconds)
 
     def whole(self, *jobs: str) -> None:
-        """Look until all pods of some gangs are bound."""
+        """Look until all pods of the gangs are bound."""
 
         def bound(_: Look) -> bool:
             return all(self.gangs[name].bound == self.gangs[name].wanted for name in jobs)
@@ -217,25 +217,25 @@ class Scene:
         self.until(bound, f"all pods of {', '.join(jobs)} are bound")
 
     def reason(self, name: str, *reasons: str, seconds: float = COMES_SECONDS) -> Object:
-        """Look until a job waits for one of some reasons; return the status."""
+        """Look until a job waits for one of the reasons; return the status."""
 
-        def told(_: Look) -> bool:
+        def waits(_: Look) -> bool:
             return self.view(name).get("reason") in reasons
 
-        self.until(told, f"{name} waits for {' or '.join(reasons)}", seconds=seconds)
+        self.until(waits, f"{name} waits for {' or '.join(reasons)}", seconds=seconds)
         return self.view(name)
 
     def watch(self, seconds: float) -> None:
-        """Look for so long."""
+        """Look for some seconds."""
         end = time.monotonic() + seconds
         self.until(lambda _: time.monotonic() > end, "time passes", seconds=seconds + COMES_SECONDS)
 
     def gone(self) -> None:
-        """Look until there is no placeholder, and the autoscaler has removed all nodes."""
+        """Look until no placeholder is there, and the autoscaler has removed all nodes."""
         self.until(lambda look: not (look.asked or look.claims), "placeholders and nodes are gone")
 
     def account(self) -> str:
-        """Tell what was seen last, and what is in the namespace."""
+        """Describe the last look and the objects of the namespace."""
         return f"{self.looks[-1]}\n{self.gangs}\n{self.space.account()}"
 
 
@@ -255,23 +255,23 @@ def _soon_free(scene: Scene) -> None:
 
 ASKS: Mapping[str, tuple[Callable[[Scene], None], float]] = {
     "no empty cluster would hold it": (_too_big, 2.0),
-    "others have the room for good": (_taken, 10.0),
-    "the room is expected to be free within 3 minutes": (_soon_free, 60.0),
+    "other pods use the capacity without an end": (_taken, 10.0),
+    "the capacity is expected to be free within 3 minutes": (_soon_free, 60.0),
 }
-"""What a gang of PODS finds, and after how many seconds kfext then asks for nodes."""
+"""Situation of a gang of PODS -> its setup, and the seconds until kfext asks for nodes."""
 
 
 @contextmanager
 def scene_of(space: Space) -> Iterator[Scene]:
-    """Yield a scene; in the end its pools are removed, with all their nodes."""
-    made = Scene(space)
+    """Yield a scene; its pools and all their nodes are removed at the end."""
+    scene = Scene(space)
     try:
-        yield made
+        yield scene
     finally:
         space.clean()
-        for pool in made.pools:
+        for pool in scene.pools:
             karpenter.remove(space.kfext.testbed, pool)
 
 
-def _names(found: Iterator[Object]) -> Iterator[str]:
-    return (item["metadata"]["name"] for item in found)
+def _names(items: Iterator[Object]) -> Iterator[str]:
+    return (item["metadata"]["name"] for item in items)

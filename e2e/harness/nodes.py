@@ -1,8 +1,8 @@
-"""What a test changes of the cluster, and the controller's news of it.
+"""Changes of the cluster by a test, which the controller must observe first.
 
-Jobs and pods come to the controller on watches of their own. Without waiting, a job that is sent
-after a policy, a node or a label was changed may be decided by the state before the change.
-A node is tainted, cordoned, shrunk, or goes quiet.
+Jobs and pods reach the controller on watches of their own. Without waiting, a job that is submitted
+after a change of a policy, a node or a label may be decided by the state before the change.
+A node is tainted, cordoned, shrunk, or its kubelet stops.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ _KWOK = "kwok.x-k8s.io/node"
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
-def told(kfext: Kfext, path: str) -> None:
-    """Wait until the controller, if it listens, is told what an object is by now."""
+def wait_received(kfext: Kfext, path: str) -> None:
+    """Wait until the controller, if it watches, has received the current version of an object."""
     version = int(kfext.kube.get(path)["metadata"]["resourceVersion"])
     streams = kfext.proxy.streams(path.split("/")[-2])
     until(
         lambda: all(stream.version >= version or not stream.open for stream in streams),
-        what=f"the controller is told of {path}",
+        what=f"the controller receives {path}",
     )
 
 
-def delete_told(kfext: Kfext, path: str) -> None:
-    """Delete an object; wait until the controller, if it listens, is told that it is gone."""
+def delete_and_wait(kfext: Kfext, path: str) -> None:
+    """Delete an object; wait until the controller, if it watches, has received the deletion."""
     streams = kfext.proxy.streams(path.split("/")[-2])
     uid = kfext.kube.get(path)["metadata"]["uid"]
     kfext.kube.delete(path)
     until(
         lambda: all(uid in stream.gone or not stream.open for stream in streams),
-        what=f"the controller is told that {path} is gone",
+        what=f"the controller receives the deletion of {path}",
     )
 
 
@@ -46,7 +46,7 @@ def label(kfext: Kfext, node: str, labels: Mapping[str, str | None]) -> None:
 
 
 def taint(kfext: Kfext, node: str, effect: str, *, key: str = "example.com/broken") -> None:
-    """Taint a node; NoExecute has its pods deleted too."""
+    """Taint a node; NoExecute also evicts its pods."""
     taints = [{"key": key, "effect": effect}]
     _change(kfext, node, {"spec": {"taints": taints}})
 
@@ -56,12 +56,12 @@ def cordon(kfext: Kfext, node: str, *, shut: bool = True) -> None:
 
 
 def shrink(kfext: Kfext, node: str, gpus: int) -> None:
-    """Have a node offer fewer GPUs, as when a device fails."""
+    """Reduce the GPUs that a node offers, as when a device fails."""
     _change(kfext, node, {"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}, at="/status")
 
 
 def go_quiet(kfext: Kfext, node: str) -> None:
-    """Have a kubelet say no more, and wait until the node controller has marked the node."""
+    """Stop a kubelet's reports, and wait until the node controller has marked the node."""
     kube = kfext.kube
     kube.patch(path(node), {"metadata": {"annotations": {_KWOK: None}}})
     ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
@@ -70,22 +70,22 @@ def go_quiet(kfext: Kfext, node: str) -> None:
         lambda: {"NoSchedule", "NoExecute"} <= _not_ready_effects(kube.get(path(node))),
         what=f"node {node} is marked as not ready",
     )
-    told(kfext, path(node))
+    wait_received(kfext, path(node))
 
 
 def speak_again(kfext: Kfext, node: str) -> None:
     kube = kfext.kube
     kube.patch(path(node), {"metadata": {"annotations": {_KWOK: "fake"}}})
     until(
-        lambda: is_ready(found := kube.get(path(node))) and not _not_ready_effects(found),
+        lambda: is_ready(stored := kube.get(path(node))) and not _not_ready_effects(stored),
         what=f"node {node} is ready again",
     )
-    told(kfext, path(node))
+    wait_received(kfext, path(node))
 
 
 def _change(kfext: Kfext, node: str, patch: Object, *, at: str = "") -> None:
     kfext.kube.patch(path(node) + at, patch)
-    told(kfext, path(node))
+    wait_received(kfext, path(node))
 
 
 def _not_ready_effects(node: Object) -> set[str]:

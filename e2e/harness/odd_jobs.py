@@ -1,8 +1,8 @@
-"""Jobs drawn at random, over every field of a pod spec that kube-scheduler reads.
+"""Random jobs, over every field of a pod spec that kube-scheduler reads.
 
-Everything comes from one seed. A job has one hard term, in turn, and some mild ones, so that most
-jobs can be bound. A term changes the pod specs of all replica types of a job. A hard term decides
-whether and where the pods can be bound, a mild one changes little of that.
+All random choices derive from one seed. A job has one hard term, in turn, and some mild terms, so
+that most jobs can be bound. A term changes the pod specs of all replica types of a job. A hard term
+decides whether and where the pods can be bound, a mild term hardly does.
 """
 
 import json
@@ -20,7 +20,7 @@ from kfext.names import JOB_NAME
 NAME = "odd"
 """The name of every odd job, which terms about its own pods select."""
 ARM = "ARM"
-"""Stands in a manifest for the namespace."""
+"""The placeholder of the namespace in a manifest."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -29,7 +29,7 @@ _OWN = {JOB_NAME: NAME}
 Specs = list[dict[str, Any]]
 Act = Callable[[random.Random, Specs], None]
 PREEMPTING, SHUNNED, DEVICES = "preemption", "anti-affinity of another pod", "devices"
-LATE, EPHEMERAL = "a claim that comes later", "a volume of its own"
+LATE, EPHEMERAL = "a claim that is created later", "an ephemeral volume"
 _EPHEMERAL = {
     "volumeClaimTemplate": {
         "spec": odd_world.claim_spec("ReadWriteOnce", f"{ARM}-{odd_world.LOCAL}")
@@ -150,12 +150,12 @@ def _cards(_: random.Random, pods: Specs) -> None:
 
 
 HARD: Mapping[str, Act] = {
-    "anti-affinity to its own": _required("podAntiAffinity", _OWN, _HOSTNAME),
+    "anti-affinity to its own pods": _required("podAntiAffinity", _OWN, _HOSTNAME),
     "a hard spread": _spread("DoNotSchedule"),
     "a claim of one zone": _claim(odd_world.ZONAL),
     "a claim that waits for a pod": _claim(odd_world.LOCAL),
     "host ports": _ports,
-    "affinity to its own": _required("podAffinity", _OWN, _HOSTNAME, "zone"),
+    "affinity to its own pods": _required("podAffinity", _OWN, _HOSTNAME, "zone"),
     PREEMPTING: _of_all(priorityClassName=odd_world.HIGH),
     DEVICES: _cards,
     "priorities": _priorities,
@@ -163,7 +163,7 @@ HARD: Mapping[str, Act] = {
     EPHEMERAL: _volume(ephemeral=_EPHEMERAL),
     "affinity to other pods": _required("podAffinity", FILLER, _HOSTNAME, "zone"),
     SHUNNED: _of_all(),
-    "a runtime class that steers": _of_all(runtimeClassName=odd_world.STEERED),
+    "a runtime class with a node selector": _of_all(runtimeClassName=odd_world.STEERED),
     LATE: _claim(odd_world.LATE),
     "anti-affinity to other pods": _required("podAntiAffinity", FILLER, _HOSTNAME, "zone"),
     "a runtime class with overhead": _of_all(runtimeClassName=odd_world.OVERHEAD),
@@ -186,7 +186,7 @@ MILD: Mapping[str, Act] = {
 
 @dataclass(frozen=True, slots=True)
 class OddJob:
-    """A job with the world that it comes to; `asks` names its terms."""
+    """A job, and the world in which it is submitted; `asks` names its terms."""
 
     number: int
     asks: tuple[str, ...]
@@ -195,9 +195,8 @@ class OddJob:
     _manifest: Object = field(repr=False)
 
     def manifest(self, arm: str) -> Object:
-        """Return its manifest for a namespace."""
-        found: Object = json.loads(json.dumps(self._manifest).replace(ARM, arm))
-        return found
+        manifest: Object = json.loads(json.dumps(self._manifest).replace(ARM, arm))
+        return manifest
 
     @property
     def kind(self) -> str:
@@ -210,7 +209,7 @@ class OddJob:
 
 
 def odd_job(seed: int, number: int) -> OddJob:
-    """Return the job of a number; the same for the same seed."""
+    """Return the job of a seed and a number."""
     draw = random.Random(f"{seed}-{number}")
     kind, replicas = draw.choice(_SHAPES)
     each = {"cpu": f"{draw.choice((500, 1000, 1500))}m", "memory": f"{draw.choice((1, 2))}Gi"}

@@ -1,6 +1,7 @@
-"""Nodes and pods drawn at random: valid for the API server, odd in all that placement asks.
+"""Random nodes and pods: valid for the API server, and odd in every field that placement reads.
 
-Everything comes from one seed, so that what two verdicts differ on can be drawn again.
+All random choices derive from one seed, so that a difference between two verdicts can be
+reproduced.
 """
 
 import random
@@ -11,7 +12,7 @@ from e2e.harness.kube import Object
 from e2e.testbed import fakenodes
 
 GROUP = "kfext.dev/case"
-"""Label of nodes: which of them a free pod may go to."""
+"""Label of nodes: the group that a free pod may use."""
 ODD = "kfext.dev/odd"
 """Label of nodes: their owner."""
 OVERHEAD_CLASS = "overhead"
@@ -42,7 +43,7 @@ _TOLERATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class OddPod:
-    """A pod, the nodes it is for, and what of it kfext is known to judge otherwise."""
+    """A pod, its candidates, and the known reason why kfext judges it differently, if any."""
 
     body: Object
     among: tuple[str, ...]
@@ -99,7 +100,7 @@ class Odd:
         return self._pod(name, terms, among=(node,))
 
     def free(self, name: str, group: str, nodes: tuple[str, ...]) -> OddPod:
-        """Return a pod that may go to any node of a group, if its own terms let it."""
+        """Return a pod that may use any node of a group that its own terms allow."""
         terms = self._terms()
         if terms and self._one_in(2):
             node = self._random.choice(nodes)
@@ -120,7 +121,7 @@ class Odd:
         if terms and self._one_in(6):
             selector["zone"] = draw.choice(_ZONES)
         tolerations = draw.sample(_TOLERATIONS, draw.choice((0, 0, 1, 1, 2)))
-        if self._one_in(2):  # let room decide
+        if self._one_in(2):  # let capacity decide
             tolerations = [{"operator": "Exists"}]
         spec: Object = {"nodeSelector": selector, "tolerations": tolerations, **self._containers()}
         if terms:
@@ -167,7 +168,7 @@ class Odd:
             )
         spec: Object = {"containers": main, "initContainers": before}
         if self._one_in(10):
-            # The whole pod must be given at least what its containers are.
+            # The resources of the pod must be at least the sum of its containers'.
             whole = draw.choice(("requests", "limits"))
             spec["resources"] = {whole: {"cpu": "8", "memory": "16Gi"}}
             if self._one_in(3):
@@ -198,20 +199,20 @@ class Odd:
         return {"name": name, "image": "trainer", "resources": resources}
 
     def _ports(self, spec: Object) -> str:
-        """Give the pod host ports, or not; return what kfext judges otherwise in them."""
+        """Add host ports, or none; return the reason why kfext judges them differently."""
         if self._one_in(2):
             return ""
         draw = self._random
         sidecars = [
             container for container in spec["initContainers"] if "restartPolicy" in container
         ]
-        holder = draw.choice([*spec["containers"], *sidecars])
+        container_with_ports = draw.choice([*spec["containers"], *sidecars])
         ports = draw.sample((8001, 8002), draw.choice((1, 1, 2)))
         written = [
             {"containerPort": port, "protocol": draw.choice(("TCP", "TCP", "UDP"))}
             for port in ports
         ]
-        holder["ports"] = written
+        container_with_ports["ports"] = written
         if self._one_in(4):
             spec["hostNetwork"] = True
             return ""
@@ -223,7 +224,7 @@ class Odd:
         return HOST_ADDRESS if address.startswith("10.") else ""
 
     def _unmodelled(self, spec: Object) -> str:
-        """Ask for what kfext does not model; return its name."""
+        """Add a term that kfext does not model; return its name."""
         match self._random.choice((POD_AFFINITY, SPREAD, VOLUME)):
             case "pod affinity":
                 term = {

@@ -1,7 +1,7 @@
-"""A small cluster of one test: nodes of several kinds, pods that run there, volumes and devices.
+"""A small cluster of one test: nodes of several kinds, running pods, volumes and devices.
 
-Two namespaces of the same world have equal nodes, volumes and pods, each its own. Some volumes and
-claims are bound, one waits for a pod, and one is made later.
+Two namespaces of the same world have equal but separate nodes, volumes and pods. Some volumes and
+claims are bound, one claim waits for a pod, and one is created later.
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ def wait_bound(space: Space) -> None:
 
 
 def make_late_claim(space: Space) -> None:
-    """Make the claim that is missing at first; its volume is there."""
+    """Create the claim that is missing at first; its volume exists."""
     space.kube.create(_claims(space.name), _static_claim(space.name, LATE))
 
 
@@ -96,7 +96,7 @@ def objects(arm: str, nodes: Sequence[str]) -> Iterator[tuple[str, Object]]:
         node = nodes[number % len(nodes)]
         local = {"local": {"path": "/data"}, "storageClassName": f"{arm}-{LOCAL}"}
         body = _volume(
-            arm, f"{LOCAL}-{number}", affinity=("kubernetes.io/hostname", node), of=local
+            arm, f"{LOCAL}-{number}", affinity=("kubernetes.io/hostname", node), local=local
         )
         yield VOLUMES, body
     for name in _BOUND:
@@ -124,15 +124,15 @@ def claim_spec(mode: str, storage_class: str) -> Object:
 
 
 def _volume(
-    arm: str, name: str, *, affinity: tuple[str, str] | None = None, of: Object | None = None
+    arm: str, name: str, *, affinity: tuple[str, str] | None = None, local: Object | None = None
 ) -> Object:
     spec: dict[str, Any] = {
         "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce" if of else "ReadWriteMany"],
+        "accessModes": ["ReadWriteOnce" if local else "ReadWriteMany"],
         "persistentVolumeReclaimPolicy": "Retain",
     }
-    spec |= of or {"nfs": {"server": "nfs.example.com", "path": "/"}, "storageClassName": ""}
-    if of is None:
+    spec |= local or {"nfs": {"server": "nfs.example.com", "path": "/"}, "storageClassName": ""}
+    if local is None:
         spec["claimRef"] = {"namespace": arm, "name": name}
     if affinity:
         line = {"key": affinity[0], "operator": "In", "values": [affinity[1]]}
@@ -143,11 +143,11 @@ def _volume(
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is there before the job.
+    """The state of the cluster before the job.
 
     `filled`: a pod of low priority runs on the first node.
-    `crowded`: such pods use most of the CPU of every node.
-    `shunned`: that on the first node is not to share it with pods of the job.
+    `crowded`: pods of low priority use most of the CPU of every node.
+    `shunned`: the pod on the first node has anti-affinity to pods of the job.
     `storage`, `devices`: whether there are volumes, and devices for resource claims.
     """
 
@@ -158,7 +158,7 @@ class World:
     devices: bool = False
 
     def make(self, space: Space) -> None:
-        """Make it in a namespace that exists."""
+        """Create the world in an existing namespace."""
         space.stand(list(_nodes(space.name)))
         for path, body in self._objects(space):
             space.kube.create(path, body)
@@ -166,7 +166,7 @@ class World:
             wait_bound(space)
 
     def remove(self, space: Space) -> None:
-        """Remove what of it is in no namespace, its nodes apart."""
+        """Remove its objects outside of namespaces, except its nodes."""
         for path, body in self._objects(space):
             if "/namespaces/" not in path:
                 space.kube.delete(f"{path}/{body['metadata']['name']}")
@@ -185,7 +185,7 @@ class World:
 
 
 def make_classes(kube: Kube) -> None:
-    """Make the classes that all worlds share: of priority, of containers and of devices."""
+    """Create the classes that all worlds share: of priority, runtime and devices."""
     for path, body in _CLASSES:
         kube.create(path, body)
 

@@ -1,4 +1,4 @@
-"""What a test does to the pods of a job, and what kfext says of their host network."""
+"""Changes of the pods of a job by a test, and kfext's condition about their host network."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from e2e.harness.faults import Hold
 from e2e.harness.jobs import ports
 from e2e.harness.kube import Object
-from e2e.harness.nodes import told
+from e2e.harness.nodes import wait_received
 from e2e.harness.space import CASE, Space
 from e2e.harness.wait import until
 
@@ -16,8 +16,8 @@ _SLOW = "example.com/slow"
 HOST = {"kfext.dev/network": "host"}
 
 
-def take_foreign_gate(space: Space, job: str) -> None:
-    """Play the other system that takes its own gate away."""
+def remove_foreign_gate(space: Space, job: str) -> None:
+    """Remove the gate of another system, as that system does."""
     for pod in space.pods(job):
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
         if FOREIGN in gates:
@@ -27,18 +27,18 @@ def take_foreign_gate(space: Space, job: str) -> None:
 
 
 def occupy(space: Space, path: str) -> None:
-    """Have a pod without a job bear a name, so that the operator cannot use it."""
+    """Create a pod without a job, so that the operator cannot use its name."""
     space.kube.create(space.path("pods"), squatter(path.rsplit("/", 1)[-1]))
 
 
 def squatter(name: str) -> Object:
-    """Return a pod without a job that does nothing but bear a name."""
+    """Return a pod without a job that only occupies a name."""
     spec = {"containers": [{"name": "squatter", "image": "none"}], **FOREIGN_GATE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def end_slowly(space: Space, names: list[str]) -> None:
-    """Have pods take as long to end as the test likes."""
+    """Delay the end of pods until `end_now`."""
     for name in names:
         space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": [_SLOW]}})
 
@@ -49,37 +49,36 @@ def end_now(space: Space, names: list[str]) -> None:
 
 
 def succeed(space: Space, name: str) -> None:
-    """Have the program in a pod come to its end, once it runs: a kubelet would say so after."""
+    """Wait until a pod runs, and let it succeed."""
     path = space.path("pods", name)
     space.until(lambda: space.kube.get(path)["status"].get("phase") == "Running", f"{name} runs")
     space.kube.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
 
 
 def uids(space: Space, job: str) -> dict[str, str]:
-    """Return the uid of each pod of a job: another uid is another pod."""
+    """Return the uid of each pod of a job by its name."""
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in space.pods(job)}
 
 
 def asked(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
-    """Return the condition that answers who asked for the host network."""
+    """Wait for the condition HostNetwork of a job, and return it."""
 
-    def told() -> Object | None:
+    def host_network() -> Object | None:
         conditions = space.view(name, kind).get("conditions", [])
         return next(
             (condition for condition in conditions if condition["type"] == "HostNetwork"), None
         )
 
-    found: Object = space.until(told, "the TrainingPlan says which network")
-    return found
+    condition: Object = space.until(host_network, "the TrainingPlan has the condition HostNetwork")
+    return condition
 
 
 def reasons(space: Space, name: str) -> set[str]:
-    """Return the reasons of the events of a job."""
     return {event["reason"] for event in space.events(name)}
 
 
 def master_port(space: Space, name: str) -> int:
-    """Wait until a job is placed; return the port of the node that its master has."""
+    """Wait until a job is placed; return the host port of its master."""
     space.phase(name, "Placed")
     (port,) = next(
         ports(pod) for pod in space.pods(name) if pod["metadata"]["name"] == f"{name}-master-0"
@@ -105,31 +104,31 @@ _PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "re
 
 
 def limit_pods(space: Space, number: int) -> str:
-    """Have a quota hold for the pods of a namespace; return its path.
+    """Set a quota on the pods of a namespace; return its path.
 
-    Kubernetes counts anew when a pod goes, and may miss a pod that has just come: whoever needs an
-    exact number must not let pods go.
+    Kubernetes recounts when a pod is deleted, and may miss a new pod; a case that needs an exact
+    number must not delete pods.
     """
     path = f"/api/v1/namespaces/{space.name}/resourcequotas"
-    # No claim is allowed, so that asking for one tells whether the quota holds by now.
+    # No volume claim is allowed, so a refused claim shows that the quota is in force.
     hard = {"pods": str(number), "persistentvolumeclaims": "0"}
     body = {"metadata": {"name": "limit"}, "spec": {"hard": hard}}
     space.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
     until(lambda: space.kube.get(f"{path}/limit").get("status"), what="the quota is counted")
     _wait(space, _CLAIM, _NOT_ADMITTED)
-    told(space.kfext, f"{path}/limit")
+    wait_received(space.kfext, f"{path}/limit")
     return f"{path}/limit"
 
 
 def refuse_pods(space: Space, *, create_timeout: str = "30m") -> None:
-    """Have the API server refuse pods of our tests; kfext waits for them for `create_timeout`."""
+    """Make the API server refuse pods of tests; kfext waits for them for `create_timeout`."""
     space.policy(placement={"createTimeout": create_timeout})
     space.label({_ENFORCE: "restricted"})
     _wait(space, squatter("probe"), _NOT_ADMITTED)
 
 
 def admit_pods(space: Space, *jobs: str) -> None:
-    """Let pods in again, and have the operator look at some jobs at once."""
+    """Admit pods again, and make the operator reconcile some jobs at once."""
     space.label({_ENFORCE: None})
     _wait(space, squatter("probe"), _ADMITTED)
     for job in jobs:
@@ -138,9 +137,9 @@ def admit_pods(space: Space, *jobs: str) -> None:
 
 @contextmanager
 def complaint_first(space: Space) -> Iterator[None]:
-    """Have kfext learn what the operator complains of only once it does.
+    """Delay kfext's list of the operator's complaints until there is a complaint.
 
-    The block submits a job with pods that are refused, and ends when the operator complains.
+    The block submits a job with pods that are refused, and ends at the operator's complaint.
     """
     question = Hold(lambda exchange: "FailedCreatePod" in exchange.query.get("fieldSelector", ""))
     space.kfext.proxy.arm(question)
@@ -155,9 +154,9 @@ def complaint_first(space: Space) -> Iterator[None]:
 
 @contextmanager
 def refusing(space: Space, *, unless: str, message: str, probe: Object) -> Iterator[None]:
-    """Have the API server refuse new pods of a namespace `unless` a CEL expression holds.
+    """Make the API server refuse new pods of a namespace `unless` a CEL expression holds.
 
-    It does once this returns: `probe`, a pod that is never made, was refused.
+    It is in force when the block begins: `probe`, a pod that is never created, was refused.
     """
     with _policy(space, rule=_PODS, unless=unless, message=message):
         _wait(space, probe, _NOT_ADMITTED)
@@ -166,7 +165,7 @@ def refusing(space: Space, *, unless: str, message: str, probe: Object) -> Itera
 
 @contextmanager
 def refusing_pins(space: Space, *, message: str) -> Iterator[None]:
-    """Have the API server refuse every change that pins a pod of a namespace to nodes."""
+    """Make the API server refuse every change that pins a pod of a namespace to nodes."""
     name = "probe"
     space.kube.create(space.path("pods"), squatter(name))
     here = {"key": "metadata.name", "operator": "In", "values": ["nowhere"]}
@@ -214,7 +213,7 @@ def _policy(space: Space, *, rule: Object, unless: str, message: str) -> Iterato
 
 
 def _wait(space: Space, probe: Object, wanted: set[int]) -> None:
-    """Wait until the API server answers so when a pod or a claim is created; none is."""
+    """Wait until the dry run of a pod or a claim is answered with such a status."""
     plural = {"Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"}[probe["kind"]]
     path = f"/api/v1/namespaces/{space.name}/{plural}?dryRun=All"
     until(

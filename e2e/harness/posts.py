@@ -1,6 +1,6 @@
 """A program that posts its progress with the callback of Hugging Face Transformers.
 
-The testbed has no kube-proxy, so the Service of the posts leads nowhere until a case leads it.
+The testbed has no kube-proxy, so a case routes the Service of the posts to a pod itself.
 """
 
 import textwrap
@@ -44,15 +44,15 @@ _TRAINS = f"""
 
 
 def packages_with_transformers() -> Path:
-    """Return a folder of this machine, and so of its nodes, with Transformers for the images."""
+    """Return a folder of this machine, visible to its nodes, with Transformers for the images."""
     folder = paths.cache() / _VERSION.replace("==", "-")
-    found = folder / "usr/local/lib/python3.11/dist-packages"
-    if not (found / "transformers").exists():
+    packages = folder / "usr/local/lib/python3.11/dist-packages"
+    if not (packages / "transformers").exists():
         try:
             install(folder, [_VERSION])
         except Unavailable as missing:
             pytest.skip(str(missing))
-    return found
+    return packages
 
 
 class Program:
@@ -68,7 +68,7 @@ class Program:
 
 @contextmanager
 def lead_posts(bed: Testbed) -> Iterator[None]:
-    """Lead the Service of the posts to a pod of the webhook, as kube-proxy does, for a `with`."""
+    """Route the Service of the posts to a pod of the webhook during a `with` block."""
     system = f"/api/v1/namespaces/{names.NAMESPACE}"
     service = bed.api.get(f"{system}/services/{names.PROGRESS_SERVICE}")
     pods = bed.api.get(f"{system}/pods?labelSelector=app.kubernetes.io/component=webhook")
@@ -84,7 +84,7 @@ def lead_posts(bed: Testbed) -> Iterator[None]:
 
 
 def known(bed: Testbed, plan: str, namespace: str) -> str:
-    """Return what the TrainingPlan says of how the progress is known, empty without a plan."""
+    """Return the message of the condition ProgressKnown of a TrainingPlan, empty without a plan."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
     plans = {found["metadata"]["name"]: found for found in bed.api.get(path)["items"]}
     conditions = plans.get(plan, {}).get("status", {}).get("conditions", [])

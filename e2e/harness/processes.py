@@ -1,6 +1,6 @@
 """kfext's parts as local processes: a controller with its proxy, and replicas of the webhook.
 
-A TCP balancer before the webhook's replicas is what a Service is in a cluster with kube-proxy.
+A TCP balancer before the webhook's replicas replaces the Service of a cluster with kube-proxy.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ _CONNECT_SECONDS = 1.0
 
 
 class ControllerProcess:
-    """A controller that may be killed, frozen and started again; its requests pass `proxy`.
+    """A controller that may be killed, frozen and restarted; its requests pass through `proxy`.
 
-    Others know it by `name`; its log has the same name.
+    `name` is the name of the process and of its log.
     """
 
     def __init__(self, testbed: Testbed, tls: ssl.SSLContext, *, name: str) -> None:
@@ -43,7 +43,7 @@ class ControllerProcess:
         )
 
     def launch(self, *, environment: Mapping[str, str]) -> None:
-        """Start the process; whether it comes to lead is another matter."""
+        """Start the process, without waiting until it leads."""
         self._process = self._testbed.start_process(
             [
                 *(str(COMMAND), "controller", "--log-level=debug"),
@@ -56,17 +56,17 @@ class ControllerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process; None: it does not run."""
+        """The id of the process, or None."""
         alive = self._process is not None and self._process.poll() is None
         return self._process.pid if alive and self._process else None
 
     def kill(self) -> None:
-        """SIGKILL: it gets no chance to say or finish anything."""
+        """Send SIGKILL: it can finish and release nothing."""
         if self._process is not None:
             self._process.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP: it stands still, and knows nothing of it."""
+        """Send SIGSTOP: it pauses without noticing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -75,13 +75,13 @@ class ControllerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the end."""
+        """Send SIGTERM, and wait for the end."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
         self.wait_dead()
 
     def wait_dead(self) -> int | None:
-        """Wait for the end; return the exit code; None: it never ran."""
+        """Wait for the end; return the exit code, or None for a process that never ran."""
         if self._process is None:
             return None
         code = self._process.wait(_END_SECONDS)
@@ -89,11 +89,11 @@ class ControllerProcess:
         return code
 
     def is_holder(self, identity: str) -> bool:
-        """Say whether the holder of a Lease is this process."""
+        """Return whether the holder of a Lease is this process."""
         return self.pid is not None and identity.endswith(f"_{self.pid}")
 
     def ready(self) -> bool:
-        """Say whether it knows the cluster, so that it could lead."""
+        """Return whether it has read the cluster, so that it could lead."""
         url = f"http://127.0.0.1:{self._probe_port}/readyz"
         try:
             return urllib3.request("GET", url, retries=False, timeout=2).status == 200
@@ -101,7 +101,6 @@ class ControllerProcess:
             return False
 
     def metric(self, name: str) -> float:
-        """Return a gauge."""
         url = f"http://127.0.0.1:{self._probe_port}/metrics"
         lines = urllib3.request("GET", url).data.decode().splitlines()
         return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
@@ -110,8 +109,8 @@ class ControllerProcess:
 class WebhookProcess:
     """A replica that answers reviews at `port`.
 
-    `in_service` says what a Service knows: a replica becomes an endpoint when it is ready, and
-    ceases to be one when its readiness probe fails.
+    `in_service` is whether it is an endpoint of the Service: from the time when it is ready until
+    its readiness probe fails.
     """
 
     def __init__(self, testbed: Testbed, *, name: str, kubeconfig: Path) -> None:
@@ -139,16 +138,16 @@ class WebhookProcess:
             name=self.name,
             environment=environment,
         )
-        until(self.ready, what=f"{self.name} is ready", account=self._told)
+        until(self.ready, what=f"{self.name} is ready", account=self._log_tail)
         self.in_service = True
 
     def ready(self) -> bool:
-        """Say whether it would get reviews as an endpoint of the Service."""
-        assert self.alive, f"the webhook ended\n{self._told()}"
+        """Return whether it is ready to be an endpoint of the Service."""
+        assert self.alive, f"the webhook ended\n{self._log_tail()}"
         return self.probe("/readyz").startswith("ok")
 
     def probe(self, path: str) -> str:
-        """Return what it says to a probe; empty if it does not answer."""
+        """Return the answer to a probe, empty if it does not answer."""
         url = f"http://127.0.0.1:{self._probe_port}{path}"
         try:
             return urllib3.request("GET", url, retries=False, timeout=2).data.decode()
@@ -156,13 +155,13 @@ class WebhookProcess:
             return ""
 
     def reviews(self, kind: str) -> float:
-        """Return how many jobs, or pods, it has been asked about since it started."""
-        counted = f'kfext_webhook_review_duration_seconds_count{{kind="{kind}"'
+        """Return the number of its reviews of jobs, or of pods, since its start."""
+        counter = f'kfext_webhook_review_duration_seconds_count{{kind="{kind}"'
         lines = self.probe("/metrics").splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(counter))
 
     def kill(self) -> None:
-        """SIGKILL; connections are still sent here until the probes fail."""
+        """Send SIGKILL, and remove it from the endpoints."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
@@ -170,7 +169,7 @@ class WebhookProcess:
         self.in_service = False
 
     def stop(self) -> int:
-        """SIGTERM, and wait for the end; return the exit code."""
+        """Send SIGTERM, and wait for the end; return the exit code."""
         assert self._process is not None
         self._process.terminate()
         until(lambda: not self.probe("/readyz").startswith("ok"), what=f"{self.name} is not ready")
@@ -179,7 +178,7 @@ class WebhookProcess:
         self._process = None
         return code
 
-    def _told(self) -> str:
+    def _log_tail(self) -> str:
         return self._testbed.log(self.name).read_text(errors="replace")[-4000:]
 
 
@@ -187,14 +186,14 @@ class WebhookProcess:
 class Balancer:
     """Passes each new connection to the next port of `endpoints()`, which may change at any time.
 
-    Like a Service it knows nothing of what passes, and ends no connection unless told to. A port
-    where nothing listens any more is passed over.
+    Like a Service it does not read the traffic, and ends connections only by `cut`. It skips a port
+    where nothing listens.
     """
 
     port: int
     endpoints: Callable[[], Sequence[int]]
     taken: dict[int, int] = field(default_factory=dict)
-    """How many connections each port was given."""
+    """The number of connections of each port."""
     _turn: int = 0
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -209,7 +208,7 @@ class Balancer:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def cut(self) -> None:
-        """End all connections, as an API server does that had no review for long."""
+        """End all connections, as an API server does after a long time without reviews."""
         asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
 
     async def _cut(self) -> None:
@@ -232,9 +231,9 @@ class Balancer:
             port = ports[(self._turn + step) % len(ports)]
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    found = await asyncio.open_connection("127.0.0.1", port)
+                    connection = await asyncio.open_connection("127.0.0.1", port)
                 self.taken[port] = self.taken.get(port, 0) + 1
-                return found
+                return connection
         return None
 
 

@@ -1,9 +1,9 @@
-"""A reverse proxy between the controller and the API server: it records, and it breaks things.
+"""A reverse proxy between the controller and the API server that records and injects faults.
 
-The product has no failpoints: what a crash or an outage does is seen from outside. The proxy speaks
-plain HTTP to the controller and puts the controller's own client certificate on what it passes on,
-so that RBAC judges as it would in a real installation. It knows each open watch and what has passed
-on it, for tests that must not overtake what they changed.
+The product has no failpoints: the effect of a crash or an outage is observed from outside. The
+proxy speaks plain HTTP to the controller and forwards requests with the controller's own client
+certificate, so RBAC judges as in a real installation. It follows each open watch, for tests that
+must wait until the controller has received their change.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from yarl import URL
 from e2e.harness.faults import Exchange, Fault, Match
 
 _FOLLOWED = {"namespaces", "networkpolicies", "nodes", "resourcequotas", "trainingpolicies"}
-"""Small collections that decide about jobs and pods, which come on watches of their own."""
+"""Small collections that affect decisions about jobs and pods but have watches of their own."""
 T = TypeVar("T")
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 _BODY_LIMIT = 16 * 2**20
@@ -44,16 +44,16 @@ class _Event(msgspec.Struct):
 
 
 _EVENT = msgspec.json.Decoder(_Event)
-"""It reads no more of an event than this: with thousands of events a second, the time that reading
-takes delays every request of kfext, also for the Lease."""
+"""It decodes only these fields: with thousands of events a second, the time of decoding delays
+every request of kfext, including renewals of the Lease."""
 
 
 @dataclass(eq=False)
 class Stream:
     """A watch of one reader, from the version of its list on.
 
-    Of a followed collection, `version` is the newest object's that passed, and `gone` has
-    the uids of deleted objects.
+    For a followed collection, `version` is the newest version that passed, and `gone` has the uids
+    of deleted objects.
     """
 
     exchange: Exchange
@@ -66,15 +66,15 @@ class Stream:
         self.plural = self.exchange.path.rsplit("/", 1)[-1]
         self.version = int(self.exchange.query.get("resourceVersion") or 0)
 
-    def note(self, chunk: bytes) -> None:
-        """Register what was passed on."""
+    def read(self, chunk: bytes) -> None:
+        """Record the events of a forwarded chunk."""
         if self.plural not in _FOLLOWED:
             return
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             event = _EVENT.decode(line)
             metadata = event.object.metadata
-            # The versions of one collection are numbers that grow.
+            # The versions of a collection are growing numbers.
             self.version = max(self.version, int(metadata.resource_version or 0))
             if event.type == "DELETED":
                 self.gone.add(metadata.uid)
@@ -84,8 +84,8 @@ class Stream:
 class Proxy:
     """The proxy, on an event loop and a thread of its own; all methods may be called from tests.
 
-    `log` holds every request that was not a watch, in the order of the answers. `kill` ends the
-    controller at once; a fault calls it.
+    `log` has every request that was not a watch, in the order of the answers. A fault may call
+    `kill` to end the controller at once.
     """
 
     upstream: str
@@ -105,7 +105,7 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        # Requests that a test holds back wait in threads of this pool.
+        # Requests that a test delays wait in threads of this pool.
         self._loop.set_default_executor(ThreadPoolExecutor(64))
         threading.Thread(target=self._loop.run_forever, daemon=True, name="proxy").start()
         self._call(self._serve())
@@ -115,22 +115,22 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def arm(self, fault: Fault) -> Fault:
-        """Have a fault happen; the first that matches a request decides about it."""
+        """Add a fault; the first fault that matches a request handles it."""
         self._faults.append(fault)
         return fault
 
     def heal(self) -> None:
-        """Forget all faults."""
+        """Remove all faults."""
         self._faults.clear()
 
     def drop_watches(self, match: Match = lambda _: True) -> int:
-        """Cut every open watch that matches, as a restarted API server does; return how many."""
+        """Cut each open watch that matches, as a restarted API server does; return their number."""
 
         async def cut() -> int:
-            found = [task for stream, task in self._streams.items() if match(stream.exchange)]
-            for task in found:
+            tasks = [task for stream, task in self._streams.items() if match(stream.exchange)]
+            for task in tasks:
                 task.cancel()
-            return len(found)
+            return len(tasks)
 
         return self._call(cut())
 
@@ -140,7 +140,7 @@ class Proxy:
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
         """Return the recorded writes that the API server carried out."""
-        self._call(self._settle())  # what came of a write may be seen before its answer is here
+        self._call(self._settle())  # the effect of a write may show before its answer
         return [
             exchange
             for exchange in list(self.log)
@@ -173,7 +173,7 @@ class Proxy:
         exchange = Exchange(request.method, request.path, dict(request.query), body)
         if exchange.is_watch:
             return await self._stream(request, exchange)
-        # Shielded: what was sent on is carried out and recorded even if the controller is dead.
+        # Shielded: a forwarded request is completed and recorded even if the controller is dead.
         work = asyncio.ensure_future(self._exchange(request, exchange))
         self._running.add(work)
         work.add_done_callback(self._running.discard)
@@ -185,7 +185,7 @@ class Proxy:
         return web.Response(status=status, body=answer, headers={"Content-Type": kind})
 
     async def _exchange(self, request: web.Request, exchange: Exchange) -> tuple[int, bytes, str]:
-        """Return status (0: hang up), body and content type of what the controller shall see."""
+        """Return the answer to the controller: status (0: hang up), body and content type."""
         for fault in list(self._faults):
             if fault.match(exchange):
                 return await fault.apply(exchange, lambda: self._pass(request, exchange), self.kill)
@@ -206,14 +206,14 @@ class Proxy:
             async with self._send(request, exchange) as response:
                 answer = await response.read()
         except aiohttp.ClientConnectionError:
-            return 0, b"", ""  # the API server has gone: so has the answer
+            return 0, b"", ""  # no answer without the API server
         exchange.status = response.status
         self.log.append(exchange)
         return response.status, answer, response.headers.get("Content-Type", "application/json")
 
     def _send(self, request: web.Request, exchange: Exchange) -> Any:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_HEADERS}
-        headers["Accept-Encoding"] = "identity"  # what passes is passed on as it is
+        headers["Accept-Encoding"] = "identity"  # bodies are forwarded unchanged
         return self._session.request(
             request.method,
             URL(self.upstream + request.raw_path, encoded=True),
@@ -252,8 +252,8 @@ async def _copy(
 ) -> None:
     async for chunk in upstream.content.iter_any():
         await response.write(chunk)
-        if upstream.ok:  # else it is no watch, but why there is none
-            stream.note(chunk)
+        if upstream.ok:  # else it is an error and no watch
+            stream.read(chunk)
     await response.write_eof()
 
 

@@ -25,7 +25,7 @@ _HARD = {
     "requests.hugepages-2Mi": ("4Mi", "8Mi"),
 }
 _SCOPED = ("pods", "cpu", "requests.cpu", "limits.cpu", "memory", "limits.memory")
-"""What a quota with a scope may count; one of best effort pods may only count pods."""
+"""The resources that a quota with a scope may count; for best-effort pods, only pods."""
 _SCOPES = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "PriorityClass")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _MOST_QUOTAS = 3
@@ -33,7 +33,7 @@ _MOST_QUOTAS = 3
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """One pod: whether the API server took it, its sentence if not, and kfext's if any."""
+    """A pod: whether the API server admitted it, its refusal if not, and kfext's refusal if any."""
 
     pod: Object
     quotas: tuple[Object, ...]
@@ -43,13 +43,13 @@ class Admitted:
 
     @property
     def agreed(self) -> bool:
-        """Whether both let the pod pass, or neither."""
+        """Whether both admit the pod, or both refuse it."""
         return self.taken == (not self.ours)
 
     def __str__(self) -> str:
         limits = [{**quota["spec"], **quota["status"]} for quota in self.quotas]
         return (
-            f"kfext: {self.ours or 'room'}; API server: {self.theirs or 'taken'}\n"
+            f"kfext: {self.ours or 'admitted'}; API server: {self.theirs or 'admitted'}\n"
             f"  {self.pod['spec']}\n  {limits}"
         )
 
@@ -57,42 +57,42 @@ class Admitted:
 def compare(testbed: Testbed, *, seed: int, namespaces: int, pods: int) -> list[Admitted]:
     """Create random pods one by one under random quotas; return both verdicts on each."""
     kube, draw = Kube(testbed), random.Random(seed)
-    found: list[Admitted] = []
+    verdicts: list[Admitted] = []
     classes = [f"quota-{seed}-{word}" for word in ("high", "low")]
     for name in classes:
         kube.create(
             "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": 0}
         )
     for number in range(namespaces):
-        found += _one_namespace(kube, draw, f"quota-{seed}-{number}", classes=classes, pods=pods)
+        verdicts += _one_namespace(kube, draw, f"quota-{seed}-{number}", classes=classes, pods=pods)
     for name in classes:
         kube.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
-    return found
+    return verdicts
 
 
 def _one_namespace(
     kube: Kube, draw: random.Random, name: str, *, classes: list[str], pods: int
 ) -> Iterator[Admitted]:
     kube.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    at = f"/api/v1/namespaces/{name}"
-    until(lambda: kube.find(f"{at}/serviceaccounts/default"), what="the account exists")
+    namespace = f"/api/v1/namespaces/{name}"
+    until(lambda: kube.find(f"{namespace}/serviceaccounts/default"), what="the account exists")
     for number in range(draw.randrange(1, _MOST_QUOTAS + 1)):
         body = {"metadata": {"name": f"limit-{number}"}, "spec": _quota(draw, classes)}
-        kube.create(f"{at}/resourcequotas", body)
+        kube.create(f"{namespace}/resourcequotas", body)
 
     def counted() -> bool:
-        quotas = kube.items(f"{at}/resourcequotas")
+        quotas = kube.items(f"{namespace}/resourcequotas")
         return all(quota["status"].get("used") for quota in quotas)
 
     until(counted, what="the quotas hold")
     for number in range(pods):
         pod = {"metadata": {"name": f"pod-{number}"}, "spec": _pod(draw, classes)}
-        quotas = kube.items(f"{at}/resourcequotas")
+        quotas = kube.items(f"{namespace}/resourcequotas")
         view = QuotaView(tuple(map(parse_quota, quotas)), defaulted=False)
         verdict = view.shortage({pod_charge(pod["spec"]): 1})
         if verdict:
-            _await_no(kube, f"{at}/pods?dryRun=All", pod)
-        answer = kube.ask("POST", f"{at}/pods", pod)
+            _await_no(kube, f"{namespace}/pods?dryRun=All", pod)
+        answer = kube.ask("POST", f"{namespace}/pods", pod)
         if answer.status not in {201, 403}:
             raise AssertionError(f"{answer.status} {answer.message}: {pod['spec']}")
         yield Admitted(
@@ -102,13 +102,13 @@ def _one_namespace(
             theirs="" if answer.ok else answer.message,
             ours=verdict.message if verdict else "",
         )
-    kube.delete(at)
+    kube.delete(namespace)
 
 
 def _await_no(kube: Kube, path: str, pod: Object) -> None:
-    """Let admission learn of a quota, if it may say no: for a moment it knows less than we do."""
+    """Wait until admission knows a quota that should refuse: it may learn of it after us."""
     with suppress(TooLateError):
-        until(lambda: not kube.ask("POST", path, pod).ok, what="it says no")
+        until(lambda: not kube.ask("POST", path, pod).ok, what="it is refused")
 
 
 def _quota(draw: random.Random, classes: list[str]) -> Object:
@@ -138,7 +138,7 @@ def _pod(draw: random.Random, classes: list[str]) -> Object:
         spec["activeDeadlineSeconds"] = 3600
     if draw.randrange(3) == 0:
         spec["priorityClassName"] = draw.choice(classes)
-    if draw.randrange(6) == 0:  # the pod as a whole, so that its containers need say nothing
+    if draw.randrange(6) == 0:  # resources of the whole pod, so its containers need none
         spec["containers"] = [{"name": "main", "image": "trainer"}]
         spec["initContainers"] = []
         spec["resources"] = {draw.choice(("requests", "limits")): {"cpu": "300m", "memory": "64Mi"}}

@@ -1,4 +1,4 @@
-"""Resize pods as the controller does: with its patch, its client and its rights."""
+"""Resizes of pods as the controller makes them: with its patch, its client and its rights."""
 
 import asyncio
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
 
 
 class Resizing:
-    """The controller's hands on the pods of a namespace, or of the user of a kubeconfig."""
+    """Resizes pods of a namespace as the controller, or as the user of a kubeconfig."""
 
     def __init__(self, bed: Testbed, namespace: str, *, config: Path | None = None) -> None:
         self._bed, self._namespace = bed, namespace
@@ -44,17 +44,17 @@ class Resizing:
         )
 
     def pod(self, name: str) -> Pod:
-        """Return a pod as it is now."""
+        """Return the current state of a pod."""
         return parse_pod(_owned(self._bed.api.get(paths.pods(self._namespace, name))))
 
     def trainer(self, name: str) -> TrainerCpu:
-        """Return the CPU of a pod that trains as it is now."""
-        found = self.pod(name).trainer
-        assert found is not None, f"nothing trains in pod {name}"
-        return found
+        """Return the current CPU of a training pod."""
+        trainer = self.pod(name).trainer
+        assert trainer is not None, f"nothing trains in pod {name}"
+        return trainer
 
     def write(self, pod: Pod, size: CpuSize, *, subresource: str = "resize") -> Pod:
-        """Resize a pod as it was when it was read. Raises ApiError."""
+        """Resize a pod, unless it has changed since it was read. Raises ApiError."""
 
         async def write() -> Pod:
             body = resize(pod, size, container=CONTAINER)
@@ -78,20 +78,20 @@ class Resizing:
 
 @contextmanager
 def resizing(bed: Testbed, namespace: str) -> Iterator[Resizing]:
-    """Give the controller the right as an administrator does, and take it back afterwards."""
-    hands, given = Resizing(bed, namespace), list(component(_RIGHT))
-    for manifest in given:
+    """Grant the controller the right as an administrator does, and revoke it afterwards."""
+    resizer, manifests = Resizing(bed, namespace), list(component(_RIGHT))
+    for manifest in manifests:
         bed.api.apply(manifest)
     try:
-        until(hands.may, what="the controller may resize pods")
-        yield hands
+        until(resizer.may, what="the controller may resize pods")
+        yield resizer
     finally:
-        for manifest in given:
+        for manifest in manifests:
             bed.api.delete(bed.api.path(manifest))
 
 
 def _owned(raw: Any) -> Any:
-    """Return a pod of a case as a pod of a PyTorchJob; the cluster deletes pods of absent jobs."""
+    """Return a pod with a PyTorchJob as owner; the cluster would delete pods of absent jobs."""
     metadata = raw["metadata"]
     return {**raw, "metadata": {"ownerReferences": [_OWNER], **metadata}}
 

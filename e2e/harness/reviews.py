@@ -1,4 +1,4 @@
-"""Reviews without a pause, and how many of them failed."""
+"""Continuous reviews, and the number of failures."""
 
 import re
 import threading
@@ -14,7 +14,7 @@ _FAILED_OPEN = re.compile(r"^apiserver_admission_webhook_fail_open_count\{(.*)\}
 
 
 class Reviews:
-    """What became of jobs sent on trial by some threads at once."""
+    """The outcomes of dry runs of jobs, sent by several threads at once."""
 
     def __init__(self, kfext: Kfext) -> None:
         self._kfext = kfext
@@ -28,13 +28,13 @@ class Reviews:
 
     @property
     def failed_open(self) -> int:
-        """How many reviews of jobs the API server gave up and let the object pass."""
+        """The number of jobs that the API server admitted without a review."""
         return failed_open(self._kfext) - self._failed_before
 
     def wait_more(self, count: int = 20) -> None:
-        """Wait until `count` more have come back, so that what happened before shows."""
-        wanted = len(self._outcomes) + count
-        until(lambda: len(self._outcomes) >= wanted, what=f"{count} more reviews")
+        """Wait for `count` more outcomes, so that effects of earlier events show."""
+        target = len(self._outcomes) + count
+        until(lambda: len(self._outcomes) >= target, what=f"{count} more reviews")
 
     def _send(self) -> None:
         while not self._ending.wait(0.02):
@@ -43,7 +43,7 @@ class Reviews:
 
 @contextmanager
 def running_reviews(kfext: Kfext) -> Iterator[Reviews]:
-    """Send jobs on trial until the block ends."""
+    """Send dry runs of jobs until the block ends."""
     reviews = Reviews(kfext)
     threads = [threading.Thread(target=reviews._send) for _ in range(_THREADS)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""An elastic job that fills its nodes, a gang that comes for room, and what kfext does of it."""
+"""An elastic job that fills its nodes, a gang that needs capacity, and kfext's changes."""
 
 import json
 from collections.abc import Mapping
@@ -14,43 +14,43 @@ from kfext import names
 
 TRAIN, GANG = "train", "gang"
 FULL, LEAST, WAITING = 4, 2, 2
-"""CPUs of the nodes; of the job when it is smallest; of the gang. Every pod has one."""
+"""CPUs of the nodes; of the job at its smallest size; of the gang. Every pod has one CPU."""
 _CPU = {"cpu": "1"}
 _DEADLINE_SECONDS = 300
-"""Of the gang, once it runs."""
+"""The deadline of the gang once it runs."""
 _PATIENCE_SECONDS = 420.0
-"""A job that was asked for a checkpoint in vain is left alone for 300 s."""
+"""A job that did not answer a checkpoint request is ineligible for 300 s."""
 
 
 def size_patch(namespace: str) -> Match:
-    """Match kfext's patch that changes the number of workers of a job that runs.
+    """Match kfext's patch that changes the number of workers of a running job.
 
-    It suspends a job that cannot change while it runs.
+    The patch also suspends a job that cannot change while it runs.
     """
-    wanted = job_patch(namespace)
-    return lambda exchange: wanted(exchange) and _workers(exchange) is not None
+    matches = job_patch(namespace)
+    return lambda exchange: matches(exchange) and _workers(exchange) is not None
 
 
 def resume_patch(namespace: str) -> Match:
-    """Match kfext's patch that starts the job again that it has suspended."""
-    wanted = unsuspend_patch(namespace)
-    return lambda exchange: wanted(exchange) and exchange.path.endswith(f"/{TRAIN}")
+    """Match kfext's patch that resumes the job that it has suspended."""
+    matches = unsuspend_patch(namespace)
+    return lambda exchange: matches(exchange) and exchange.path.endswith(f"/{TRAIN}")
 
 
 def request_patch(namespace: str) -> Match:
-    """Match kfext's patch of a pod that asks for a checkpoint."""
-    wanted = pod_patch(namespace)
-    return lambda exchange: wanted(exchange) and _requests(exchange)
+    """Match kfext's patch of a pod with a checkpoint request."""
+    matches = pod_patch(namespace)
+    return lambda exchange: matches(exchange) and _requests(exchange)
 
 
 def pin_patch(namespace: str) -> Match:
-    """Match kfext's patch of a pod that sends it to its node."""
-    wanted = pod_patch(namespace)
-    return lambda exchange: wanted(exchange) and not _requests(exchange)
+    """Match kfext's patch that pins a pod to its node."""
+    matches = pod_patch(namespace)
+    return lambda exchange: matches(exchange) and not _requests(exchange)
 
 
 def view_patch(namespace: str) -> Match:
-    """Match what kfext writes of a training."""
+    """Match kfext's writes of TrainingPlans."""
     return lambda exchange: exchange.is_write and f"/{namespace}/trainingplans" in exchange.path
 
 
@@ -59,7 +59,7 @@ def _requests(exchange: Exchange) -> bool:
 
 
 def _workers(exchange: Exchange) -> int | None:
-    """Return the number of workers that a patch writes; None: no number, or it starts a job."""
+    """Return the number of workers in a patch, or None without a number or at a start."""
     operations = [each for each in json.loads(exchange.body) if each["op"] != "test"]
     written = {each["path"]: each.get("value") for each in operations}
     sizes = [value for path, value in written.items() if path.endswith("/Worker/replicas")]
@@ -67,91 +67,91 @@ def _workers(exchange: Exchange) -> int | None:
 
 
 def elastic(kind: str, *, sizes: str, dynamic: bool = True) -> Object:
-    """Return a job of FULL pods in a form that kfext may scale; one pod of a TFJob is a server.
+    """Return a job of FULL pods that kfext may scale; one pod of a TFJob is a server.
 
-    Its workers come and go while it runs if they are `dynamic`.
+    The number of its workers can change while it runs if they are `dynamic`.
     """
     options: dict[str, Any] = {"each": _CPU, "annotations": {names.ELASTIC: sizes}}
     if kind == "TFJob":
-        made = job(TRAIN, {"PS": 1, "Worker": FULL - 1}, kind=kind, **options)
-        made["spec"]["enableDynamicWorker"] = dynamic
-        return made
-    made = workers(TRAIN, FULL, **options)
-    for spec in specs(made).values():
+        body = job(TRAIN, {"PS": 1, "Worker": FULL - 1}, kind=kind, **options)
+        body["spec"]["enableDynamicWorker"] = dynamic
+        return body
+    body = workers(TRAIN, FULL, **options)
+    for spec in specs(body).values():
         (container,) = spec["template"]["spec"]["containers"]
         container["command"] = ["torchrun", "train.py"]
-    return made
+    return body
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A namespace in which an elastic job and a gang want more room than there is."""
+    """A namespace in which an elastic job and a gang need more capacity than it has."""
 
     space: Space
     kind: str = "PyTorchJob"
     dynamic: bool = True
 
     def fill(self, *, nodes: int = 1, mode: str = "act", idle: int = 5) -> list[str]:
-        """Have the job on all of its nodes; return these.
+        """Fill all nodes with the job; return their names.
 
-        The policy's times are short: what is checked here are the steps, not when they are taken.
-        Two changes are further apart than a checkpoint counts as fresh, so each asks for one.
+        The policy's times are short: cases check the steps, not their times. The pause between two
+        changes exceeds the age of a fresh checkpoint, so each change requests one.
         """
-        made = self.space.nodes(nodes, cpu=str(FULL // nodes), memory="64Gi")
+        created = self.space.nodes(nodes, cpu=str(FULL // nodes), memory="64Gi")
         parameters = {"wait": 3, "idle": idle, "rest": 12}
         self.space.policy(companion={"scale": {"mode": mode, "parameters": parameters}})
         sizes = f"{LEAST}-{FULL}" if self.kind == "PyTorchJob" else f"{LEAST - 1}-{FULL - 1}"
         self.space.submit(elastic(self.kind, sizes=sizes, dynamic=self.dynamic))
         self.space.bound(TRAIN, FULL)
         self.space.phase(TRAIN, "Placed", self.kind)
-        return made
+        return created
 
     def crowd(self) -> None:
-        """Have the gang come. It ends in time: else a donor would keep half of its workers."""
+        """Submit the gang, with a deadline: else a donor would keep half of its workers."""
         gang = workers(GANG, WAITING, each=_CPU)
         gang["spec"]["runPolicy"] = {"activeDeadlineSeconds": _DEADLINE_SECONDS}
         self.space.submit(gang)
 
     def made_room(self) -> None:
-        """Wait until the gang runs in the room that the job has made."""
+        """Wait until the job is scaled down and the gang runs."""
         self.patiently(lambda: self._runs(GANG, WAITING))
         self.patiently(lambda: self._runs(TRAIN, LEAST))
 
     def clear(self) -> None:
-        """Have the gang come to its end."""
+        """Let the gang succeed."""
         for name in self.space.homes(GANG):
             succeed(self.space, name)
 
     def grown_back(self) -> None:
-        """Wait until the job has its size again."""
+        """Wait until the job has its full size again."""
         self.patiently(lambda: self._runs(TRAIN, FULL))
 
     def shows(self, *reasons: str) -> Object:
         """Wait until the job shows one of these reasons; return the condition."""
 
-        def found() -> Object | None:
+        def shown() -> Object | None:
             condition = self.scaled()
             return condition if condition and condition["reason"] in reasons else None
 
-        condition: Object = self.patiently(found)
+        condition: Object = self.patiently(shown)
         return condition
 
     def scaled(self) -> Object | None:
-        """Return the condition of the job that says what became of its size, None without it."""
+        """Return the condition Scaled of the job, or None."""
         conditions = self.space.view(TRAIN, self.kind).get("conditions", [])
         return next(
             (condition for condition in conditions if condition["type"] == names.SCALED), None
         )
 
     def sizes(self) -> list[int]:
-        """Return the numbers of workers that kfext has written, one after the other."""
-        done = self.space.kfext.writes(size_patch(self.space.name))
-        return [size for exchange in done if (size := _workers(exchange)) is not None]
+        """Return the numbers of workers that kfext has written, in order."""
+        writes = self.space.kfext.writes(size_patch(self.space.name))
+        return [size for exchange in writes if (size := _workers(exchange)) is not None]
 
     def asked(self) -> int:
-        """Return the number of workers that stands in the job."""
-        found: int = specs(self.space.job(TRAIN, self.kind))["Worker"]["replicas"]
-        return found
+        """Return the number of workers in the spec of the job."""
+        replicas: int = specs(self.space.job(TRAIN, self.kind))["Worker"]["replicas"]
+        return replicas
 
     def edit(self, spec: Object) -> None:
         """Change the job as a person does."""
@@ -162,11 +162,10 @@ class Scene:
         self.space.patch_job(TRAIN, {"metadata": {"annotations": annotations}}, self.kind)
 
     def uids(self) -> dict[str, str]:
-        """Return the uid of each pod of the job."""
         return uids(self.space, TRAIN)
 
     def patiently(self, condition: Any) -> Any:
-        """Wait for what takes a checkpoint, a look at it and some pods."""
+        """Wait for a condition that takes a checkpoint, a decision and new pods."""
         return self.space.patiently(condition, seconds=_PATIENCE_SECONDS)
 
     def _runs(self, name: str, count: int) -> bool:

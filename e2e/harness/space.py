@@ -1,4 +1,4 @@
-"""A namespace of one test, with nodes of its own if it wants, and eyes on all that is in it."""
+"""A namespace of a test, with nodes of its own if the test needs them, and its observation."""
 
 import json
 from collections import Counter, defaultdict
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from e2e.harness.faults import Hold, pod_patch, unsuspend_patch
-from e2e.harness.jobs import PLURAL, pinned_to, suspended, told_of_job, told_of_pod, workers
+from e2e.harness.jobs import PLURAL, describe_job, describe_pod, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
-from e2e.harness.nodes import delete_told, told
+from e2e.harness.nodes import delete_and_wait, wait_received
 from e2e.harness.wait import until
 from e2e.testbed import fakenodes
 from e2e.testbed.api import is_ready
@@ -19,7 +19,7 @@ CASE = "kfext.dev/case"
 
 
 class Space:
-    """One namespace. Where the test made nodes, its jobs are steered to them by a nodeSelector."""
+    """A namespace. If the test creates nodes, a nodeSelector steers its jobs to them."""
 
     def __init__(self, kfext: Kfext, name: str) -> None:
         self.kfext, self.kube, self.name = kfext, kfext.kube, name
@@ -37,7 +37,7 @@ class Space:
         annotations: Mapping[str, str] | None = None,
         born_pinned: bool = False,
     ) -> None:
-        """Make the namespace; `born_pinned`: whether gangs may be: most cases are about gates."""
+        """Create the namespace; `born_pinned`: whether gangs may be; most cases need gates."""
         labels = {CASE: self.name, **({names.MANAGED: "true"} if managed else {})}
         metadata = {"name": self.name, "labels": labels, "annotations": dict(annotations or {})}
         self.kube.create(
@@ -51,33 +51,33 @@ class Space:
             self.policy()
 
     def nodes(self, count: int, **capacity: str) -> list[str]:
-        """Make fake nodes for this test alone; more may be made later."""
-        named = {key.replace("gpu", "nvidia.com/gpu"): much for key, much in capacity.items()}
+        """Create fake nodes for this test alone; later calls add more."""
+        named = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in capacity.items()}
         full = {"pods": "110", **named}
         first = len(self._nodes)
-        made = [f"{self.name}-{number}" for number in range(first, first + count)]
+        created = [f"{self.name}-{number}" for number in range(first, first + count)]
         labels = {CASE: self.name}
-        self.stand(fakenodes.node(n, capacity=full, labels=labels, taints=[]) for n in made)
-        return made
+        self.stand(fakenodes.node(n, capacity=full, labels=labels, taints=[]) for n in created)
+        return created
 
     def stand(self, bodies: Iterable[Object]) -> None:
-        """Make nodes that bear the label of this test, and wait until they are ready."""
-        made = []
+        """Create nodes with the label of this test, and wait until they are ready."""
+        created = []
         for body in bodies:
             self.kube.create("/api/v1/nodes", body)
-            made.append(body["metadata"]["name"])
-        self._nodes += made
-        paths = [f"/api/v1/nodes/{name}" for name in made]
+            created.append(body["metadata"]["name"])
+        self._nodes += created
+        paths = [f"/api/v1/nodes/{name}" for name in created]
         until(
             lambda: all(is_ready(self.kube.get(path)) for path in paths),
-            what=f"nodes {made} are ready",
+            what=f"nodes {created} are ready",
         )
         for path in paths:
-            told(self.kfext, path)
+            wait_received(self.kfext, path)
 
     def lose_node(self, name: str) -> None:
-        """Delete a node, as when its machine is taken away for good."""
-        delete_told(self.kfext, f"/api/v1/nodes/{name}")
+        """Delete a node, as when its machine is removed."""
+        delete_and_wait(self.kfext, f"/api/v1/nodes/{name}")
         self._lost.add(name)
 
     @property
@@ -86,7 +86,7 @@ class Space:
         return [name for name in self._nodes if name not in self._lost]
 
     def policy(self, **spec: Any) -> None:
-        """Make a TrainingPolicy for this namespace only; return once the controller knows it."""
+        """Create a TrainingPolicy for this namespace only; wait until the controller knows it."""
         placement = {"bornPinned": self._born_pinned, **spec.pop("placement", {})}
         name = f"{self.name}-{len(self._policies)}"
         selector = {"matchLabels": {CASE: self.name}}
@@ -104,16 +104,16 @@ class Space:
         path = "/apis/kfext.dev/v1alpha1/trainingpolicies"
         self.kube.create(path, body)
         self._policies.append(name)
-        told(self.kfext, f"{path}/{name}")
+        wait_received(self.kfext, f"{path}/{name}")
 
     def label(self, labels: Mapping[str, str | None]) -> None:
-        """Label the namespace, or take labels away; the controller is told."""
+        """Set or remove labels of the namespace; wait until the controller knows them."""
         path = f"/api/v1/namespaces/{self.name}"
         self.kube.patch(path, {"metadata": {"labels": labels}})
-        told(self.kfext, path)
+        wait_received(self.kfext, path)
 
     def thief(self, name: str, node: str, gpus: int) -> None:
-        """Put a pod without a job on a node at once, past every scheduler."""
+        """Create a pod without a job, bound to a node without a scheduler."""
         limits = {"nvidia.com/gpu": str(gpus)}
         container = {"name": "thief", "image": "none", "resources": {"limits": limits}}
         spec = {"nodeName": node, "containers": [container]}
@@ -121,7 +121,7 @@ class Space:
         self.kube.create(self.path("pods"), body)
 
     def steer(self, manifest: Object) -> Object:
-        """Send a job's pods to the nodes of this test."""
+        """Steer a job's pods to the nodes of this test."""
         if self._nodes:
             for spec in manifest["spec"].values():
                 for replica in spec.values() if isinstance(spec, dict) else ():
@@ -131,7 +131,7 @@ class Space:
         return manifest
 
     def try_submit(self, manifest: Object, *, query: str = "") -> Answer:
-        """Submit a job; return the API server's answer, whatever it is."""
+        """Submit a job; return the API server's answer, even a refusal."""
         path = self.path(PLURAL[manifest["kind"]]) + query
         return self.kube.ask("POST", path, self.steer(manifest))
 
@@ -143,7 +143,7 @@ class Space:
         return stored
 
     def clean(self) -> None:
-        """Delete everything; the namespace itself ends in the background."""
+        """Delete everything; the namespace itself terminates in the background."""
         for plural in PLURAL.values():
             self.kube.delete(self.path(plural))
         self.kube.delete(f"/api/v1/namespaces/{self.name}/pods", grace=0)
@@ -162,27 +162,27 @@ class Space:
         return f"{base}/{name}" if name else base
 
     def job(self, name: str, kind: str = "PyTorchJob") -> Object:
-        found: Object = self.kube.get(self.path(PLURAL[kind], name))
-        return found
+        job: Object = self.kube.get(self.path(PLURAL[kind], name))
+        return job
 
     def patch_job(self, name: str, patch: Object, kind: str = "PyTorchJob") -> Object:
-        found: Object = self.kube.patch(self.path(PLURAL[kind], name), patch)
-        return found
+        job: Object = self.kube.patch(self.path(PLURAL[kind], name), patch)
+        return job
 
     def pods(self, job: str = "", *, ending: bool = False) -> list[Object]:
-        """Return the pods (of a job), those being deleted only if `ending`."""
+        """Return the pods (of a job), with terminating pods only if `ending`."""
         selector = f"?labelSelector={names.JOB_NAME}%3D{job}" if job else ""
-        found = self.kube.items(self.path("pods") + selector)
-        return [pod for pod in found if ending or not pod["metadata"].get("deletionTimestamp")]
+        pods = self.kube.items(self.path("pods") + selector)
+        return [pod for pod in pods if ending or not pod["metadata"].get("deletionTimestamp")]
 
     def view(self, job: str, kind: str = "PyTorchJob") -> Object:
-        """Return the status of a job's TrainingPlan, empty while there is none."""
-        found = self.kube.find(self.path("trainingplans", f"{kind.lower()}-{job}"))
-        status: Object = (found or {}).get("status", {})
+        """Return the status of a job's TrainingPlan, empty without a TrainingPlan."""
+        plan = self.kube.find(self.path("trainingplans", f"{kind.lower()}-{job}"))
+        status: Object = (plan or {}).get("status", {})
         return status
 
     def plan(self, job: str, kind: str = "PyTorchJob") -> Object | None:
-        """Return the plan that is written on a job, None without one."""
+        """Return the plan that is written on a job, or None."""
         written = self.job(job, kind)["metadata"].get("annotations", {}).get(names.PLAN)
         return json.loads(written) if written else None
 
@@ -196,23 +196,23 @@ class Space:
         return by_name
 
     def pins(self) -> Counter[str]:
-        """Return how many writes of the controller each pod took that were carried out."""
-        done = self.kfext.writes(pod_patch(self.name))
-        return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in done)
+        """Return the number of the controller's successful writes of each pod."""
+        writes = self.kfext.writes(pod_patch(self.name))
+        return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in writes)
 
     def check_pins(self) -> None:
-        """Check that each pod is pinned to one node, at its birth or by one write."""
+        """Check that each pod is pinned to one node, at its creation or by one write."""
         pods, pins = self.pods(), self.pins()
         assert [len(pinned_to(pod)) for pod in pods] == [1] * len(pods)
         assert set(pins.values()) <= {1}
         assert pins.keys() <= {pod["metadata"]["name"] for pod in pods}
 
     def starts(self) -> int:
-        """Return how many times a job was unsuspended under a plan."""
+        """Return the number of times that a job was unsuspended under a plan."""
         return len(self.kfext.writes(unsuspend_patch(self.name)))
 
     def with_pins_held(self, manifest: Object, count: int) -> tuple[Hold, str]:
-        """Submit a job for one node, and hold its pins; return them and the planned node."""
+        """Submit a job for one node, and delay its pins; return the fault and the planned node."""
         pins = Hold(pod_patch(self.name))
         self.kfext.proxy.arm(pins)
         self.submit(manifest)
@@ -228,14 +228,14 @@ class Space:
         return until(condition, what=what, account=self.account)
 
     def phase(self, job: str, phase: str, kind: str = "PyTorchJob") -> Object:
-        """Wait until the TrainingPlan of a job tells a phase; return its status."""
+        """Wait until the TrainingPlan of a job has a phase; return its status."""
 
         def reached() -> Object | None:
             view = self.view(job, kind)
             return view if view.get("phase") == phase else None
 
-        found: Object = self.until(reached, f"job {job} is {phase}")
-        return found
+        status: Object = self.until(reached, f"job {job} is {phase}")
+        return status
 
     def bound(self, job: str, count: int) -> dict[str, str]:
         """Wait until `count` pods of a job are bound and no more exist; return their nodes."""
@@ -246,35 +246,35 @@ class Space:
             fresh = not any(pod["metadata"].get("deletionTimestamp") for pod in pods)
             return homes if fresh and len(homes) == count and all(homes.values()) else None
 
-        found: dict[str, str] = self.until(nodes, f"{count} pods of {job} are bound")
-        return found
+        bound: dict[str, str] = self.until(nodes, f"{count} pods of {job} are bound")
+        return bound
 
     def patiently(self, condition: Callable[[], Any], *, seconds: float) -> Any:
-        """Wait longer than usual."""
-        return until(condition, what="what takes long", account=self.account, seconds=seconds)
+        """Wait for a condition longer than usual."""
+        return until(condition, what="a condition holds", account=self.account, seconds=seconds)
 
     def homes(self, job: str) -> dict[str, str]:
-        """Return the nodes of a job's pods, empty where a pod has none yet."""
+        """Return the node of each pod of a job, empty before it is bound."""
         return {p["metadata"]["name"]: p["spec"].get("nodeName", "") for p in self.pods(job)}
 
     def account(self) -> str:
-        """Tell what is in the namespace, for the message of a test that failed."""
-        told, events = [f"=== namespace {self.name}"], self._events_by_name()
+        """Describe the objects of the namespace, for the message of a failed test."""
+        lines, events = [f"=== namespace {self.name}"], self._events_by_name()
         for kind, plural in PLURAL.items():
             for job in self.kube.items(self.path(plural)):
                 name = job["metadata"]["name"]
-                told += told_of_job(job, view=self.view(name, kind), events=events[name])
-        told += [told_of_pod(pod) for pod in self.pods(ending=True)[:24]]
-        told += [
+                lines += describe_job(job, view=self.view(name, kind), events=events[name])
+        lines += [describe_pod(pod) for pod in self.pods(ending=True)[:24]]
+        lines += [
             f"write {exchange.method} {exchange.path} {exchange.status}"
             for exchange in self.kfext.proxy.log[-200:]
             if exchange.is_write and f"/{self.name}/" in exchange.path
         ][-20:]
-        return "\n".join([*told, self.kfext.tail()])
+        return "\n".join([*lines, self.kfext.tail()])
 
 
 def set_managed(space: Space, value: str | None) -> None:
-    """Label the namespace, or take the label away, and wait until the webhooks know."""
+    """Set or remove the label of the namespace, and wait until the webhooks know."""
     space.label({names.MANAGED: value})
     trial = workers("trial", 1, each={"cpu": "1"})
     space.until(

@@ -19,7 +19,7 @@ Mutate = Callable[[Object], list[Object]]
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers an AdmissionReview with what `mutate` of the server says."""
+    """Answers an AdmissionReview with the patch from `mutate` of the server."""
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
@@ -36,7 +36,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 @contextmanager
@@ -52,8 +52,8 @@ def standing_in(
 ) -> Iterator[None]:
     """Change new objects of a namespace until the block ends.
 
-    The API server calls mutating webhooks by their configurations' names: a webhook that
-    shall come after kfext's needs a later `name`. `effective` says that it is called by now.
+    The API server calls mutating webhooks in the order of their configurations' names: a webhook
+    after kfext's needs a later `name`. `effective` returns whether it is called already.
     """
     port = testbed.new_port()
     serving = testbed.pki.server(name, hosts=["127.0.0.1"])

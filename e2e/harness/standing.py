@@ -1,8 +1,8 @@
 """The testbed of a session: KFEXT_TESTBED names it, or it runs for the session only.
 
-A testbed that was up before the session stays up. What the session installs is gone when it ends,
-so that the next session finds the testbed as this one did. Where the machine cannot have a testbed,
-the tests are skipped.
+A testbed that ran before the session keeps running. The session removes its installations at the
+end, so the next session finds the same testbed. If the machine cannot have a testbed, the tests are
+skipped.
 """
 
 import os
@@ -67,13 +67,13 @@ def karpenter_or_skipped(bed: Testbed) -> Iterator[None]:
 def named_or_running(
     name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
 ) -> Iterator[Testbed]:
-    """Lend the testbed that KFEXT_TESTBED names; where it names none, run one of our own.
+    """Yield the testbed that KFEXT_TESTBED names, or run a new testbed.
 
-    A testbed that is not `fast` is lent all the same: it only takes longer.
+    A named testbed need not be `fast`; it only takes longer.
     """
-    asked = os.environ.get(VARIABLE)
-    if asked:
-        with lifecycle.terminable(), _lent(asked, real_nodes, fake_nodes) as bed:
+    existing = os.environ.get(VARIABLE)
+    if existing:
+        with lifecycle.terminable(), _lent(existing, real_nodes, fake_nodes) as bed:
             yield bed
     else:
         with running_or_skipped(
@@ -88,7 +88,7 @@ def _lent(name: str, real_nodes: int, fake_nodes: int) -> Iterator[Testbed]:
     if lacking := lacks(bed.real_nodes, len(fake), real_nodes, fake_nodes):
         pytest.skip(
             f"testbed {name!r} has {bed.real_nodes} real and {len(fake)} fake nodes; "
-            f"these tests want {lacking}: take it down, and up again with these"
+            f"these tests need {lacking}: delete it, and create it again with these"
         )
     if real_nodes:
         realnodes.renew_images(bed)
@@ -106,7 +106,7 @@ def _lent(name: str, real_nodes: int, fake_nodes: int) -> Iterator[Testbed]:
 
 
 def _found(name: str) -> tuple[Testbed, list[Manifest]]:
-    """Return a testbed that may be lent, and its fake nodes."""
+    """Return the named testbed and its fake nodes; fail if it cannot be used."""
     try:
         bed = Testbed.load(name)
         fake: list[Manifest] = bed.api.get(_FAKE)["items"]
@@ -119,16 +119,16 @@ def _found(name: str) -> tuple[Testbed, list[Manifest]]:
         if all(namespace["metadata"]["name"] != names.NAMESPACE for namespace in namespaces):
             return bed, fake
         wrong = (
-            f"kfext is in testbed {name!r} already: of a session that runs or was killed, or put "
-            "there by hand. Remove it (docs/remove.md), or take the testbed down and up again"
+            f"testbed {name!r} has kfext already, from a running or killed session, or installed "
+            "by hand. Remove it (docs/remove.md), or delete the testbed and create it again"
         )
     pytest.fail(f"{VARIABLE}: {wrong}", pytrace=False)
 
 
 def lacks(has_real: int, has_fake: int, real: int, fake: int) -> str:
-    """Say which nodes tests want that a testbed does not have; empty if it has them.
+    """Return the nodes that tests need but a testbed lacks, as text, empty if it has them.
 
-    Tests of real nodes know how many there are; of fake ones there may be more than they want.
+    Tests need an exact number of real nodes, and a minimum of fake nodes.
     """
     wanted = []
     if real not in (0, has_real):
@@ -140,7 +140,7 @@ def lacks(has_real: int, has_fake: int, real: int, fake: int) -> str:
 
 @contextmanager
 def _without_real_nodes(bed: Testbed, fake: list[Manifest]) -> Iterator[None]:
-    """Open the fake nodes to all pods and close the real ones, as if there were none of these."""
+    """Admit all pods to the fake nodes, and cordon the real nodes, as if they did not exist."""
     if not bed.real_nodes:
         yield
         return
@@ -161,7 +161,7 @@ def _without_real_nodes(bed: Testbed, fake: list[Manifest]) -> Iterator[None]:
 
 
 def _set_taints(bed: Testbed, path: str, own: list[Manifest]) -> None:
-    """Have a node bear these of the testbed's own taints; others stay."""
+    """Set the testbed's own taints of a node; other taints stay."""
     taints = bed.api.get(path)["spec"].get("taints", [])
     others = [taint for taint in taints if taint["key"] != fakenodes.TAINT["key"]]
     bed.api.patch(path, {"spec": {"taints": [*others, *own]}})

@@ -1,7 +1,7 @@
 """Steps of compiled pipelines, run as the back end of Kubeflow Pipelines runs them.
 
-The back end and Argo cannot be built here. What they do to a step: they put its inputs, among them
-what is set on the task, into the argument `--executor_input`, and its pod into two variables.
+The back end and Argo cannot be built here. They pass a step its inputs, including the settings of
+the task, in the argument `--executor_input`, and its pod in two variables; so does this module.
 """
 
 import json
@@ -26,7 +26,7 @@ from e2e.testbed.images.recipes import PACKAGES, install
 
 @dataclass(frozen=True)
 class Step:
-    """A compiled step; `inputs`: the inputs that every step of kfext has."""
+    """A compiled step; `inputs`: the inputs of every step of kfext."""
 
     container: dict[str, Any]
     output: Path
@@ -34,12 +34,12 @@ class Step:
 
     @classmethod
     def compiled(cls, pipeline: Path, *, output: Path) -> Self:
-        """Return the step of a compiled pipeline that trains."""
+        """Return the training step of a compiled pipeline."""
         spec = next(yaml.safe_load_all(pipeline.read_text()))
-        made = spec["deploymentSpec"]["executors"]["exec-train"]["container"]
+        container = spec["deploymentSpec"]["executors"]["exec-train"]["container"]
         pods = {"kind": "PyTorchJob", "replicas": 1, "processes": 0, "backoff_limit": 3}
         of_run = {"owned": True, "run": "run-1", "task": "train"}
-        return cls(made, output, {**pods, "runtime": "", "settings": {}, **of_run})
+        return cls(container, output, {**pods, "runtime": "", "settings": {}, **of_run})
 
     def command(self, **inputs: Any) -> list[str]:
         """Return the command of the step's container with these inputs."""
@@ -49,7 +49,7 @@ class Step:
             "type": {"schemaTitle": "system.Metrics"},
             "metadata": {},
         }
-        given = {
+        executor_input = {
             "inputs": {"parameterValues": {**self.inputs, **inputs}},
             "outputs": {
                 "artifacts": {"metrics": {"artifacts": [artifact]}},
@@ -57,7 +57,7 @@ class Step:
             },
         }
         arguments = [
-            json.dumps(given) if argument == "{{$}}" else argument
+            json.dumps(executor_input) if argument == "{{$}}" else argument
             for argument in self.container["args"]
         ]
         return [*self.container["command"], *arguments]
@@ -65,7 +65,7 @@ class Step:
 
 PIPELINE = paths.REPOSITORY / "tests/contract/pipeline.yaml"
 VERSION = next(yaml.safe_load_all(PIPELINE.read_text()))["sdkVersion"].removeprefix("kfp-")
-"""Of kfp, which compiled the pipeline."""
+"""The version of kfp that compiled the pipeline."""
 _REQUIRES = ("pip", "kubernetes>=28,<38")
 _AGGREGATED = "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit"
 _RBAC = "rbac.authorization.k8s.io/v1"
@@ -74,9 +74,9 @@ _STARTED_SECONDS = 180.0
 
 
 class Steps:
-    """Pods of a namespace that run steps as `default-editor`, which has `kubeflow-edit` alone.
+    """Pods of a namespace that run steps as `default-editor`, with only the role `kubeflow-edit`.
 
-    `folder`: of all nodes, with the packages that a step installs in a cluster with an index.
+    `folder`: on all nodes, with the packages that a step otherwise installs from an index.
     """
 
     def __init__(self, bed: Testbed, namespace: str, folder: Path) -> None:
@@ -94,16 +94,16 @@ class Steps:
         until(self._may_train, what="the account has the rights of kubeflow-edit")
 
     def _may_train(self) -> bool:
-        """Return whether the control plane has put the roles together."""
+        """Return whether the control plane has aggregated the roles."""
         user = f"--as=system:serviceaccount:{self._namespace}:{ACCOUNT}"
-        asked = ("auth", "can-i", "--list", "-n", self._namespace, user)
+        question = ("auth", "can-i", "--list", "-n", self._namespace, user)
         kinds = {"pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org"}
         return kinds | {"trainingplans.kfext.dev"} <= {
-            line.partition(" ")[0] for line in kubectl(self._bed, *asked).splitlines()
+            line.partition(" ")[0] for line in kubectl(self._bed, *question).splitlines()
         }
 
     def start(self, name: str, *, attempt: int | None = None, **inputs: Any) -> None:
-        """Run a step in a pod; `attempt`: as Argo starts an attempt of a step with a retry."""
+        """Run a step in a pod; with `attempt` as Argo runs an attempt of a step with retries."""
         step = Step.compiled(PIPELINE, output=Path("/tmp/output.json"))
         field = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
         container = {
@@ -156,7 +156,6 @@ class Steps:
         until(lambda: name not in present(), what=f"the pod of {name} is gone")
 
     def delete(self, name: str) -> None:
-        """Delete the pod of a step."""
         self._bed.api.delete(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
 
     def delete_run(self) -> None:
@@ -173,18 +172,17 @@ class Steps:
         )
 
     def log(self, name: str) -> str:
-        """Return what a step printed; nothing before it has started."""
+        """Return the output of a step, empty before its start."""
         if self.phase(name) == "Pending":
             return ""
         return kubectl(self._bed, "logs", "-n", self._namespace, name)
 
     def phase(self, name: str) -> str:
-        """Return the phase of the pod of a step."""
         pod = self._bed.api.get(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
         return str(pod["status"]["phase"])
 
     def ended(self, name: str) -> str:
-        """Return the phase of the pod of a step once it has ended."""
+        """Wait until the pod of a step has ended, and return its phase."""
         return until(
             lambda: phase if (phase := self.phase(name)) in {"Succeeded", "Failed"} else None,
             what=f"step {name} ends",
@@ -194,9 +192,9 @@ class Steps:
 
 
 def goes_on_after_an_eviction(bed: Testbed, steps: Steps, jobs: str, **inputs: Any) -> None:
-    """Evict a step with a retry while its job waits; the retry adopts it, and the run ends it.
+    """Evict a step with retries while its job waits; check that the retry adopts the job.
 
-    `jobs`: the path of the jobs of the step's kind.
+    The end of the run deletes the job. `jobs`: the path of the jobs of the step's kind.
     """
     steps.start("one", attempt=0, **inputs)
     steps.printed("one", "Queued: TooBig")
@@ -216,14 +214,14 @@ def goes_on_after_an_eviction(bed: Testbed, steps: Steps, jobs: str, **inputs: A
 def author(folder: Path, sdk: str) -> Path:
     """Return the Python of a virtual environment with an SDK of Kubeflow beside kfext."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    made = folder / "bin/python"
-    install_there = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    python = folder / "bin/python"
+    install_there = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install_there, sdk, str(paths.REPOSITORY)], check=True)
-    return made
+    return python
 
 
 def run_as_author(bed: Testbed, namespace: str, program: Path, *, sdk: str, folder: Path) -> str:
-    """Run a program with an SDK and a kubeconfig for a namespace; return what it prints.
+    """Run a program with an SDK and a kubeconfig for a namespace; return its output.
 
     Raises AssertionError if it fails.
     """
@@ -232,7 +230,7 @@ def run_as_author(bed: Testbed, namespace: str, program: Path, *, sdk: str, fold
         context["context"]["namespace"] = namespace
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(config))
-    done = subprocess.run(
+    completed = subprocess.run(
         [author(folder / "venv", sdk), program],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(paths.REPOSITORY), "KUBECONFIG": str(kubeconfig)},
@@ -240,13 +238,13 @@ def run_as_author(bed: Testbed, namespace: str, program: Path, *, sdk: str, fold
         text=True,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    return said
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == 0, output
+    return output
 
 
 def packages_of_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of both nodes with what a step installs, for the Python of the images."""
+    """Return a folder on both nodes with the packages of a step, for the Python of the images."""
     folder = tmp_path_factory.mktemp("step")
     install(folder, _REQUIRES)
     install(folder, [f"kfp=={VERSION}"], dependencies=False)

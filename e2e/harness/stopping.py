@@ -1,6 +1,6 @@
 """Jobs that kfext has just stopped, for another job and by a drain, and a job that asks for nodes.
 
-The pods of the stopped jobs are still there. No autoscaler runs: only its mark is in the cluster.
+The pods of the stopped jobs still exist. No autoscaler runs: only its ConfigMap is in the cluster.
 """
 
 import json
@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 300.0
 
 @contextmanager
 def autoscaler_seen(kube: Kube) -> Iterator[None]:
-    """Have a controller that starts in a `with` block see a cluster-autoscaler; it adds no node."""
+    """Make controllers that start in a `with` block see a cluster-autoscaler; it adds no node."""
     metadata = {"name": "cluster-autoscaler-status"}
     kube.create(_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     try:
@@ -44,21 +44,21 @@ class Stopping:
     draining: Space
     asking: Space
     refuge: str = ""
-    """The node where the job goes that leaves another."""
+    """The target of the drained job."""
 
     def reach(self) -> None:
-        """Submit the jobs and wait until each is where it shall be."""
+        """Submit the jobs and wait until each is in its state."""
         self._ask()
         self._preempt()
         self._drain()
 
     def go_on(self) -> None:
-        """Let the pods go and a node come, and see each job arrive."""
+        """Let the pods end, add a node, and wait until each job is placed."""
         stopped = self.preempting.pods(ending=True) + self.draining.pods(ending=True)
-        assert len(stopped) == 4, "their pods are still there, and no others"
-        self.let_go()
+        assert len(stopped) == 4, "their pods still exist, and no others"
+        self.end_pods()
         self.preempting.bound(URGENT, 1)
-        assert suspended(self.preempting.job(YIELDS)), "it goes on before the urgent job"
+        assert suspended(self.preempting.job(YIELDS)), "it resumes before the urgent job ends"
         self.draining.bound(LEAVES, 2)
         self.draining.phase(LEAVES, "Placed")
         assert set(self.draining.homes(LEAVES).values()) == {self.refuge}
@@ -78,16 +78,16 @@ class Stopping:
         assert [space.starts() for space in spaces] == [3, 2, 1]
         assert [set(space.pins().values()) for space in spaces] == [{1, 2}, {2}, {1}]
 
-    def let_go(self) -> None:
+    def end_pods(self) -> None:
         """Let the pods of the stopped jobs end."""
         for space in (self.preempting, self.draining):
             pods = space.pods(ending=True)
             end_now(space, [pod["metadata"]["name"] for pod in pods])
 
     def _preempt(self) -> None:
-        """Have a job stopped for an urgent job, without a checkpoint, as it allows."""
+        """Submit an urgent job that stops another without a checkpoint, as that job allows."""
         space = self.preempting
-        # 0.3 would let kube-scheduler preempt the pods that are about to end.
+        # 0.3 would let kube-scheduler preempt the terminating pods.
         placement = {"releaseAfter": "1h", "newNodes": "wait"}
         preempt = {"mode": "act", "parameters": {"wait": 1}}
         space.policy(placement=placement, companion={"preempt": preempt})
@@ -99,16 +99,16 @@ class Stopping:
         assert _state(space.job(YIELDS))["stop"]["for"] == stored["metadata"]["uid"]
 
     def _drain(self) -> None:
-        """Have a job leave a drained node for another node."""
+        """Drain the node of a job that then moves to another node."""
         space = self.draining
-        made = space.nodes(2, **_NODE, gpu="2")
-        (self.refuge,) = set(made) - {home := _run(space, LEAVES)}
+        created = space.nodes(2, **_NODE, gpu="2")
+        (self.refuge,) = set(created) - {home := _run(space, LEAVES)}
         taint = {"key": names.DRAIN, "effect": "PreferNoSchedule"}
         space.kube.patch(nodes.path(home), {"spec": {"unschedulable": True, "taints": [taint]}})
         _await_stop(space, LEAVES, names.REASON_DRAINED)
 
     def _ask(self) -> None:
-        """Have a job ask for the nodes of all its pods."""
+        """Submit a job that asks for nodes for all its pods."""
         space = self.asking
         space.policy(placement={"releaseAfter": "1h"})  # 0.3 would release it after a minute
         space.nodes(1, **_NODE, gpu="2")
@@ -121,7 +121,7 @@ class Stopping:
 
 
 def _run(space: Space, name: str) -> str:
-    """Have a job run that may be stopped, with pods that take long to end; return its node."""
+    """Run a job that may be stopped, with pods that end slowly; return its node."""
     space.submit(workers(name, 2, each=_GPU, annotations={names.PREEMPT: "always"}))
     (home,) = set(space.bound(name, 2).values())
     space.phase(name, "Placed")
@@ -130,36 +130,36 @@ def _run(space: Space, name: str) -> str:
 
 
 def _await_stop(space: Space, name: str, reason: str) -> None:
-    """Wait until a job is stopped, and all its pods are about to end."""
+    """Wait until a job is stopped, and all its pods are terminating."""
 
     def ends() -> bool:
-        told = _state(space.job(name)).get("reason") == reason
-        return told and suspended(space.job(name)) and not space.pods(name)
+        stopped = _state(space.job(name)).get("reason") == reason
+        return stopped and suspended(space.job(name)) and not space.pods(name)
 
     space.patiently(ends, seconds=_PATIENCE_SECONDS)
 
 
 def remove_placeholders(kube: Kube) -> None:
-    """Do what docs/upgrade.md has people do after they rolled back to 0.3."""
+    """Follow docs/upgrade.md after a rollback to 0.3."""
     kube.delete(_PLACEHOLDERS)
     until(lambda: kube.find(_PLACEHOLDERS) is None, what="the namespace of placeholders is gone")
 
 
 def _state(job: Object) -> Object:
-    found: Object = json.loads(job["metadata"]["annotations"].get(names.STATE, "{}"))
-    return found
+    state: Object = json.loads(job["metadata"]["annotations"].get(names.STATE, "{}"))
+    return state
 
 
 @contextmanager
 def stopping(new_space: Callable[..., Space]) -> Iterator[Stopping]:
-    """Have a class of priority for the time of a `with` block; its pods end afterwards."""
-    made = Stopping(new_space(), new_space(), new_space())
-    kube, name = made.preempting.kube, made.preempting.name
+    """Create a priority class for the time of a `with` block; the pods end afterwards."""
+    jobs = Stopping(new_space(), new_space(), new_space())
+    kube, name = jobs.preempting.kube, jobs.preempting.name
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     kube.create(_CLASSES, {**body, "metadata": {"name": name}})
     try:
-        yield made
+        yield jobs
     finally:
-        with suppress(RefusedError):  # without a finalizer their namespaces can go
-            made.let_go()
+        with suppress(RefusedError):  # without a finalizer their namespaces can end
+            jobs.end_pods()
         kube.delete(f"{_CLASSES}/{name}")

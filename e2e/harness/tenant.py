@@ -1,4 +1,4 @@
-"""A person who may do everything in one namespace, and nothing anywhere else."""
+"""A person with all rights in one namespace, and none elsewhere."""
 
 import json
 import os
@@ -59,8 +59,8 @@ class Tenant:
         """Run kubectl in the namespace; `given` is the object that `-f FILE` stands for."""
         file = self._folder / "given.json"
         file.write_text(json.dumps(given))
-        told = [str(file) if argument == "FILE" else argument for argument in arguments]
-        return self._run(str(self._kubectl), "-n", self.space.name, *told, editor=editor)
+        resolved = [str(file) if argument == "FILE" else argument for argument in arguments]
+        return self._run(str(self._kubectl), "-n", self.space.name, *resolved, editor=editor)
 
     def kfext(self, command: str, *arguments: str, as_administrator: bool = False) -> Done:
         """Run the plugin in the namespace."""
@@ -79,14 +79,14 @@ class Tenant:
 
 
 def protected(space: Space, folder: Path) -> Tenant:
-    """Return the owner of a namespace, once the API server applies the policy to it."""
-    made = Tenant(space, folder)
+    """Return the owner of a namespace once the API server enforces the policy there."""
+    tenant = Tenant(space, folder)
     off = {names.COLOCATION: "off"}
     space.submit(workers("probe", 1, each={"cpu": "1"}, annotations=off))
-    # Another value each time: any user may have written what is there already.
+    # Another value each time: the policy allows any user to write the present value.
     tries = count()
     space.until(
-        lambda: not made.write("probe", names.PLAN, str(next(tries))).ok, "the policy holds"
+        lambda: not tenant.write("probe", names.PLAN, str(next(tries))).ok, "the policy holds"
     )
     space.kube.delete(space.path("pytorchjobs", "probe"))
-    return made
+    return tenant

@@ -1,6 +1,6 @@
-"""Real training jobs as Kubeflow SDK objects, sent and waited for with the SDK as its users do.
+"""Real training jobs as Kubeflow SDK objects, submitted and awaited with the SDK.
 
-CPU requests = limits, one thread, fixed seeds: compute is equal in every placement, and only
+CPU requests = limits, one thread, fixed seeds: computation is equal in every placement, and only
 placement and network differ.
 """
 
@@ -36,7 +36,7 @@ _GRACE_SECONDS = 2
 _MEMORY = "700Mi"
 Object = dict[str, Any]
 TRAINED_SECONDS = 600
-"""How long a job may take that other tests and a cold disk slow down."""
+"""The time limit of a job, with a margin for other tests and a cold disk."""
 _RATE = re.compile(r"^step=.* steps_per_second=([0-9.]+)$", re.MULTILINE)
 _FEW_STEPS = ("--model", "cnn", "--steps", "10")
 
@@ -104,7 +104,7 @@ def _replicas(
         restart_policy="OnFailure",
         template=client.V1PodTemplateSpec(
             spec=client.V1PodSpec(
-                # A parameter server never ends by itself, and has nothing to save.
+                # A parameter server never ends by itself, and saves nothing.
                 termination_grace_period_seconds=_GRACE_SECONDS,
                 containers=[
                     client.V1Container(
@@ -121,14 +121,14 @@ def _replicas(
 
 
 def submit(bed: Testbed, job: Any, namespace: str) -> TrainingClient:
-    """Send a job."""
+    """Submit a job with the SDK, and return the client."""
     sdk = TrainingClient(config_file=str(bed.kubeconfig), namespace=namespace, job_kind=job.kind)
     sdk.create_job(job, namespace=namespace)
     return sdk
 
 
 def trained(sdk: TrainingClient, job: Any, namespace: str) -> dict[str, str]:
-    """Wait until a job has succeeded; return the node of each of its pods that are left."""
+    """Wait until a job has succeeded; return the node of each remaining pod."""
     name = job.metadata.name
     sdk.wait_for_job_conditions(
         name,
@@ -151,8 +151,8 @@ def set_suspend(bed: Testbed, job: Any, namespace: str, *, value: bool) -> None:
 def ended_well(bed: Testbed, namespace: str, kind: str, name: str) -> list[Object]:
     """Wait until a job has ended; return its pods. Raises RuntimeError if it has failed."""
     path = jobs_path(namespace, kind, name)
-    how = until(lambda: ended(bed.api.get(path)), what=f"{name} has ended", seconds=TRAINED_SECONDS)
-    if how == "Failed":
+    end = until(lambda: ended(bed.api.get(path)), what=f"{name} has ended", seconds=TRAINED_SECONDS)
+    if end == "Failed":
         raise RuntimeError(f"{kind} {name} in namespace {namespace} has failed")
     selector = quote(f"{KINDS[kind].job_label}={name}", safe="")
     return list(
@@ -161,14 +161,14 @@ def ended_well(bed: Testbed, namespace: str, kind: str, name: str) -> list[Objec
 
 
 def pods_of(bed: Testbed, namespace: str, job: str = "") -> dict[str, Object]:
-    """Return the pods of a job, or of all jobs, by name, with pods that are ending."""
+    """Return the pods of a job, or of all jobs, by name, including terminating pods."""
     selector = f"?labelSelector=training.kubeflow.org%2Fjob-name%3D{job}" if job else ""
     items = bed.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
     return {pod["metadata"]["name"]: pod for pod in items}
 
 
 def step_ms(log: str) -> float | None:
-    """Return the median milliseconds of a step over a log of e2e/jobs; unset if it has none."""
+    """Return the median milliseconds of a step in a log of e2e/jobs, or None without steps."""
     rates = _RATE.findall(log)
     return median(1000 / float(rate) for rate in rates) if rates else None
 
@@ -176,13 +176,13 @@ def step_ms(log: str) -> float | None:
 def totals(bed: Testbed, namespace: str, pod: str) -> Object:
     """Return the totals that a program of e2e/jobs printed last."""
     log = kubectl(bed, "logs", "-n", namespace, pod)
-    found: Object = json.loads(log.strip().splitlines()[-1])
-    return found
+    last: Object = json.loads(log.strip().splitlines()[-1])
+    return last
 
 
 @contextmanager
 def policy(bed: Testbed, namespace: str, **spec: Any) -> Iterator[None]:
-    """Have a TrainingPolicy hold for a namespace."""
+    """Apply a TrainingPolicy to a namespace during a `with` block."""
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     body = {
         "apiVersion": "kfext.dev/v1alpha1",
@@ -203,7 +203,7 @@ def replica_specs(job: Any) -> Any:
 
 
 def asking(job: Any, network: str = "host", **places: str) -> Any:
-    """Have a job ask for a network, and send the pods of its types to nodes."""
+    """Add a network setting to a job, and steer the pods of its types to nodes."""
     job.metadata.annotations = {names.NETWORK: network}
     for type_, node in places.items():
         replica_specs(job)[type_].template.spec.node_selector = {names.HOSTNAME: node}
@@ -216,12 +216,12 @@ def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> 
     small = {"cpu": "60m", "memory": "280Mi"} if workers > 1 else {}
     job = pytorch_job(name, workers=workers, arguments=arguments, **small)
     if not workers:
-        del replica_specs(job)["Worker"]  # of none the operator may make one all the same
+        del replica_specs(job)["Worker"]  # with 0 replicas the operator may still create a pod
     return job
 
 
 def with_torchrun(job: Any) -> Any:
-    """Have torchrun start the program of a job."""
+    """Start the program of a job by torchrun."""
     for spec in replica_specs(job).values():
         (container,) = spec.template.spec.containers
         container.command = ["torchrun", *container.command[1:]]
@@ -230,7 +230,7 @@ def with_torchrun(job: Any) -> Any:
 
 
 def elastic(workers: int) -> Any:
-    """Return a PyTorchJob of torchrun's workers, that meet at the first of them."""
+    """Return a PyTorchJob of torchrun's workers with a rendezvous at the first worker."""
     job = with_torchrun(pytorch_job("elastic", workers=workers, arguments=_FEW_STEPS))
     del replica_specs(job)["Master"]
     job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
@@ -240,7 +240,7 @@ def elastic(workers: int) -> Any:
 
 
 def dynamic(name: str, *, steps: int) -> Any:
-    """Return a TFJob with workers that may come and go: each knows itself and the server only."""
+    """Return a TFJob with dynamic workers: each knows only itself and the server."""
     job = tf_job(name, workers=2, arguments=("--steps", str(steps)))
     del replica_specs(job)["Chief"]
     job.spec.enable_dynamic_worker = True
@@ -248,7 +248,7 @@ def dynamic(name: str, *, steps: int) -> Any:
 
 
 def on_host(pod: Any) -> bool:
-    """Return whether a pod has the network of its node."""
+    """Return whether a pod uses the network of its node."""
     return (
         pod["spec"].get("hostNetwork") is True and pod["status"]["podIP"] == pod["status"]["hostIP"]
     )

@@ -1,4 +1,4 @@
-"""Running jobs that kfext has changed or is changing: another version goes on with the change.
+"""Running jobs that kfext has changed or is changing: another version continues the change.
 
 The nodes are fake, and so are the training, the metrics API and the agent of the node with a GPU.
 """
@@ -22,10 +22,10 @@ PRIORITISED, RIVAL = "prioritised", "rival"
 MOVES = "moves"
 FIRST, SECOND = "first", "second"
 REQUEST = "500m"
-"""The CPU that the users of the prioritised job and its rival wrote."""
+"""The CPU request of the users of the prioritised job and its rival."""
 _CORES, _NODE_CORES = 2.0, "4"
 _SOON, _LATE = 100_000, 1_000_000
-"""Steps of a job that ends first, and of others."""
+"""Steps of the job that ends first, and of others."""
 _PATIENCE_SECONDS = 300.0
 _GPU = {names.NATIVE_GPU: "1", "cpu": "1"}
 _CARDS = "/apis/kfext.dev/v1alpha1/sharedgpus"
@@ -44,12 +44,12 @@ class UnderWay:
     kubelet: FakeKubelet
     playing: ExitStack
     target: str = ""
-    """The node where the moving job goes."""
+    """The target of the moving job."""
     before: Object = field(default_factory=dict)
-    """What no change of a version replaces, when all jobs were where they shall be."""
+    """The pods that no change of a version may replace, once all jobs were in their states."""
 
     def reach(self) -> None:
-        """Submit the jobs and wait until each is where it shall be."""
+        """Submit the jobs and wait until each is in its state."""
         for node in self.scene.fill():
             self.kubelet.take_over(self.cpu.kube, node)
         self._train(self.scene.space, TRAIN)
@@ -58,15 +58,15 @@ class UnderWay:
         self._compete()
         self.scene.made_room()
         self.cpu.patiently(self._raised, seconds=_PATIENCE_SECONDS)
-        # It comes last: nothing else may change then, and its room is held for 300 s.
+        # Last, because nothing else may change during a move, with a hold of 300 s.
         self._begin_move()
         self.before = self._stays()
 
     def go_on(self) -> None:
-        """Have each change go on to its end."""
+        """Continue each change to its end."""
         assert self._stays() == self.before
         self._arrive()
-        assert self._raised(), "its CPU is still raised"
+        assert self._raised(), "its CPU is still boosted"
         self._submit_sharer(SECOND)
         self._runs_shared(SECOND)
         self.scene.clear()
@@ -77,7 +77,7 @@ class UnderWay:
         self.cpu.patiently(lambda: self._request() == REQUEST, seconds=_PATIENCE_SECONDS)
         for name in (FIRST, SECOND):
             succeed(self.sharing, f"{name}-master-0")
-        self.sharing.until(lambda: not self._reservations(), "the GPU is given back")
+        self.sharing.until(lambda: not self._reservations(), "the GPU is released")
 
     def check_writes(self) -> None:
         """Check that no job was started, and no pod pinned, twice."""
@@ -90,23 +90,23 @@ class UnderWay:
         assert set(pins.values()) == {1}
 
     def _stays(self) -> Object:
-        """Return the pods that no change of a version replaces: another uid is another pod."""
-        left = sorted(uids(self.scene.space, TRAIN).items())[:LEAST]
+        """Return the uids of the pods that no change of a version may replace."""
+        stay = sorted(uids(self.scene.space, TRAIN).items())[:LEAST]
         jobs = (uids(self.cpu, PRIORITISED), uids(self.sharing, FIRST))
         (reservation,) = self._reservations()
-        return dict(left) | jobs[0] | jobs[1] | {"reservation": reservation["metadata"]["uid"]}
+        return dict(stay) | jobs[0] | jobs[1] | {"reservation": reservation["metadata"]["uid"]}
 
     def _train(self, space: Space, job: str, *, total: int = _LATE) -> None:
         program = FakeProgram(total=total)
         self.playing.enter_context(training(space, job, self.kubelet, program))
 
-    # --- raised CPU -------------------------------------------------------------------------------
+    # --- boosted CPU ------------------------------------------------------------------------------
 
     def _compete(self) -> None:
-        """Have two jobs contend for the CPU of a node: the prioritised job would end first."""
+        """Run two jobs that contend for the CPU of a node; the prioritised job would end first."""
         (node,) = self.cpu.nodes(1, cpu=_NODE_CORES, memory="64Gi")
         self.kubelet.take_over(self.cpu.kube, node)
-        # The parameter is one of 0.3 alone.
+        # Only 0.3 has this parameter.
         resize = {"mode": "act", "parameters": {"change": 0.3}}
         self.cpu.policy(companion={"resize": resize})
         for name, total in ((PRIORITISED, _SOON), (RIVAL, _LATE)):
@@ -119,19 +119,19 @@ class UnderWay:
             self._train(self.cpu, name, total=total)
 
     def _request(self) -> str:
-        """Return the CPU that the prioritised job requests."""
+        """Return the CPU request of the prioritised job."""
         pod = self.cpu.kube.get(self.cpu.path("pods", f"{PRIORITISED}-master-0"))
-        found: str = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
-        return found
+        request: str = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        return request
 
     def _raised(self) -> bool:
-        found = self._request()
-        return not found.endswith("m") or int(found[:-1]) > int(REQUEST[:-1])
+        request = self._request()
+        return not request.endswith("m") or int(request[:-1]) > int(REQUEST[:-1])
 
     # --- a shared GPU -----------------------------------------------------------------------------
 
     def _share_anew(self) -> None:
-        """Have a job reserve the GPU of a node, and report what an agent would of the card."""
+        """Submit a job that reserves the GPU of a node, and report the card as an agent would."""
         space, node = self.sharing, f"{self.sharing.name}-shares"
         capacity = {"cpu": "32", "memory": "64Gi", "pods": "110"}
         capacity |= {names.NATIVE_GPU: "1", resource_of(_SLOT): str(UNITS)}
@@ -166,7 +166,7 @@ class UnderWay:
     # --- a move -----------------------------------------------------------------------------------
 
     def _begin_move(self) -> None:
-        """Have a job stopped on two nodes, to go to one, while its pods are still there."""
+        """Start to move a job from two nodes to one; it is stopped, but its pods still exist."""
         space = self.moving
         first, second = space.nodes(2, cpu="4", memory="64Gi", gpu="2")
         for node in (first, second):
@@ -185,7 +185,7 @@ class UnderWay:
         )
 
     def _arrive(self) -> None:
-        """Let the pods go, and wait until the job runs where it was to go."""
+        """Let the pods end, and wait until the job runs on the target."""
         space = self.moving
         end_now(space, _pods(space, MOVES))
         assert set(space.bound(MOVES, 2).values()) == {self.target}
@@ -194,24 +194,24 @@ class UnderWay:
         space.until(lambda: self._moved(names.REASON_TOGETHER), "it says that it was moved")
 
     def _moved(self, reason: str) -> bool:
-        """Whether the job shows this of its move."""
+        """Return whether the condition Moved of the job has a reason."""
         conditions = self.moving.view(MOVES).get("conditions", [])
         return (names.MOVED, reason) in {(each["type"], each["reason"]) for each in conditions}
 
 
 def _pods(space: Space, job: str) -> list[str]:
-    """Return the names of the pods of a job, also of pods that are about to end."""
+    """Return the names of the pods of a job, including terminating pods."""
     return [pod["metadata"]["name"] for pod in space.pods(job, ending=True)]
 
 
 @contextmanager
 def under_way(new_space: Callable[..., Space]) -> Iterator[UnderWay]:
-    """Play what the jobs need for the time of a `with` block; kfext is installed before it."""
+    """Simulate kubelet and CPU usage during a `with` block; kfext is installed before it."""
     elastic, cpu, sharing, moving = (new_space() for _ in range(4))
     use = fake_cpu(cpu, pods=[f"{name}-master-0" for name in (PRIORITISED, RIVAL)], cores=_CORES)
     with ExitStack() as playing, fake_kubelet(cpu.kfext.testbed) as kubelet, use:
         try:
             yield UnderWay(Scene(elastic), cpu, sharing, moving, kubelet, playing)
         finally:
-            with suppress(RefusedError):  # without a finalizer their namespace can go
+            with suppress(RefusedError):  # without a finalizer their namespace can end
                 end_now(moving, _pods(moving, MOVES))

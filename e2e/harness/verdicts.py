@@ -1,15 +1,15 @@
 """Two verdicts on the same pods and nodes: kfext's and the real kube-scheduler's.
 
 Rounds: every node gets one pod that is pinned to it, or every group of nodes one free pod; both
-sides judge; what was bound stays and takes its room from the next round. A few pods end in
-between, which gives their room back.
+sides judge; bound pods stay and use capacity in the next round. A few pods end in between, which
+releases their capacity.
 
 Verdicts may differ in documented classes only:
-- host address: a port on one address of a node counts as taken on all, so kfext is the stricter;
+- host address: a port on one address of a node counts as used on all, so kfext is stricter;
 - pod affinity, topology spread, unbound volumes: not modelled, so kfext does not place jobs that
-  have them; the verdict here is on the rest of the pod;
+  have them; the verdict here is about the rest of the pod;
 - set at admission: overhead and node selector of a RuntimeClass are in the pod and not in the
-  template; kfext sees them when the pods exist, and plans anew before it releases them.
+  template; kfext reads them when the pods exist, and plans again before it releases them.
 """
 
 import re
@@ -45,21 +45,22 @@ from kfext.model.verdict import Verdict
 
 _IN_FLIGHT = 16
 _GROUP = 4
-"""Nodes of a group."""
+"""The number of nodes of a group."""
 _SECOND_THOUGHT_SECONDS = 15.0
-"""kube-scheduler may see that a pod has ended later than we do; it then tries again."""
+"""kube-scheduler may see the end of a pod later than this test; it then tries again."""
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _COUNT = re.compile(r"^\d+ ")
 _NOT_ASKED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-"""Of the nodes that a pin rules out."""
+"""The cause for the nodes that a pin excludes."""
 _ONLY = ReplicaKey("pod", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One pod: where kfext says that it fits, by the pod and by its template, and what came of it.
+    """A pod: the nodes that fit according to kfext, by the pod and by its template, and the result.
 
-    `fits` are all nodes that do; `words` is kube-scheduler's sentence or kfext's, if one refused.
+    `bound`: its node, empty if refused; `words`: the message of kube-scheduler or kfext, if any
+    refused.
     """
 
     pod: OddPod
@@ -75,12 +76,12 @@ class Compared:
 
     @property
     def template_agreed(self) -> bool:
-        """The same for what kfext knows before there is a pod."""
+        """The same with the template, which is all that kfext has before the pod exists."""
         return self.bound in self.fits_template if self.bound else not self.fits_template
 
     @property
     def explained(self) -> bool:
-        """Whether a disagreement is of a documented class, in the direction that the class says."""
+        """Whether a disagreement is of a documented class, in the direction of that class."""
         if self.pod.known == AT_ADMISSION:
             return self.agreed
         if self.pod.known == HOST_ADDRESS:
@@ -89,10 +90,10 @@ class Compared:
 
     @property
     def causes(self) -> frozenset[str]:
-        """What kube-scheduler names as causes of its refusal, without its counts of nodes."""
+        """The causes in kube-scheduler's refusal, without its counts of nodes."""
         listed = self.words.partition("nodes are available: ")[2].partition(". ")[0]
-        found = (_COUNT.sub("", part.strip(" .")) for part in listed.split(", "))
-        return frozenset(cause for cause in found if cause and cause != _NOT_ASKED)
+        causes = (_COUNT.sub("", part.strip(" .")) for part in listed.split(", "))
+        return frozenset(cause for cause in causes if cause and cause != _NOT_ASKED)
 
     def __str__(self) -> str:
         ours = ", ".join(sorted(self.fits)) or "nowhere"
@@ -108,16 +109,16 @@ def compare(
 ) -> list[Compared]:
     """Draw nodes and pods, let both sides judge, and return every verdict."""
     with _Arena(testbed, seed=seed, nodes=nodes) as arena:
-        found = []
+        compared = []
         for number in range(pinned_rounds + free_rounds):
             free = number >= pinned_rounds
-            found += arena.round(number, free=free)
+            compared += arena.round(number, free=free)
             arena.end_some(number)
-        return found
+        return compared
 
 
 class _Arena:
-    """A namespace and nodes for one comparison; both go when the `with` block ends."""
+    """A namespace and nodes for one comparison; both are deleted at the end of the `with` block."""
 
     def __init__(self, testbed: Testbed, *, seed: int, nodes: int) -> None:
         self._kube = Kube(testbed)
@@ -156,7 +157,7 @@ class _Arena:
     # --- rounds -----------------------------------------------------------------------------------
 
     def round(self, number: int, *, free: bool) -> list[Compared]:
-        """Judge one pod per node or group; unbound pods are gone afterwards, bound ones stay."""
+        """Judge one pod per node or group; unbound pods are deleted afterwards, bound pods stay."""
         ledger = self._ledger()
         drawn = list(self._drawn(number, free=free))
         stored = _at_once(lambda pod: self._kube.create(self._pods, pod.body), drawn)
@@ -170,10 +171,10 @@ class _Arena:
             )
             for pod, body in zip(drawn, stored, strict=True)
         ]
-        found = self._verdicts(expected)
-        unbound = [pair.pod.body["metadata"]["name"] for pair in found if not pair.bound]
+        judged = self._verdicts(expected)
+        unbound = [pair.pod.body["metadata"]["name"] for pair in judged if not pair.bound]
         _at_once(lambda name: self._kube.delete(f"{self._pods}/{name}", grace=0), unbound)
-        return found
+        return judged
 
     def _drawn(self, number: int, *, free: bool) -> Iterator[OddPod]:
         if not free:
@@ -185,7 +186,7 @@ class _Arena:
             yield self._odd.free(f"free-{number}-{start}", self._group(among[0]), among)
 
     def _ledger(self) -> Ledger:
-        """Return what kfext would know: the nodes and every pod on them."""
+        """Return the ledger that kfext would have: the nodes and every pod on them."""
         ledger = Ledger(map(parse_node, self._nodes()))
         for body in self._kube.items(self._pods):
             pod = parse_pod(body)
@@ -195,7 +196,7 @@ class _Arena:
         return ledger
 
     def _verdicts(self, expected: Sequence[Compared]) -> list[Compared]:
-        """Wait for kube-scheduler's word on every pod; it may think again where kfext says yes."""
+        """Wait for kube-scheduler's verdict on every pod; it may retry pods that kfext accepts."""
         latest: list[Compared] = []
 
         def all_judged(*, agreed: bool) -> bool:
@@ -214,7 +215,7 @@ class _Arena:
         return latest
 
     def end_some(self, number: int) -> None:
-        """Have every third pod end as a finished one does: it is there and takes nothing."""
+        """Let every third pod succeed: it still exists but uses nothing."""
         running = [
             pod["metadata"]["name"]
             for pod in self._kube.items(self._pods)
@@ -227,7 +228,7 @@ class _Arena:
 
 @contextmanager
 def _in_vain() -> Iterator[None]:
-    """Go on after a wait that ended without its condition: the caller looks at what there is."""
+    """Ignore a wait that ended without its condition; the caller judges the state."""
     try:
         yield
     except AssertionError:
@@ -235,14 +236,14 @@ def _in_vain() -> Iterator[None]:
 
 
 def _judged(pair: Compared, pod: Object) -> Compared | None:
-    """Return kube-scheduler's word on a pod; None: there is none yet."""
+    """Return a pod with kube-scheduler's verdict, or None before the verdict."""
     node = pod["spec"].get("nodeName", "")
     if node:
         return replace(pair, bound=node)
     for condition in pod["status"].get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            said = f"{condition.get('reason')}: {condition.get('message')}"
-            return replace(pair, bound="", words=said)
+            message = f"{condition.get('reason')}: {condition.get('message')}"
+            return replace(pair, bound="", words=message)
     return None
 
 
@@ -260,7 +261,7 @@ def _member(spec: Object) -> Member:
 
 
 def _fits(pod: OddPod, spec: Object, ledger: Ledger) -> frozenset[str]:
-    """Return the nodes on which kfext would let a pod of this spec go."""
+    """Return the nodes that kfext would allow for a pod with this spec."""
     member = _member(spec)
     fitting = {
         node

@@ -1,4 +1,4 @@
-"""Another version of kfext: unpacked from the history, installed, and replaced as on a cluster."""
+"""Another version of kfext, unpacked from the history, installed, and replaced as on a cluster."""
 
 import base64
 import os
@@ -18,10 +18,10 @@ from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
 RELEASED_0_3 = "8efab36132b60df7a4e3e3aecefaab86cb9daac6"
-"""The commit of 0.3, the only version that docs/upgrade.md has people upgrade from."""
+"""The commit of 0.3; docs/upgrade.md describes upgrades from this version only."""
 _PARTS = ("kfext", "manifests", "crds", "pyproject.toml", "README.md", "LICENSE")
 _COMPONENTS = ("pod-resize", "gpu-sharing")
-"""For the jobs of these cases; the default overlay does not have them."""
+"""The components that these cases need; the default overlay lacks them."""
 _SECRET = f"/api/v1/namespaces/{names.NAMESPACE}/secrets/{names.CA_SECRET}"
 _HOOKS = (
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -35,13 +35,13 @@ def unpack_0_3(folder: Path) -> Path:
     packing = ["git", "archive", RELEASED_0_3, *_PARTS]
     packed = subprocess.run(packing, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
     (folder / "0.3").mkdir()
-    # Not by tarfile: Debian's Python 3.11.2 knows no filter, and later versions ask for one.
+    # Not by tarfile: Debian's Python 3.11.2 has no filter, and later versions require it.
     subprocess.run(["tar", "--extract", "--directory", folder / "0.3"], input=packed, check=True)
     return folder / "0.3"
 
 
 def install(kfext: Kfext, version: Path) -> tuple[WebhookProcess, WebhookProcess]:
-    """Run a version on a cluster that had no kfext before; return the replicas of the webhook."""
+    """Install a version on a cluster without kfext; return the replicas of the webhook."""
     kfext.remove_everything()
     kfext.kube.delete(_SECRET)
     apply_manifests(kfext, version)
@@ -50,9 +50,9 @@ def install(kfext: Kfext, version: Path) -> tuple[WebhookProcess, WebhookProcess
 
 
 def apply_manifests(kfext: Kfext, version: Path) -> None:
-    """Apply what `kubectl apply -k` would of a version; processes that start now run its code.
+    """Apply a version as `kubectl apply -k` would; processes that start from now on run its code.
 
-    As kubectl does, this leaves in place what the version does not have.
+    Like kubectl, this does not remove objects that the version lacks.
     """
     parts = (crds(version), roles(version), protection(version), _components(version))
     for manifest in chain.from_iterable(parts):
@@ -81,7 +81,7 @@ def restore(kfext: Kfext) -> None:
 
 
 def replace(kfext: Kfext, replica: WebhookProcess) -> None:
-    """Have a replica of the webhook follow by one of another version, as a Deployment does."""
+    """Replace a replica of the webhook by another version, as a Deployment does."""
     with running_reviews(kfext) as reviews:
         assert replica.stop() == 0
         reviews.wait_more()
@@ -92,7 +92,7 @@ def replace(kfext: Kfext, replica: WebhookProcess) -> None:
 
 
 def hand_over(kfext: Kfext) -> None:
-    """Have a controller of the other version lead: it is ready before the last old one ends."""
+    """Hand over to a controller of the other version, which is ready before the old one ends."""
     kfext.standby.stop()
     standby = kfext.start_standby()
     kfext.stop_controller()
@@ -100,7 +100,7 @@ def hand_over(kfext: Kfext) -> None:
 
 
 def trusted(kfext: Kfext) -> tuple[bytes, set[str]]:
-    """Return the authority that signs, and what the API server trusts in the webhooks."""
+    """Return the signing authority, and the CA bundles of the webhooks."""
     authority = base64.b64decode(kfext.kube.get(_SECRET)["data"]["tls.crt"])
     hooks = kfext.kube.get(_HOOKS)["webhooks"]
     return authority, {hook["clientConfig"]["caBundle"] for hook in hooks}

@@ -1,4 +1,4 @@
-"""Waiting for a state, never for a time: a generous deadline, and an account when it passes."""
+"""Waits for a state, never for a time, with a generous deadline and an account on failure."""
 
 import time
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
-"""How long anything may take on a busy machine before the test says that it does not happen."""
+"""The default deadline, generous enough for a busy machine."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGER = 0.05, 0.2, 1.2
-"""Seconds between two looks, each pause so many times the pause before: a look costs CPU too."""
+"""Seconds between two looks, first and at most, and the growth factor: a look costs CPU."""
 
 
 class TooLateError(AssertionError):
-    """What was waited for did not come about."""
+    """The awaited state was not reached in time."""
 
 
 def until(
@@ -25,8 +25,8 @@ def until(
     """Return the first true answer of `condition`. Raises TooLateError with the account."""
     deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
     while True:
-        if found := condition():
-            return found
+        if result := condition():
+            return result
         if time.monotonic() > deadline:
             raise TooLateError(f"waited {seconds:.0f} s in vain until {what}\n{account()}")
         time.sleep(pause)

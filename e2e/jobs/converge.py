@@ -3,12 +3,12 @@
     python3 /jobs/converge.py --framework torch --model cnn --steps 400 --rate 0.003
 
 prints `step=1/400 loss=2.3026` for each step and its totals as JSON at the end. The loss falls by a
-large factor and then stays: how early is a matter of `--rate`. The batch of a step depends on the
-step alone, so that a run that was resumed from a checkpoint sees what an unbroken run has seen.
+large factor and then stays level; `--rate` decides when. The batch of a step depends on the step
+alone, so that a run resumed from a checkpoint sees the same data as an unbroken run.
 
 Start-up takes 0.7 to 1.0 CPU seconds with PyTorch 1.13 and 1.7 to 2.5 with TensorFlow 2.21; a step
 takes 29 ms (PyTorch cnn, batch 512), 47 (gru, 256), 39 (vae, 512), 37 (TensorFlow cnn, 1536) and
-32 (vae, 8192). Measured on a core of an AMD EPYC that three to five of them shared.
+32 (vae, 8192). Measured on a core of an AMD EPYC, shared by three to five such processes.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import numpy as np  # reads the numbers of threads when it is imported
 Array = np.ndarray[Any, Any]
 Batch = tuple[Array, Array]
 CLASSES, SIDE, LENGTH, WIDTH = 10, 16, 24, 64
-"""Of the data: classes and pixels of images, points of a wave, numbers of a vector."""
+"""Classes; pixels on a side of an image; points of a wave; numbers of a vector."""
 _LATENT = 3
 _SEED = 1
 
@@ -40,10 +40,10 @@ class Training(Protocol):
         """Train on one batch; return its loss."""
 
     def save(self, path: Path) -> None:
-        """Write all that training goes on from."""
+        """Write the complete state of the training."""
 
     def load(self, path: Path) -> None:
-        """Go on from what was saved."""
+        """Restore a saved state."""
 
 
 def images(step: int, batch: int) -> Batch:
@@ -57,7 +57,7 @@ def images(step: int, batch: int) -> Batch:
 
 
 def waves(step: int, batch: int) -> Batch:
-    """Return sine waves of any phase and many frequencies, and each point's next one."""
+    """Return sine waves of any phase and many frequencies, and the point after each point."""
     chance = np.random.default_rng((_SEED, step))
     phase, pace = chance.uniform(0, 2 * np.pi, (batch, 1)), chance.uniform(0.2, 0.8, (batch, 1))
     points = np.sin(phase + pace * np.arange(LENGTH + 1))
@@ -66,31 +66,31 @@ def waves(step: int, batch: int) -> Batch:
 
 
 def vectors(step: int, batch: int) -> Batch:
-    """Return vectors on a curved surface of few dimensions, twice: they are to be reproduced."""
+    """Return vectors on a curved surface of few dimensions, as inputs and as targets."""
     chance = np.random.default_rng(_SEED)
     bend = chance.standard_normal((_LATENT, 32))
     spread = chance.standard_normal((32, WIDTH)) / np.sqrt(32)
     latent = np.random.default_rng((_SEED, step)).standard_normal((batch, _LATENT))
-    made = (np.tanh(latent @ bend) @ spread).astype(np.float32)
-    return made, made
+    points = (np.tanh(latent @ bend) @ spread).astype(np.float32)
+    return points, points
 
 
 MODELS: dict[str, Callable[[int, int], Batch]] = {"cnn": images, "gru": waves, "vae": vectors}
-"""What each model is fed with."""
+"""The data of each model."""
 FRAMEWORKS = {"torch": ("cnn", "gru", "vae"), "tf": ("cnn", "vae")}
-"""What each framework has: `converge_torch.py` and `converge_tf.py`."""
+"""The models of each framework, in `converge_torch.py` and `converge_tf.py`."""
 
 
 def main() -> None:
     arguments = parse(None)
     module = importlib.import_module(f"converge_{arguments.framework}")
     training: Training = module.make(arguments.model, arguments.rate)
-    made = MODELS[arguments.model]
+    batch_of = MODELS[arguments.model]
     totals = train(
         training,
-        lambda step: made(step, arguments.batch),
+        lambda step: batch_of(step, arguments.batch),
         steps=arguments.steps,
-        keep=arguments.checkpoint,
+        checkpoints=arguments.checkpoint,
         every=arguments.every,
     )
     print(json.dumps(totals), flush=True)
@@ -101,21 +101,21 @@ def train(
     feed: Callable[[int], Batch],
     *,
     steps: int,
-    keep: Path | None = None,
+    checkpoints: Path | None = None,
     every: int = 50,
 ) -> dict[str, float]:
-    """Train up to `steps`, from the last checkpoint in the folder `keep` if there is one.
+    """Train up to `steps`, from the last checkpoint in the folder `checkpoints` if there is one.
 
-    Returns the totals; CPU seconds are of the start-up until the first step, and from there on.
+    Returns the totals, with the CPU seconds until the first step and from there on.
     """
-    done = _resume(training, keep) if keep else 0
+    done = _resume(training, checkpoints) if checkpoints else 0
     began = time.process_time()
     loss = float("nan")
     for step in range(done + 1, steps + 1):
         loss = training.step(*feed(step))
         print(f"step={step}/{steps} loss={loss:.4f}", flush=True)
-        if keep and step % every == 0:
-            _checkpoint(training, keep, step)
+        if checkpoints and step % every == 0:
+            _checkpoint(training, checkpoints, step)
     return {
         "steps": steps - done,
         "startup_cpu_seconds": round(began, 3),
@@ -127,15 +127,15 @@ def train(
 def _resume(training: Training, folder: Path) -> int:
     """Load the newest checkpoint; return its step, 0 without one."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = sorted(folder.glob("step-*"))
-    if not found:
+    checkpoints = sorted(folder.glob("step-*"))
+    if not checkpoints:
         return 0
-    training.load(found[-1])
-    return int(found[-1].name.removeprefix("step-"))
+    training.load(checkpoints[-1])
+    return int(checkpoints[-1].name.removeprefix("step-"))
 
 
 def _checkpoint(training: Training, folder: Path, step: int) -> None:
-    """Save, so that whoever is killed at any moment leaves a whole checkpoint."""
+    """Save such that a process killed at any moment leaves a whole checkpoint."""
     before = list(folder.glob("step-*"))
     unfinished = folder / "unfinished"
     training.save(unfinished)
@@ -152,13 +152,13 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=_positive, default=400)
     parser.add_argument("--batch", type=_positive, default=64)
     parser.add_argument("--rate", type=float, default=0.003, help="of learning")
-    parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="default: none is kept")
+    parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="default: none")
     parser.add_argument("--every", type=_positive, default=50, help="steps between checkpoints")
-    found = parser.parse_args(words)
-    if found.model not in FRAMEWORKS[found.framework]:
-        allowed = ", ".join(FRAMEWORKS[found.framework])
-        parser.error(f"--model: {found.framework} has {allowed}, not {found.model}")
-    return found
+    arguments = parser.parse_args(words)
+    if arguments.model not in FRAMEWORKS[arguments.framework]:
+        allowed = ", ".join(FRAMEWORKS[arguments.framework])
+        parser.error(f"--model: {arguments.framework} has {allowed}, not {arguments.model}")
+    return arguments
 
 
 def _positive(text: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# By default only where the CPU has AVX-512: without it a step of the cnn takes six times the CPU.
+# TensorFlow sets it only for CPUs with AVX-512; without it a step of the cnn costs six times more.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import numpy as np
@@ -30,7 +30,7 @@ def _convolved(layer: Any, name: str, channels: int) -> Any:
 
 
 def _cnn() -> tuple[Any, Any, Any]:
-    """Return inputs, targets and loss of what tells the class of an image."""
+    """Return inputs, targets and loss of a classifier of images."""
     inputs = tf.compat.v1.placeholder(tf.float32, [None, 1, _SIDE, _SIDE])
     targets = tf.compat.v1.placeholder(tf.int64, [None])
     layer = _convolved(tf.transpose(inputs, [0, 2, 3, 1]), "first", 16)
@@ -41,7 +41,7 @@ def _cnn() -> tuple[Any, Any, Any]:
 
 
 def _vae() -> tuple[Any, Any, Any]:
-    """Return inputs, targets and loss of what reproduces vectors through a few random numbers."""
+    """Return inputs, targets and loss of a variational autoencoder of vectors."""
     inputs = tf.compat.v1.placeholder(tf.float32, [None, _WIDTH])
     targets = tf.compat.v1.placeholder(tf.float32, [None, _WIDTH])
     layer = tf.nn.relu(tf.matmul(inputs, _weights("encode", _WIDTH, 512)))
@@ -90,5 +90,5 @@ class _Training:
 
 
 def make(model: str, rate: float) -> _Training:
-    """Return a model that has learned nothing yet, the same each time."""
+    """Return an untrained model, the same each time."""
     return _Training(model, rate)

@@ -1,8 +1,8 @@
-"""The driver of the card that `e2e/gpu/cpu_card.py` plays.
+"""The driver of the card that `e2e/gpu/cpu_card.py` simulates.
 
-A job on it computes as ever. Beside that it gives the card a kernel for each innermost module, two
-for its backward, and one for the optimizer. The card runs them one after the other while the
-training goes on, which waits for them where it asks for a number.
+A job on it computes on the CPU as usual, and also launches a kernel on the card for each innermost
+module, two for its backward pass, and one for the optimizer. The card runs them in order while the
+training continues; the training waits for them where it reads a number.
 
 Loaded by `KFEXT_GPU_DEVICE=cpu_card:Card`, or by `python3 -m cpu_card SCRIPT ...` without kfext.
 """
@@ -22,23 +22,23 @@ _KERNEL, _MARKER = struct.Struct("=cdd"), struct.Struct("=cqd")
 
 
 class Marker:
-    """A point in the kernels that were given to the card."""
+    """A point between the kernels that were launched on the card."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
         self._at = 0.0
 
     def reach(self, at: float) -> None:
-        """Register when all kernels before it had ended."""
+        """Record the time at which all kernels before it had ended."""
         self._at = at
         self._reached.set()
 
     def reached(self) -> bool:
-        """Return whether it is reached."""
+        """Return whether all kernels before it have ended."""
         return self._reached.is_set()
 
     def wait(self, expected: "int | None" = None) -> None:
-        """Return when it is reached; as with CUDA, the hook may say when that will probably be."""
+        """Block until it is reached; as with CUDA, the hook may pass the expected time."""
         if expected is not None:
             waits = import_module("kfext_hook.waits")
             if waits.polled(self.reached, expected, waits.CLOCK):
@@ -55,7 +55,7 @@ class Marker:
 class Card:
     """The card as one process sees it: a socket in the folder `CPU_CARD_FOLDER`, or in /cards.
 
-    `CPU_CARD_KERNEL_MS` is a kernel.
+    A kernel lasts `CPU_CARD_KERNEL_MS`.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -73,12 +73,12 @@ class Card:
         modules = torch.nn.modules.module
         modules.register_module_forward_hook(self._forward)
         optimizers = torch.optim.Optimizer
-        made = optimizers.zero_grad
+        zero_gradients = optimizers.zero_grad
         card = self
 
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
             card.launch()
-            return made(self, *args, **kwargs)
+            return zero_gradients(self, *args, **kwargs)
 
         optimizers.zero_grad = zero_grad
         item = torch.Tensor.item
@@ -90,7 +90,7 @@ class Card:
         torch.Tensor.item = synchronous
 
     def ready(self) -> bool:
-        """Whether the process has given the card a kernel; a fork of it has not."""
+        """Whether this process has launched a kernel; a fork of it has not."""
         return self._process == os.getpid()
 
     def capturing(self) -> bool:
@@ -111,11 +111,11 @@ class Card:
         return marker
 
     def memory(self) -> int:
-        """Return nothing: it has no memory of its own."""
+        """Return 0: the card has no memory of its own."""
         return 0
 
     def launch(self) -> None:
-        """Give the card a kernel."""
+        """Launch a kernel."""
         if self._process not in {None, os.getpid()}:
             return
         with self._lock:
@@ -141,7 +141,7 @@ class Card:
         self.launch()
 
     def _run(self, card: socket.socket) -> None:
-        """Register the markers that are reached."""
+        """Mark the markers as they are reached."""
         while True:
             _, number, at = _MARKER.unpack(card.recv(_MARKER.size))
             self._markers.pop(number).reach(at)

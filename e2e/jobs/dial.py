@@ -1,10 +1,10 @@
-"""A training that needs the card for a part of each step, and prepares data for the rest.
+"""A training that uses the card for a part of each step, and prepares data for the rest.
 
     python3 dial.py --layers 20 --load-ms 60 --steps 100
 
-A worker of its DataLoader loads batches, and `--load-ms` is what the training itself then does with
-one. If the worker took that long, it would do so while the card is used, and the card's part of a
-step would change. Prints each step with the time at which it ended.
+A worker of its DataLoader loads batches, and the training itself then works `--load-ms` on each. If
+the worker took that time, it would overlap with the card, and the card's part of a step would
+change. Prints each step with the time at which it ended.
 """
 
 import argparse
@@ -18,35 +18,32 @@ _WIDTH = 8
 
 
 class Batches(Dataset):
-    """So many batches."""
+    """Batches of ones."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return self._count
 
     def __getitem__(self, _: int) -> torch.Tensor:
-        """Return one."""
         return torch.ones(_WIDTH)
 
 
 def main() -> None:
-    """Train, and print each step."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--load-ms", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--queue", type=int, default=0)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(asked.layers)))
+    model = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(arguments.layers)))
     optimizer = torch.optim.SGD(model.parameters(), 0.001)
-    for step, batch in enumerate(DataLoader(Batches(asked.steps), num_workers=1)):
-        time.sleep(asked.load_ms / 1000)
+    for step, batch in enumerate(DataLoader(Batches(arguments.steps), num_workers=1)):
+        time.sleep(arguments.load_ms / 1000)
         loss = model(batch).square().mean()
-        for _ in range(1 + asked.queue):  # each gives the card one kernel, and waits for none
+        for _ in range(1 + arguments.queue):  # each launches a kernel, and waits for none
             optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -2,11 +2,11 @@
 
     torchrun /jobs/elastic_ddp.py --steps 2000 --folder /checkpoints
 
-The samples of a step depend on the step alone. Each rank takes its slice of them, and the gradient
-is the mean gradient over all of them in every world, up to rounding. The training goes on from the
-newest checkpoint in the folder; it saves one at regular steps, and when kfext asks for one.
+The samples of a step depend on the step alone. Each rank trains on its slice of them, and with any
+number of ranks the gradient is the mean over all samples, up to rounding. The training resumes from
+the newest checkpoint in the folder, and saves one at regular steps and when kfext requests it.
 
-What rank 0 prints goes into the file `journal` of the folder too, whichever pod it is in:
+The output of rank 0, whichever pod it is in, is also appended to the file `journal` of the folder:
 
     resumed at step 100 with world 4
     step 105/2000 loss=0.4321
@@ -37,35 +37,35 @@ _MINUTE = 60.0
 
 
 class Training(Protocol):
-    """One rank of a team; what all of them must do, all of them do."""
+    """One rank of a team; all ranks call the same methods in the same order."""
 
     rank: int
     world: int
 
     def agreed(self, step: int) -> int:
-        """Return the number that rank 0 has."""
+        """Return rank 0's number on every rank."""
 
     def wait(self, seconds: float) -> None:
-        """Wait as long as a computation would take, and sum a message as large as its gradient."""
+        """Sleep for the time of a computation, and all-reduce a message of its gradient's size."""
 
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
-        """Train on this rank's samples of a batch; return the loss of the batch.
+        """Train on this rank's samples of a batch.
 
-        Also the number of the checkpoint that rank 0 was asked for.
+        Return the loss of the batch and the number of rank 0's last checkpoint request.
         """
 
     def loss(self) -> float:
         """Return the mean loss of all samples."""
 
     def save(self, path: Path) -> None:
-        """Write all that training goes on from."""
+        """Write the complete state of the training."""
 
     def load(self, path: Path) -> None:
-        """Go on from what was saved."""
+        """Restore a saved state."""
 
 
 class Requests:
-    """Checkpoints that kfext asks for: it writes the number of the last one into a file."""
+    """Checkpoint requests of kfext, which writes the number of the last into a file."""
 
     def __init__(self, path: Path = Path("/etc/kfext/control")) -> None:
         self._path, self._told = path, float("-inf")
@@ -86,23 +86,23 @@ class Requests:
 
 
 class NoRequests(Requests):
-    """What a program knows of requests that was written for no kfext: nothing."""
+    """The checkpoint requests of a program that does not know kfext: none."""
 
     def asked(self) -> int:
         return 0
 
     def announce(self, say: Callable[[str], None]) -> None:
-        """Leave it."""
+        """Do nothing."""
 
 
 def samples(step: int, batch: int) -> Array:
-    """Return the samples of a step, which counts from 1: each comes once before any comes again."""
+    """Return the samples of a step, counted from 1; no sample repeats before all were used."""
     places = np.arange((step - 1) * batch, step * batch)
     rounds = places // SAMPLES
-    found = [
+    parts = [
         _order(int(number))[places[rounds == number] % SAMPLES] for number in np.unique(rounds)
     ]
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 @lru_cache(maxsize=4)
@@ -111,12 +111,12 @@ def _order(number: int) -> Array:
 
 
 def share(batch: int, *, rank: int, world: int) -> slice:
-    """Return the part of a batch that a rank trains on; no two differ by more than one sample."""
+    """Return a rank's part of a batch; the parts differ by one sample at most."""
     return slice(rank * batch // world, (rank + 1) * batch // world)
 
 
 def data() -> tuple[Array, Array]:
-    """Return all inputs, and their classes, which can be learned but for some noise."""
+    """Return all inputs and their classes, which depend on the inputs except for some noise."""
     chance = np.random.default_rng(_SEED)
     inputs = chance.standard_normal((SAMPLES, INPUTS))
     bend, spread = chance.standard_normal((INPUTS, 32)), chance.standard_normal((32, CLASSES))
@@ -136,7 +136,7 @@ def train(
     print_every: int = 5,
     least: float = 0.0,
 ) -> None:
-    """Train up to `steps`. `least`: seconds that a batch takes one worker at the least."""
+    """Train up to `steps`. `least`: the least seconds of a batch on a single worker."""
     say = partial(_say, folder / "journal") if training.rank == 0 else _say_nothing
     done = training.agreed(newest(folder))
     if done:
@@ -152,7 +152,7 @@ def train(
             say(f"step {step}/{steps} loss={loss:.6f}")
         if step % every == 0 or asked > answered:
             if training.rank == 0:
-                keep(training, folder, step)
+                save(training, folder, step)
             say(f"saved checkpoint at step {step}")
         if asked > answered:
             say(f"kfext.checkpoint {asked}")
@@ -166,8 +166,8 @@ def newest(folder: Path) -> int:
     return max((int(file.name.removeprefix("step-")) for file in folder.glob("step-*")), default=0)
 
 
-def keep(training: Training, folder: Path, step: int) -> None:
-    """Save, so that a process that is killed at any moment leaves a whole checkpoint."""
+def save(training: Training, folder: Path, step: int) -> None:
+    """Save such that a process killed at any moment leaves a whole checkpoint."""
     before = list(folder.glob("step-*"))
     unfinished = folder / f"unfinished-{socket.gethostname()}"
     training.save(unfinished)
@@ -188,7 +188,7 @@ def _say(journal: Path, text: str) -> None:
 
 
 def _say_nothing(text: str) -> None:
-    """Leave it to rank 0."""
+    """Do nothing; rank 0 prints."""
 
 
 def main() -> None:
@@ -219,13 +219,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
     parser.add_argument(
-        "--least", type=float, default=0.0, metavar="SECONDS", help="that a batch takes one worker"
+        "--least", type=float, default=0.0, metavar="SECONDS", help="least time of a batch alone"
     )
     parser.add_argument(
         "--message", type=float, default=0.0, metavar="MB", help="summed over all ranks in a step"
     )
     parser.add_argument(
-        "--deaf", action="store_true", help="save at regular steps only, whatever kfext asks for"
+        "--deaf", action="store_true", help="ignore the checkpoint requests of kfext"
     )
     return parser.parse_args()
 

@@ -1,19 +1,19 @@
-"""Asynchronous training with a parameter server and workers that may come and go at any time.
+"""Asynchronous training with a parameter server and workers that may start and end at any time.
 
     python3 /jobs/elastic_ps.py --steps 2000 --folder /checkpoints
 
 The operator sets TF_CONFIG. The parameter server holds the weights and counts the steps of all
-workers together. A worker takes the number of the next step, on which the samples of its batch
-depend, computes the gradient itself, and sends it there: no two workers know each other. Worker 0
-also fills the server at its start, from the newest checkpoint in the folder if there is one, saves
-there at regular steps and when kfext asks for it, and prints:
+workers together. A worker draws the number of the next step, on which the samples of its batch
+depend, computes the gradient itself, and sends it to the server; workers do not know each other.
+Worker 0 also fills the server at its start, from the newest checkpoint in the folder if there is
+one, saves checkpoints at regular steps and when kfext requests one, and prints:
 
     resumed at step 100
     step 105/2000 loss=0.4321
     saved checkpoint at step 107
     kfext.checkpoint 1
 
-which goes into the file `journal` of the folder too.
+It appends the same lines to the file `journal` of the folder.
 """
 
 import argparse
@@ -42,42 +42,42 @@ class Server(Protocol):
     """The parameter server, as a worker sees it."""
 
     def filled(self) -> bool:
-        """Return whether the weights are there."""
+        """Return whether it has weights."""
 
     def fill(self, weights: Weights, step: int) -> None:
-        """Put the weights there, as they were after a step."""
+        """Store the weights as of a step."""
 
     def take(self) -> int:
-        """Return the number of a step that no worker has taken."""
+        """Draw the number of a step that no worker has drawn."""
 
     def done(self) -> int:
-        """Return how many steps have been done."""
+        """Return the number of finished steps."""
 
     def wait(self, seconds: float) -> None:
-        """Wait as long as a computation would take.
+        """Sleep for the time of a computation.
 
-        Before, get a message as large as its weights; afterwards, send one as large back.
+        Receive a message of the size of its weights before, and send one of that size afterwards.
         """
 
     def weights(self) -> Weights:
-        """Return the weights as they are now."""
+        """Return the current weights."""
 
     def apply(self, gradients: Weights) -> int:
-        """Take a step against a gradient; return how many have been done."""
+        """Make a step against a gradient; return the number of finished steps."""
 
 
 class Model(Protocol):
-    """What a worker computes with."""
+    """The model, as a worker computes with it."""
 
     def fresh(self) -> Weights:
-        """Return weights that have learned nothing yet, the same each time."""
+        """Return untrained weights, the same each time."""
 
     def gradients(self, weights: Weights, inputs: Array, targets: Array) -> tuple[float, Weights]:
-        """Return the loss of a batch, and its gradient."""
+        """Return the loss of a batch and its gradients."""
 
 
 class Requests:
-    """Checkpoints that kfext asks for: it writes the number of the last one into a file."""
+    """Checkpoint requests of kfext, which writes the number of the last into a file."""
 
     def __init__(self, path: Path = Path("/etc/kfext/control")) -> None:
         self._path, self._told = path, float("-inf")
@@ -98,13 +98,13 @@ class Requests:
 
 
 def tasks(written: list[str] | Mapping[str, str]) -> dict[int, str]:
-    """Return the addresses of a type in TF_CONFIG; with dynamic workers they may be some of it."""
+    """Return the addresses of a type in TF_CONFIG by index; dynamic workers may omit some."""
     pairs = enumerate(written) if isinstance(written, list) else written.items()
     return {int(index): address for index, address in pairs}
 
 
 def batch_of(step: int, size: int) -> tuple[Array, Array]:
-    """Return the inputs of a step, and their classes, which can be learned but for some noise."""
+    """Return a step's inputs and their classes, which depend on the inputs except for noise."""
     fixed, chance = np.random.default_rng(_SEED), np.random.default_rng((_SEED, step))
     bend, spread = fixed.standard_normal((INPUTS, 32)), fixed.standard_normal((32, CLASSES))
     inputs = chance.standard_normal((size, INPUTS))
@@ -114,7 +114,7 @@ def batch_of(step: int, size: int) -> tuple[Array, Array]:
 
 
 class Work:
-    """What one worker does. `first`: whether it is worker 0."""
+    """The work of one worker. `first`: whether it is worker 0."""
 
     def __init__(
         self, server: Server, model: Model, *, folder: Path, first: bool, requests: Requests
@@ -125,7 +125,7 @@ class Work:
         self._saved = self._answered = 0
 
     def begin(self) -> int:
-        """Fill the server, or wait until it is filled; return how many steps have been done."""
+        """Fill the server, or wait until it is filled; return the number of finished steps."""
         if self._first and not self._server.filled():
             step = newest(self._folder)
             self._server.fill(self._load(step) if step else self._model.fresh(), step)
@@ -138,7 +138,7 @@ class Work:
     def train(self, steps: int, *, batch: int, every: int, print_every: int, least: float) -> None:
         """Train until all workers together have done that many steps.
 
-        `least`: seconds that a step takes this one at the least.
+        `least`: the least seconds of a step of this worker.
         """
         done, printed = self.begin(), 0
         while done < steps:
@@ -154,14 +154,14 @@ class Work:
                 printed = done
             asked = self._requests.asked()
             if self._first and (done - self._saved >= every or asked > self._answered):
-                self._keep(asked)
+                self._save(asked)
         loss, _ = self._model.gradients(self._server.weights(), *batch_of(0, 16 * batch))
         self._say(json.dumps({"steps": steps, "loss": round(loss, 6)}))
 
-    def _keep(self, asked: int) -> None:
-        """Save, so that a process that is killed at any moment leaves a whole checkpoint."""
+    def _save(self, asked: int) -> None:
+        """Save such that a process killed at any moment leaves a whole checkpoint."""
         before = list(self._folder.glob("step-*"))
-        # What others do while the weights are read is in some of them, and is done once more.
+        # Steps that finish while the weights are read are in some weights, and are repeated.
         step, weights = self._server.done(), self._server.weights()
         unfinished, finished = self._folder / "unfinished", _checkpoint(self._folder, step)
         with unfinished.open("wb") as file:
@@ -197,7 +197,7 @@ def _say(journal: Path, text: str) -> None:
 
 
 def _say_nothing(text: str) -> None:
-    """Leave it to worker 0."""
+    """Do nothing; worker 0 prints."""
 
 
 def main() -> None:
@@ -234,10 +234,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
     parser.add_argument(
-        "--least", type=float, default=0.0, metavar="SECONDS", help="that a step takes a worker"
+        "--least", type=float, default=0.0, metavar="SECONDS", help="least time of a step"
     )
     parser.add_argument(
-        "--message", type=float, default=0.0, metavar="MB", help="got and sent in a step"
+        "--message", type=float, default=0.0, metavar="MB", help="received and sent in a step"
     )
     return parser.parse_args()
 

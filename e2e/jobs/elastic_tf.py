@@ -1,7 +1,7 @@
 """The model and the parameter server of `elastic_ps.py` in TensorFlow.
 
-A worker is a client of the server: with dynamic workers the server is told of none, so it can
-fetch nothing from them. They compute in a session of their own and bring it their gradients.
+A worker is a client of the server: a server does not know dynamic workers, so it can fetch nothing
+from them. They compute in a session of their own and send it their gradients.
 """
 
 import os
@@ -16,20 +16,20 @@ import tensorflow as tf  # reads the log level when it is imported
 
 _WIDTH = 128
 _PIECE = 2**20
-"""Numbers of a message that go out at once; with larger pieces, gRPC gets slow."""
+"""Numbers of a message that are sent at once; gRPC is slow with larger pieces."""
 _DEVICE = "/job:ps/task:0"
 Array = np.ndarray[Any, Any]
 Weights = list[Array]
 
 
 def serve(servers: Mapping[int, str], index: int) -> None:
-    """Be the parameter server until the end."""
+    """Run the parameter server until the process ends."""
     cluster = tf.train.ClusterSpec({"ps": dict(servers)})
     tf.distribute.Server(cluster, job_name="ps", task_index=index, config=_one_thread()).join()
 
 
 class Model:
-    """A classifier that gets its weights with each batch."""
+    """A classifier that receives its weights with each batch."""
 
     def __init__(self, inputs: int, classes: int) -> None:
         self._shapes = [(inputs, _WIDTH), (_WIDTH, _WIDTH), (_WIDTH, classes)]
@@ -56,16 +56,17 @@ class Model:
         ]
 
     def gradients(self, weights: Weights, inputs: Array, targets: Array) -> tuple[float, Weights]:
-        given = zip(self._weights, weights, strict=True)
-        fed = {self._inputs: inputs, self._targets: targets, **dict(given)}
+        fed_weights = zip(self._weights, weights, strict=True)
+        fed = {self._inputs: inputs, self._targets: targets, **dict(fed_weights)}
         loss, *gradients = self._session.run([self._loss, *self._gradients], feed_dict=fed)
         return float(loss), gradients
 
 
 class Server:
-    """The weights on the server at an address; all workers have the same variables there.
+    """The weights on the server at an address, where all workers share the same variables.
 
-    `megabytes`: of the message that a worker gets and sends in each step, beside the weights.
+    `megabytes`: the size of the message that a worker receives and sends in each step, beside the
+    weights.
     """
 
     def __init__(self, address: str, *, like: Weights, rate: float, megabytes: float) -> None:
@@ -79,7 +80,7 @@ class Server:
             message = [_variable(f"message{n}", tf.zeros([size])) for n, size in pieces(megabytes)]
             filling = [variable.assign(given, read_value=False) for variable, given in pairs]
             filling += [piece.initializer for piece in message]
-            # The counters come last: a server with counters has its weights.
+            # The counters are set last: a server with counters has its weights.
             with tf.control_dependencies(filling):
                 self._fill = [
                     counter.assign(self._step, read_value=False) for counter in (taken, done)
@@ -129,7 +130,7 @@ class Server:
 
 
 def pieces(megabytes: float) -> list[tuple[int, int]]:
-    """Return number and size of each piece of a message."""
+    """Return the number and the size of each piece of a message."""
     size = round(megabytes * 1e6 / 4)
     return [(at // _PIECE, min(_PIECE, size - at)) for at in range(0, size, _PIECE)]
 

@@ -15,16 +15,16 @@ _SEED = 1
 _BUCKET = 25 * 2**20 // 4
 """Numbers that DistributedDataParallel sends at once; 25 MiB is its default."""
 _FORWARD = 1 / 3
-"""Of a step's computation, the part before the first gradient is there."""
+"""The part of a step's computation before the first gradient is ready."""
 _LOST = timedelta(seconds=120)
-"""A rank waits this long for a rank that has gone without closing its connections."""
+"""A rank waits this long for a rank that has vanished without closing its connections."""
 Array = np.ndarray[Any, Any]
 
 
 class _Training:
-    """One rank of the team that torchrun, or the operator, has made.
+    """One rank of the team that torchrun or the operator has started.
 
-    `megabytes`: of the message of each step, beside the gradient.
+    `megabytes`: the size of the message of each step, beside the gradient.
     """
 
     def __init__(self, inputs: Array, targets: Array, rate: float, megabytes: float) -> None:
@@ -47,7 +47,7 @@ class _Training:
         return int(number)
 
     def wait(self, seconds: float) -> None:
-        # As in a backward pass, a bucket goes out as soon as its gradients would be there.
+        # As in a backward pass, a bucket is sent as soon as its gradients would be ready.
         time.sleep(seconds * _FORWARD if self._buckets else seconds)
         sent = []
         for bucket in self._buckets:
@@ -59,7 +59,7 @@ class _Training:
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
         self._optimizer.zero_grad()
         loss = self._summed(self._team, own) / batch
-        # Gradients are averaged over the ranks; what is wanted is the sum of their parts.
+        # Gradients are averaged over the ranks, but the sum of their parts is needed.
         (loss * self.world).backward()
         self._optimizer.step()
         mine = [float(loss.item()), float(asked if self.rank == 0 else 0)]
@@ -87,7 +87,7 @@ class _Training:
 
 
 def make(inputs: Array, targets: Array, rate: float, *, megabytes: float) -> _Training:
-    """Join the team with a model that has learned nothing yet, the same each time."""
+    """Join the team with an untrained model, the same each time."""
     torch.set_num_threads(1)
     torch.manual_seed(_SEED)
     return _Training(inputs, targets, rate, megabytes)

@@ -1,9 +1,9 @@
-"""A card for the hook of a job of low priority, which writes down when the job used it.
+"""A card for the hook of a job of low priority that records when the job used it.
 
-Loaded by `KFEXT_GPU_DEVICE=gate_trace:on_cuda` (or `:on_cpu_card`). The file `GATE_TRACE` gets a
-line `pass T` when the gate has let a micro-step begin, and a line `done T S` when a thread that
-blocks has seen that all has ended that the job had given to the card before it came to the gate. T
-is of CLOCK_MONOTONIC, S the time on the card since the last such end, both in nanoseconds.
+Loaded by `KFEXT_GPU_DEVICE=gate_trace:on_cuda` (or `:on_cpu_card`). It appends to the file
+`GATE_TRACE` a line `pass T` when a micro-step passes the gate, and a line `done T S` when a blocked
+thread sees the end of all work that the job launched before it reached the gate. T is of
+CLOCK_MONOTONIC, S the time on the card since the last such end, both in nanoseconds.
 """
 
 import os
@@ -21,7 +21,7 @@ def on_cuda(torch: Any) -> Any:
 
 
 def on_cpu_card(torch: Any) -> Any:
-    """Return the card that the CPU plays."""
+    """Return the card that the CPU simulates."""
     return _traced(import_module("cpu_card").Card(torch))
 
 

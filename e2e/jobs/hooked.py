@@ -2,9 +2,9 @@
 
     python3 hooked.py [NAME...]
 
-Prints a line of JSON for each: its name, a digest of all that was trained and what else is to be
-compared, and how many steps the optimizers have made. Each is a process of its own, so that a hook
-meets it like a new job; as a fork, since PyTorch takes longer to import than to train them all.
+Prints a line of JSON for each: its name, a digest of the trained parameters with other results to
+compare, and the number of optimizer steps. Each runs in a process of its own, so that a hook treats
+it as a new job. The process is a fork, since importing PyTorch takes longer than all trainings.
 """
 
 from __future__ import annotations  # runs with Python 3.8 too
@@ -29,18 +29,18 @@ _SCALER = importlib.import_module("hooked_scaler")
 digest: Callable[[nn.Module], str] = _MODELS.digest
 
 
-class Made:
-    """Counts the steps that optimizers have made, as the training knows it."""
+class Counter:
+    """Counts the steps of the optimizers, as the training knows them."""
 
     steps = 0
 
 
 def step(*optimizers: torch.optim.Optimizer) -> None:
-    """Have optimizers make a step each."""
+    """Make a step with each optimizer."""
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
-    Made.steps += len(optimizers)
+    Counter.steps += len(optimizers)
 
 
 def train(
@@ -51,7 +51,7 @@ def train(
     every: int = 1,
     count: int = _STEPS,
 ) -> nn.Module:
-    """Train for some steps, with an optimizer's step after each `every` batches."""
+    """Train on `count` batches, with an optimizer's step after each `every` batches."""
     criterion = nn.CrossEntropyLoss()
     loader = DataLoader(_MODELS.data(count), 8, num_workers=workers)
     for number, (images, classes) in enumerate(loader):
@@ -79,7 +79,7 @@ def scheduled() -> str:
 
 
 def accumulated() -> str:
-    """Train with one step of the optimizer for each three batches."""
+    """Train with one step of the optimizer for every three batches."""
     model = _MODELS.residual()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     return digest(train(model, optimizer, every=3, count=3 * _STEPS))
@@ -99,7 +99,7 @@ def mixed() -> str:
         scaler.update()
         optimizer.zero_grad()
         scales.append(scaler.get_scale())
-        Made.steps += scales[-1] >= before  # it is smaller only after a step that was skipped
+        Counter.steps += scales[-1] >= before  # it falls only after a skipped step
     return f"{digest(model)} {scales}"
 
 
@@ -121,17 +121,17 @@ def evaluated() -> str:
 
 def several() -> str:
     """Train one model and then another."""
-    found = []
+    digests = []
     for _ in range(2):
         model = _MODELS.residual()
         for _ in range(2):
             train(model, torch.optim.SGD(model.parameters(), 0.1))
-        found.append(digest(model))
-    return " ".join(found)
+        digests.append(digest(model))
+    return " ".join(digests)
 
 
 def checkpointed() -> str:
-    """Train with activation checkpointing, and an optimizer for each part of the model."""
+    """Train with activation checkpointing, and an additional optimizer for a part of the model."""
     model = _MODELS.Checkpointed()
     optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (model.parts, model.parts[1])]
     for images, classes in DataLoader(_MODELS.data(_STEPS), 8):
@@ -142,13 +142,13 @@ def checkpointed() -> str:
 
 
 def scripted() -> str:
-    """Train a model that TorchScript has compiled, which takes no hooks."""
+    """Train a model compiled by TorchScript, which accepts no hooks."""
     model = torch.jit.script(_MODELS.residual())
     return digest(train(model, torch.optim.SGD(model.parameters(), 0.1)))
 
 
 def loaded(context: str) -> str:
-    """Train on what a worker loads, which is started in such a way."""
+    """Train on data loaded by a worker that is started by this method."""
     torch.multiprocessing.set_start_method(context, force=True)
     model = _MODELS.residual()
     return digest(train(model, torch.optim.SGD(model.parameters(), 0.1), workers=1))
@@ -199,14 +199,14 @@ if hasattr(torch, "compile"):
 
 
 def main() -> None:
-    """Run the trainings that are asked for, or all, one after the other."""
+    """Run the trainings named on the command line, or all, one after the other."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     for name in sys.argv[1:] or TRAININGS:
         child = os.fork()
         if child == 0:
-            found = TRAININGS[name]()
-            print(json.dumps({"name": name, "found": found, "steps": Made.steps}), flush=True)
+            result = TRAININGS[name]()
+            print(json.dumps({"name": name, "found": result, "steps": Counter.steps}), flush=True)
             return
         if os.waitpid(child, 0)[1]:
             sys.exit(f"{name} has failed")

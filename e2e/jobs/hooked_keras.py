@@ -2,8 +2,8 @@
 
     python3 hooked_keras.py
 
-Prints a line of JSON, see `hooked.py`. The hook hears a process that uses a GPU only; here
-TensorFlow says that there is one, and trains on the CPU.
+Prints a line of JSON, see `hooked.py`. The hook acts only in a process that uses a GPU; here
+TensorFlow reports a GPU, and trains on the CPU.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class Batches(keras.callbacks.Callback):
 
 
 def play_gpu() -> None:
-    """Have TensorFlow say that it uses a GPU."""
+    """Make TensorFlow report a GPU."""
     listed = tf.config.list_logical_devices
     tf.config.list_logical_devices = lambda kind=None: listed("CPU" if kind == "GPU" else kind)
 
@@ -52,8 +52,8 @@ def main() -> None:
         options = {"epochs": 2, "batch_size": 8, "verbose": 0, "validation_split": 0.25}
         model.fit(values, classes, callbacks=callbacks, **options)
     weights = b"".join(array.tobytes() for array in model.get_weights())
-    found = hashlib.sha256(weights).hexdigest()
-    print(json.dumps({"name": "fit", "found": found, "steps": batches.ended}), flush=True)
+    digest = hashlib.sha256(weights).hexdigest()
+    print(json.dumps({"name": "fit", "found": digest, "steps": batches.ended}), flush=True)
 
 
 if __name__ == "__main__":

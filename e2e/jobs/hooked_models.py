@@ -1,4 +1,4 @@
-"""Models with trainings that a hook could change, and data for them: PyTorch 1.13 or later."""
+"""Models that a hook could break, and data for them: PyTorch 1.13 or later."""
 
 from __future__ import annotations  # runs with Python 3.8 too
 
@@ -13,7 +13,7 @@ BATCH = 8
 
 
 class Block(nn.Module):
-    """A residual block with ReLU in place, which full-backward hooks of modules break."""
+    """A residual block with an in-place ReLU, which full backward hooks of modules break."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Block(nn.Module):
 
 
 def residual() -> nn.Module:
-    """Return a small network of such blocks."""
+    """Return a small network of residual blocks."""
     torch.manual_seed(1)
     ends = [nn.Flatten(), nn.Linear(8 * 8 * 8, 10)]
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Block(8), Block(8), *ends)
 
 
 class Checkpointed(nn.Module):
-    """Runs its parts again within backward, and returns tensors deep within other things."""
+    """Runs its parts again within backward, and returns tensors within nested containers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Checkpointed(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, images: torch.Tensor) -> dict[str, list[torch.Tensor]]:
-        """Return the outcome, and a parameter as it is."""
+        """Return the outcome, and a parameter unchanged."""
         out = images.requires_grad_()
         for part in self.parts:
             out = checkpoint(part, out)
@@ -52,7 +52,7 @@ class Checkpointed(nn.Module):
 
 
 def data(batches: int) -> TensorDataset:
-    """Return images and their classes, at random."""
+    """Return random images and classes."""
     count = BATCH * batches
     chance = torch.Generator().manual_seed(2)
     images = torch.randn(count, 3, 8, 8, generator=chance)
@@ -60,8 +60,8 @@ def data(batches: int) -> TensorDataset:
 
 
 def digest(model: nn.Module) -> str:
-    """Return what tells one set of parameters from any other."""
-    found = hashlib.sha256()
+    """Return a digest of the parameters."""
+    sha256 = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode() + value.numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode() + value.numpy().tobytes())
+    return sha256.hexdigest()

@@ -9,11 +9,11 @@ import torch
 from torch.cuda.amp import grad_scaler
 
 _TERMS = {"growth_interval": 4}
-"""Steps after which it tries twice the scale."""
+"""Steps after which it doubles the scale."""
 
 
 def on_cpu(scale: float) -> Any:
-    """Return a scaler that begins with such a scale."""
+    """Return a scaler with an initial scale."""
     if hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler("cpu", init_scale=scale, **_TERMS)
     with patch.object(grad_scaler, "amp_definitely_not_available", return_value=False):
@@ -23,11 +23,10 @@ def on_cpu(scale: float) -> Any:
 class _OnCpu(grad_scaler.GradScaler):
     """The scaler of PyTorch before 2.3, with CPU versions of its three operations for GPUs.
 
-    PyTorch decides which steps it skips, and how.
+    The code of PyTorch still decides which steps it skips.
     """
 
     def scale(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return a scaled loss."""
         if self._scale is None:
             self._lazy_init_scale_growth_tracker(outputs.device)
         return outputs * self._scale
@@ -60,6 +59,6 @@ def _update_scale(
     interval: int,
 ) -> None:
     grown.copy_(torch.where(found_inf > 0, 0, grown + 1))
-    next_one = scale * torch.where(found_inf > 0, down, torch.where(grown == interval, up, 1.0))
-    scale.copy_(torch.where(next_one.isfinite(), next_one, scale))
+    grown_scale = scale * torch.where(found_inf > 0, down, torch.where(grown == interval, up, 1.0))
+    scale.copy_(torch.where(grown_scale.isfinite(), grown_scale, scale))
     grown.remainder_(interval)

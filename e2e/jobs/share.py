@@ -2,12 +2,11 @@
 
     python3 share.py --device cuda --layers 60 --width 2048 --batch 8192 --load-ms 20 --go FILE
 
-With everything in place it prints `ready`, and begins once the file `--go` exists. It ends after
-`--steps`, or when it is killed. Each step is a line with the time at which it ended and with its
-loss. The bits of the loss are the same in each run: the time that data takes to load changes only
-times.
+It prints `ready` when it is set up, and begins once the file `--go` exists. It ends after
+`--steps`, or when it is killed. It prints the time at which each step ended, and its loss. The bits
+of the loss are the same in each run: the time to load data changes no result.
 
-The default model is one for a CPU, and for the card that it plays.
+The default model suits a CPU, and the card that a CPU simulates.
 """
 
 import argparse
@@ -25,47 +24,45 @@ from torch import nn
 
 _LOOK_SECONDS = 0.02
 _VARIANTS = 7
-"""Batches differ by a factor of that many."""
+"""The number of different factors of a batch."""
 _CHANCE = random.Random(1)
-"""Draws the same times to load data in each run."""
+"""Draws the same loading times in each run."""
 LOADS: dict[str, Callable[[float], float]] = {
     "steady": lambda mean: mean,
     "spread": lambda mean: max(mean * _CHANCE.gauss(1.0, 0.2), 0.0),
     "bursts": lambda mean: _CHANCE.expovariate(1.0 / mean) if mean else 0.0,
 }
-"""The time that data takes to load: always the same; spread by 20 %; exponential, as between bursts
-of inference."""
+"""Loading times: constant; with 20 % deviation; exponential, as between bursts of inference."""
 
 
 class Block(nn.Module):
-    """A layer beside which its input passes, so that a deep model learns too."""
+    """A residual layer, so that a deep model learns too."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.layer = nn.Linear(width, width)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the sum of both."""
+        """Return the input plus a tenth of the layer's output."""
         return inputs + 0.1 * torch.tanh(self.layer(inputs))
 
 
 def main() -> None:
-    """Train, and print each step."""
-    asked = _arguments()
+    arguments = _arguments()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     torch.set_float32_matmul_precision("high")  # tensor cores, as most trainings
-    if asked.device == "cpu":
+    if arguments.device == "cpu":
         torch.set_num_threads(1)
-    device = torch.device(asked.device)
-    model = nn.Sequential(*(Block(asked.width) for _ in range(asked.layers))).to(device)
+    device = torch.device(arguments.device)
+    model = nn.Sequential(*(Block(arguments.width) for _ in range(arguments.layers))).to(device)
     optimizer = torch.optim.SGD(model.parameters(), 0.001)
-    data = torch.randn(asked.batch, asked.width).to(device)
+    data = torch.randn(arguments.batch, arguments.width).to(device)
     print("ready", flush=True)
-    while not asked.go.exists():
+    while not arguments.go.exists():
         time.sleep(_LOOK_SECONDS)
-    for step in count(1) if asked.steps is None else range(1, asked.steps + 1):
-        time.sleep(LOADS[asked.loads](asked.load_ms / 1000))
+    for step in count(1) if arguments.steps is None else range(1, arguments.steps + 1):
+        time.sleep(LOADS[arguments.loads](arguments.load_ms / 1000))
         loss = model(data * (1 + step % _VARIANTS / 10)).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -1,7 +1,7 @@
-"""Data-parallel training with PyTorch on synthetic data, as a PyTorchJob runs it.
+"""Data-parallel training with PyTorch on synthetic data, for a PyTorchJob.
 
-The operator (or torchrun) sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; alone, without them,
-it trains in one process. The work is the same in every run: fixed seeds, one thread, no files.
+The operator (or torchrun) sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without them it
+trains in one process. The work is the same in every run: fixed seeds, one thread, no files.
 """
 
 import argparse
@@ -21,7 +21,7 @@ Batch = Callable[[int, torch.Generator], Tensor]
 
 
 class _Residual(nn.Module):
-    """Two convolutions around which the input passes by."""
+    """A residual block of two convolutions."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def _resnet() -> nn.Module:
 
 
 def _mlp() -> nn.Module:
-    """Return four wide linear layers (16.8 MB of gradients): the network decides its speed."""
+    """Return four wide linear layers (16.8 MB of gradients), limited by the network."""
     wide = [layer for _ in range(4) for layer in (nn.Linear(1024, 1024), nn.ReLU())]
     return nn.Sequential(*wide, nn.Linear(1024, _CLASSES))
 
@@ -80,7 +80,7 @@ def _embedding() -> nn.Module:
     )
 
 
-# Name -> model, what it is fed with, and steps that take about 20 seconds on 300 millicores.
+# Name -> model, its data, and the number of steps in about 20 seconds on 300 millicores.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Batch, int]] = {
     "cnn": (_cnn, _images, 1500),
     "resnet": (_resnet, _images, 180),
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def train(model: nn.Module, batch: Batch, arguments: argparse.Namespace, rank: int) -> None:
-    """Run the steps, printing how fast they go, and the totals as JSON at the end."""
+    """Run the steps, and print their rate, then the totals as JSON."""
     generator = torch.Generator().manual_seed(rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loss = torch.zeros(())
@@ -139,7 +139,7 @@ def train(model: nn.Module, batch: Batch, arguments: argparse.Namespace, rank: i
 
 
 def pause(seconds: float, says: str) -> None:
-    """Do something other than training for so long; print what it is, with each second in it."""
+    """Pause the training, and print `says`: once, or each second if it has a place for it."""
     for second in range(round(seconds)):
         if says and ("{}" in says or not second):
             print(says.format(second), flush=True)
@@ -154,7 +154,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--print-every", type=int, default=20, metavar="STEPS")
     parser.add_argument("--pause-at", type=int, metavar="STEP", help="pause before this step")
     parser.add_argument("--pause", type=float, default=0.0, metavar="SECONDS")
-    parser.add_argument("--says", default="", help="what is printed in the pause")
+    parser.add_argument("--says", default="", help="text to print in the pause")
     return parser.parse_args()
 
 

@@ -1,8 +1,8 @@
-"""Asynchronous training with parameter servers in TensorFlow, as a TFJob runs it.
+"""Asynchronous training with parameter servers in TensorFlow, for a TFJob.
 
-The operator sets TF_CONFIG. Parameter servers hold the variables and serve until they are ended;
-chief and workers compute gradients on synthetic data of their own and send them there over gRPC.
-A job of workers without parameter servers, or a run without TF_CONFIG, trains each on its own.
+The operator sets TF_CONFIG. Parameter servers hold the variables and serve until they are stopped;
+chief and workers compute gradients on synthetic data and send them to the servers over gRPC.
+Without parameter servers, or without TF_CONFIG, each task trains on its own.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tensorflow as tf  # reads the log level when it is imported
 
 _INPUTS = 64
 _CLASSES = 10
-# Width of the hidden layers; a task sends and gets 4.5, 0.3 or 0.04 MB in each step.
+# Width of the hidden layers; a task sends and receives 4.5, 0.3 or 0.04 MB in each step.
 _HIDDEN = {"mlp": 1024, "medium": 256, "small": 64}
 
 
@@ -30,7 +30,7 @@ def main() -> None:
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=2
     )
     members.pop("evaluator", None)
-    if not members.get("ps") or task["type"] == "evaluator":  # it is none of the training cluster
+    if not members.get("ps") or task["type"] == "evaluator":  # not in the cluster of tasks
         return train(arguments, task, target="", device=None, options=options, first=True)
     cluster = tf.train.ClusterSpec(members)
     server = tf.distribute.Server(
@@ -40,21 +40,21 @@ def main() -> None:
         server.join()
         return None
     own = f"/job:{task['type']}/task:{task['index']}"
-    # Tasks that compute need the servers only; waiting for each other would undo "asynchronous".
+    # Tasks that compute need only the servers; they must not wait for each other.
     options.device_filters.extend(["/job:ps", own])
     device = tf.compat.v1.train.replica_device_setter(worker_device=own, cluster=cluster)
     chiefs = [name for name in ("chief", "master") if name in members]
     first = task["type"] in chiefs if chiefs else task["index"] == 0
     target = server.target
     if isinstance(members[task["type"]], dict):
-        # With dynamic workers a server knows none of them and can ask them for nothing, so that
-        # all of the graph is there, and they are its clients.
+        # A server does not know dynamic workers and can fetch nothing from them, so the whole graph
+        # is on the server, and they are its clients.
         device, target = "/job:ps/task:0", f"grpc://{members['ps'][0]}"
     return train(arguments, task, target=target, device=device, options=options, first=first)
 
 
 def _tasks(written: list[str] | dict[str, str]) -> list[str] | dict[int, str]:
-    """Return the addresses of a type; with dynamic workers a worker knows no other but itself."""
+    """Return the addresses of a type; a dynamic worker knows only its own among the workers."""
     if isinstance(written, list):
         return written
     return {int(index): address for index, address in written.items()}
@@ -69,9 +69,9 @@ def train(
     options: Any,
     first: bool,
 ) -> None:
-    """Run this task's steps, printing how fast they go, and the totals as JSON at the end.
+    """Run this task's steps, and print their rate, then the totals as JSON.
 
-    The first task makes the variables: the chief, or worker 0 of a job without one.
+    The first task creates the variables: the chief, or worker 0 of a job without a chief.
     """
     with tf.Graph().as_default(), tf.compat.v1.device(device):
         tf.compat.v1.set_random_seed(1 + task["index"])
@@ -92,7 +92,7 @@ def _model(kind: str, batch: int) -> tuple[Any, Any]:
     """Return the loss of one batch and the operation that trains on it."""
     hidden = _HIDDEN[kind]
     labels = tf.random.uniform([batch], maxval=_CLASSES, dtype=tf.int32)
-    # Inputs that tell their label, so that there is something to learn.
+    # The inputs depend on the label, so that the model can learn it.
     layer = tf.random.normal([batch, _INPUTS]) + tf.one_hot(labels, _INPUTS)
     for number, width in enumerate((hidden, hidden, _CLASSES)):
         before = int(layer.shape[1])
@@ -107,7 +107,7 @@ def _model(kind: str, batch: int) -> tuple[Any, Any]:
 
 
 def _counted(update: Any) -> Any:
-    """Return an operation that trains, then counts the steps of all tasks and tells how many."""
+    """Return an operation that trains, then counts the steps of all tasks and returns the count."""
     zero = tf.constant(0, tf.int64)
     steps = tf.compat.v1.get_variable("steps_of_all", initializer=zero, trainable=False)
     with tf.control_dependencies([update]):
@@ -119,7 +119,7 @@ def _loop(arguments: argparse.Namespace, session: Any, loss: Any, update: Any) -
     began = printed = time.monotonic()
     cpu_began = time.process_time()
     step = done = 0
-    # The steps of this task do not show how many all tasks have done together.
+    # The steps of this task are not the steps of all tasks together.
     of_all = "" if arguments.shared else f"/{arguments.steps}"
     while done < arguments.steps:
         value, counted = session.run([loss, update])

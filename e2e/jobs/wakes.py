@@ -1,11 +1,11 @@
-"""How late a thread wakes for the end of work on a GPU, by the two ways in which the hook waits.
+"""The delay until a thread wakes at the end of work on a GPU, for both waits of the hook.
 
     python3 wakes.py HOOK
 
 HOOK is the folder with the files of the hook. Prints a line of JSON for each length of work: its
-milliseconds, and for each way the microseconds from the end on the card until the thread runs, as
-p50, p90 and p99. The last lines have the costs of a gate: a marker that is made and has been
-reached, and the Python of an optimizer's step.
+milliseconds, and for each kind of wait the microseconds from the end on the card until the thread
+runs, as p50, p90 and p99. The last lines have the costs of a gate: to set a marker and wait until
+it is reached, and the Python code of an optimizer's step.
 """
 
 import json
@@ -24,7 +24,7 @@ _CYCLES = 10_000_000
 
 
 def main() -> None:
-    """Measure."""
+    """Measure the delays and the costs."""
     sys.path.insert(0, sys.argv[1])
     card = import_module("kfext_hook.device").Cuda(torch)
     torch.cuda.init()
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _cycles(card: Any) -> float:
-    """Return for how many cycles of the card a millisecond lasts."""
+    """Return the number of the card's cycles in a millisecond."""
     torch.cuda._sleep(_CYCLES)
     torch.cuda.synchronize()
     begin = card.mark()
@@ -51,7 +51,7 @@ def _cycles(card: Any) -> float:
 
 
 def _late(card: Any, length: float, cycles: float, polls: bool) -> list[float]:
-    found = []
+    delays = []
     for _ in range(_TIMES):
         torch.cuda.synchronize()
         began = time.monotonic_ns()
@@ -60,13 +60,13 @@ def _late(card: Any, length: float, cycles: float, polls: bool) -> list[float]:
         end = card.mark()
         end.wait(began + int(length * 1e6) if polls else None)
         seen = time.monotonic_ns() - began
-        found.append(seen / 1e3 - 1e6 * end.seconds_since(begin))
-    found.sort()
-    return [round(found[int(part * _TIMES)], 1) for part in (0.5, 0.9, 0.99)]
+        delays.append(seen / 1e3 - 1e6 * end.seconds_since(begin))
+    delays.sort()
+    return [round(delays[int(part * _TIMES)], 1) for part in (0.5, 0.9, 0.99)]
 
 
 def _took(act: Callable[[], Any]) -> float:
-    """Return how many microseconds the calling thread needs for something."""
+    """Return the mean microseconds that the calling thread needs for an action."""
     act()
     torch.cuda.synchronize()
     began = time.monotonic_ns()

@@ -52,7 +52,7 @@ PROBLEMS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "everything is as it should be": (_commit, []),
     "a file is not committed": (
         lambda folder: (folder / "new").touch(),
-        ["the tree has changes that are not committed"],
+        ["the tree has uncommitted changes"],
     ),
     "it is another branch": (
         lambda folder: _git(folder, "switch", "--create", "other"),

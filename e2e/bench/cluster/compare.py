@@ -1,4 +1,4 @@
-"""The benchmark: one cluster, every arm in turn, and the tables of it."""
+"""The benchmark: one cluster, every arm in turn, and its tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from e2e.testbed.progress import step
 from e2e.testbed.realnodes import Node, nodes
 from e2e.testbed.realnodes.node import shape
 
-# What the papers say of their own clusters and jobs; sources: the design's table of systems.
+# Gains that the papers report for their own clusters and jobs.
 _PUBLISHED = {
     ("training s, mean", PLAIN.name): "-42.3 % (CMS-DL)",
     ("training s, mean", GREEDILY.name): "-12.3 % (CMS-DL)",
@@ -41,7 +41,7 @@ QUICK_MINUTES = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of an arm, and how it is printed."""
+    """A figure of an arm, and its format."""
 
     title: str
     of: Callable[[Outcome], float]
@@ -82,14 +82,14 @@ FIGURES = (
 
 
 def arms_table(outcomes: Sequence[Outcome], *, title: str) -> str:
-    """Return one row for each figure, one column for each arm."""
+    """Return a table with a row for each figure and a column for each arm."""
     head = ["", *(outcome.arm.title for outcome in outcomes)]
     rows = [[figure.title, *(figure.show(outcome) for outcome in outcomes)] for figure in FIGURES]
     return table(title, head, rows)
 
 
 def gains_table(outcomes: Sequence[Outcome]) -> str:
-    """Return by how much kfext changes each figure, beside what was published."""
+    """Return a table of kfext's change of each figure, beside the published change."""
     by_arm = {outcome.arm.name: outcome for outcome in outcomes}
     rows = []
     for figure in FIGURES[:6]:
@@ -99,16 +99,16 @@ def gains_table(outcomes: Sequence[Outcome]) -> str:
             row.append(_PUBLISHED.get((figure.title, arm.name), ""))
         rows.append(row)
     head = ["kfext against", PLAIN.title, "published", GREEDILY.title, "published"]
-    return table("What kfext changes", head, rows)
+    return table("Changes by kfext", head, rows)
 
 
 def change(before: float, after: float) -> str:
-    """Return how much more or less `after` is, e.g. `-12.3 %`."""
+    """Return the relative change, e.g. `-12.3 %`."""
     return f"{100 * (after / before - 1):+.1f} %"
 
 
 def jobs_table(outcomes: Sequence[Outcome]) -> str:
-    """Return a row for each job: seconds, nodes and CPU of a step under each arm."""
+    """Return a table with a row for each job: seconds, nodes and CPU of a step under each arm."""
     stories = [{story.job.name: story for story in outcome.stories} for outcome in outcomes]
     head = ["job", "pods", "MB a step", "steps"]
     for outcome in outcomes:
@@ -117,8 +117,8 @@ def jobs_table(outcomes: Sequence[Outcome]) -> str:
     for name in sorted(stories[0]):
         job = stories[0][name].job
         row = [name, job.size, f"{job.megabytes:g}", _steps(stories[0][name])]
-        for outcome, of in zip(outcomes, stories, strict=True):
-            row += _cells(of[name], until=outcome.until)
+        for outcome, by_name in zip(outcomes, stories, strict=True):
+            row += _cells(by_name[name], until=outcome.until)
         rows.append(row)
     return table("Job by job", head, rows)
 
@@ -139,14 +139,14 @@ def _steps(story: Story) -> str:
 
 
 def measure(*, quick: bool, minutes: float, link: str, network: str) -> str:
-    """Run all arms and return the tables; `quick` takes a few short jobs."""
+    """Run all arms and return the tables; `quick` runs a few short jobs."""
     minutes = QUICK_MINUTES if quick else minutes
     coming = arrivals(FEW if quick else JOBS, seconds=60 * minutes)
     with lifecycle.running(NAME, real_nodes=NODES) as bed:
-        # Beside the nodes, like the scheduler and the operator: the nodes are for training alone.
+        # kfext runs beside the nodes, like the scheduler and the operator: nodes only train.
         Bench(bed).install()
         members = nodes(bed)
-        with step("warm up: what training reads from disk"):
+        with step("warm up the files of the trainings"):
             _warm_up(bed, members)
         for node in members:
             if link != "none":
@@ -167,6 +167,6 @@ def measure(*, quick: bool, minutes: float, link: str, network: str) -> str:
 
 
 def _warm_up(bed: Testbed, members: list[Node]) -> None:
-    """Train one job of each kind for a moment: the first arm shall not pay for cold files."""
+    """Train one job of each kind briefly, so that the first arm does not pay for cold files."""
     chosen = [Arrival(0.0, job) for job in FEW[:1] + FEW[2:3]]
     run(bed, Arm("warm", PLAIN.title), chosen, members, minutes=0.01)

@@ -1,4 +1,4 @@
-"""All jobs once, under one arm, and what happened to each of them."""
+"""A run of all jobs under one arm, and the story of each job."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from typing import Any, Self
 import urllib3
 
 from e2e.bench.cluster.workload import Arm, Arrival, Job
-from e2e.harness.elastic_jobs import delete_left, journal, made_elastic
+from e2e.harness.elastic_jobs import becomes_elastic, delete_remaining, journal
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.training import policy
@@ -31,11 +31,11 @@ _NAME = "training.kubeflow.org/job-name"
 
 @dataclass(slots=True)
 class Story:
-    """One job under one arm; times are seconds since the arm began, None for what never was.
+    """A job under an arm; times are seconds since the arm began, None for events that never were.
 
-    `started` is when the first pod ran, `whole` when all of them did, `cpu_seconds` by pod uid.
-    `running`: its pods as last seen. `stepping`: by the uid of each pod that was there when the
-    job's journal had its first step, seconds and CPU seconds then and as last seen.
+    `started`: the first pod ran; `whole`: all pods ran; `cpu_seconds`: by pod uid. `running`: the
+    last number of running pods. `stepping`: for each pod that existed at the first step in the
+    job's journal, by uid: seconds and CPU seconds at that step, and at the last look.
     """
 
     job: Job
@@ -52,7 +52,7 @@ class Story:
     totals: dict[str, float] = field(default_factory=dict)
 
     def see(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
-        """Note what job and pods look like now."""
+        """Record the current state of the job and its pods."""
         running = 0
         for pod in pods:
             metadata, status = pod["metadata"], pod["status"]
@@ -73,7 +73,7 @@ class Story:
     def see_cpu(
         self, pods: Iterable[Object], nodes: dict[str, Node], *, steps: bool, now: float
     ) -> None:
-        """Note the CPU time of each pod while its cgroup is there; `steps`: it has begun to."""
+        """Record the CPU time of each pod with a cgroup; `steps`: the job has made a step."""
         for pod in pods:
             node = nodes.get(pod["spec"].get("nodeName", ""))
             uid = pod["metadata"]["uid"]
@@ -85,7 +85,7 @@ class Story:
                     self.stepping[uid][2:] = [now, used]
 
     def busiest(self) -> float:
-        """Return the part of its CPU that the busiest pod used from its first step on."""
+        """Return the part of its CPU that the busiest pod used since its first step."""
         parts = [
             (used - before) / (last - first) * 1000 / self.job.millicores
             for first, before, last, used in self.stepping.values()
@@ -95,11 +95,10 @@ class Story:
 
     @property
     def trained(self) -> bool:
-        """Whether the job came to its end, and a good one."""
         return self.outcome == "Succeeded"
 
     def training(self, until: float) -> float:
-        """Return the seconds from its first running pod to its end; `until` for one without end."""
+        """Return the seconds from its first running pod to its end, or to `until` before it."""
         return self._end(until) - (until if self.started is None else self.started)
 
     def elapsed(self, until: float) -> float:
@@ -107,7 +106,7 @@ class Story:
         return self._end(until) - self.submitted
 
     def held_in_part(self, until: float) -> float:
-        """Return the seconds in which some of its pods ran and the others did not yet."""
+        """Return the seconds in which some of its pods ran and others had not started."""
         if self.started is None:
             return 0.0
         return (self._end(until) if self.whole is None else self.whole) - self.started
@@ -118,10 +117,10 @@ class Story:
 
 @dataclass(slots=True)
 class Outcome:
-    """All jobs under one arm; `until` is when the last ended, or when the patience was over.
+    """All jobs under one arm; `until`: the end of the last job, or the deadline.
 
-    CPU seconds, what the requests of running pods reserved, capacity (all in core seconds) and
-    `wire_bytes` (all links, both directions) count the time in which there was a job.
+    CPU seconds, the requests of running pods, capacity (all in core seconds) and `wire_bytes` (all
+    links, both directions) count only the time with a job.
     """
 
     arm: Arm
@@ -133,13 +132,13 @@ class Outcome:
     wire_bytes: int = 0
 
     def stored(self) -> Object:
-        """Return it as JSON, jobs and arm by their names."""
+        """Return a JSON object, with jobs and arm by their names."""
         stories = [{**asdict(story), "job": story.job.name} for story in self.stories]
         return {**asdict(self), "arm": self.arm.name, "stories": stories}
 
     @classmethod
-    def of(cls, stored: Object, arm: Arm, jobs: Iterable[Job]) -> Self:
-        """Return what was stored of an arm that ran some jobs."""
+    def restore(cls, stored: Object, arm: Arm, jobs: Iterable[Job]) -> Self:
+        """Return the stored outcome of an arm that ran some jobs."""
         by_name = {job.name: job for job in jobs}
         stories = [Story(**{**story, "job": by_name[story["job"]]}) for story in stored["stories"]]
         return cls(**{**stored, "arm": arm, "stories": stories})
@@ -154,9 +153,9 @@ def run(
     minutes: float,
     network: str = "",
 ) -> Outcome:
-    """Submit the jobs as they come, watch them to their end, and leave the nodes empty.
+    """Submit the jobs at their times, watch them to their end, and empty the nodes.
 
-    Gives up on jobs that are not done after twice the time until all came, and ten minutes.
+    Unfinished jobs are abandoned after twice the time of the last arrival, and ten minutes.
     """
     namespace = f"bench-{arm.name}"
     create_namespace(bed, namespace, managed=arm.managed)
@@ -168,8 +167,8 @@ def run(
         if arm.scale is not None:
             scale = dict(arm.scale)
             stack.enter_context(policy(bed, namespace, companion={"scale": scale}))
-            acts = scale["mode"] == "act"
-            until(lambda: made_elastic(bed, namespace) == acts, what="the webhook knows the policy")
+            act = scale["mode"] == "act"
+            until(lambda: becomes_elastic(bed, namespace) == act, what="the webhook knows the policy")
         outcome = _Run(bed, arm, list(coming), nodes, minutes=minutes, folder=folder).follow()
         kubectl(bed, "delete", "namespace", namespace, "--timeout=180s")
     return outcome
@@ -203,7 +202,7 @@ class _Run:
         while (now := self._now()) < deadline and (self._coming or self._unfinished()):
             busy = bool(self._unfinished())
             self._submit_due(now)
-            with suppress(*_UNANSWERED):  # the next look sees it as well
+            with suppress(*_UNANSWERED):  # the next look succeeds
                 self._look()
             self._read_on(count=busy)
             time.sleep(max(0.0, _LOOK_SECONDS - (self._now() - now)))
@@ -239,12 +238,12 @@ class _Run:
                     where = ", ".join(sorted(set(story.homes.values())))
                     say(f"    {story.ended:4.0f} s: {name} {story.outcome} on {where}")
             if story.ended is not None:
-                delete_left(self._bed, self._namespace, name, own)
+                delete_remaining(self._bed, self._namespace, name, own)
 
     def _read_on(self, *, count: bool) -> None:
-        """Read the nodes' meters; what they advanced counts if there was a job meanwhile."""
-        then, self._meters = self._meters, self._read_meters()
-        seconds, cpu, wire = (new - old for new, old in zip(self._meters, then, strict=True))
+        """Read the nodes' meters; the difference counts if there was a job meanwhile."""
+        before, self._meters = self._meters, self._read_meters()
+        seconds, cpu, wire = (new - old for new, old in zip(self._meters, before, strict=True))
         if count:
             self._outcome.cpu_seconds += cpu
             run = sum(story.running * story.job.millicores for story in self._outcome.stories)
@@ -259,14 +258,14 @@ class _Run:
         return time.monotonic(), cpu, float(sum(node.bytes_on_wire() for node in nodes))
 
     def _totals(self, story: Story) -> dict[str, float]:
-        """Return what the job printed at its end; nothing for a job that never ended."""
+        """Return the totals that the job printed at its end, empty for a job that never ended."""
         path = f"/api/v1/namespaces/{self._namespace}/pods/{story.job.first_pod}/log?tailLines=5"
         try:
             lines = str(self._bed.api.get(path)).splitlines()
         except _UNANSWERED:
             return {}
-        found = [line[start:] for line in lines if (start := line.find('{"steps"')) >= 0]
-        totals: dict[str, float] = json.loads(found[-1]) if found else {}
+        printed = [line[start:] for line in lines if (start := line.find('{"steps"')) >= 0]
+        totals: dict[str, float] = json.loads(printed[-1]) if printed else {}
         return totals
 
     def _unfinished(self) -> list[Story]:

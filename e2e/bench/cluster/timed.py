@@ -1,6 +1,6 @@
-"""The benchmark where compute is a timed wait: every arm at every load; stored runs stay.
+"""The benchmark where compute is a timed wait: every arm at every load; runs are stored.
 
-Changes are of pairs: an arm and its rival in the same repeat at the same load.
+Changes compare pairs: an arm and its rival in the same repeat at the same load.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,17 +36,17 @@ from e2e.testbed.realnodes.node import shape, unshape
 Object = dict[str, Any]
 NAME = "bench-cluster-wait"
 LINK = "10gbit"
-"""Of the cluster that is stood for."""
+"""The links of the represented cluster."""
 ALONE = replace(KFEXT, title="kfext without the companion", scale={"mode": "off"})
 COMPANION = Arm(
     "companion", "kfext with the companion", managed=True, scale={"mode": "act", "parameters": {}}
 )
 _SPREAD = 1.5
-"""How much longer than its waits a job takes, with messages between nodes; a guess."""
+"""The duration of a job relative to its waits, with messages between nodes; a guess."""
 _DELETED_SECONDS = 20.0
-"""Until a namespace is gone."""
+"""The time to delete a namespace."""
 _GAIN = -5.0
-"""Percent; a smaller change is no gain."""
+"""Percent; the smallest change that is a gain."""
 _HERE = Path(__file__).parent
 _SOURCES = (
     *(_HERE / f"{name}.py" for name in ("workload", "waiting", "run")),
@@ -57,7 +57,7 @@ _SOURCES = (
     ),
 )
 _NO_CPU = {"CPU utilisation %", "CPU s per job"}
-"""Figures that say nothing of a wait."""
+"""Figures without meaning for a wait."""
 _RESERVED = Figure("CPU reserved %", lambda run: 100 * run.reserved / run.capacity, 1)
 _BUSIEST = Figure(
     "CPU of sending, % of a pod's, worst",
@@ -83,15 +83,15 @@ def _best_job(before: Outcome, after: Outcome) -> float:
 
 
 def by_job(before: Outcome, after: Outcome, seconds: Seconds) -> dict[str, float]:
-    """Return by how many percent the time of each job changes."""
-    then = {story.job.name: seconds(story, before.until) for story in before.stories}
+    """Return the change of the time of each job, in percent."""
+    before_by_job = {story.job.name: seconds(story, before.until) for story in before.stories}
     now = {story.job.name: seconds(story, after.until) for story in after.stories}
-    return {name: 100 * (now[name] / then[name] - 1) for name in then}
+    return {name: 100 * (now[name] / value - 1) for name, value in before_by_job.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a paper says of its own cluster and jobs, and what is set beside it.
+    """A gain that a paper reports for its own cluster and jobs, and kfext's figure beside it.
 
     `seconds`: the time of a job that decides where the gain begins.
     """
@@ -119,14 +119,14 @@ CLAIMS = (
 )
 
 
-def arms_table(found: Mapping[str, Sequence[Outcome]], *, title: str) -> str:
-    """Return one row for each figure, one column for each arm, of one load."""
-    head = ["", *(outcomes[0].arm.title for outcomes in found.values())]
+def arms_table(by_arm: Mapping[str, Sequence[Outcome]], *, title: str) -> str:
+    """Return a table of one load, with a row for each figure and a column for each arm."""
+    head = ["", *(outcomes[0].arm.title for outcomes in by_arm.values())]
     rows = [
-        [figure.title, *(_cell(figure, outcomes) for outcomes in found.values())]
+        [figure.title, *(_cell(figure, outcomes) for outcomes in by_arm.values())]
         for figure in _FIGURES
     ]
-    worst = max(_BUSIEST.of(outcome) for outcomes in found.values() for outcome in outcomes)
+    worst = max(_BUSIEST.of(outcome) for outcomes in by_arm.values() for outcome in outcomes)
     judged = f"- CPU of sending: {worst:.0f} % of a pod's at most, {SENDING.judge(worst)}."
     return f"{table(title, head, rows)}\n\n{judged}"
 
@@ -136,53 +136,53 @@ def _cell(figure: Figure, outcomes: Sequence[Outcome]) -> str:
 
 
 def claims_table(runs: Runs) -> str:
-    """Return what was published beside what each load gives, and where the gain begins."""
+    """Return a table of published changes, the changes at each load, and where the gain begins."""
     head = ["", "of", "against", "published", *(f"load {load:g}" for load in runs), "gain begins"]
     rows = []
     for claim in CLAIMS:
         cells = [claim.title, claim.arm.title, claim.against.title]
         cells.append(f"{claim.published.bound:+g} %")
         reached = False
-        for found in runs.values():
-            values = [claim.change(*pair) for pair in _pairs(found, claim)]
+        for by_arm in runs.values():
+            values = [claim.change(*pair) for pair in _pairs(by_arm, claim)]
             verdict = claim.published.judge(median(values)).rpartition(" ")[2]
             reached = reached or verdict == "PASS"
             cells.append(f"{percent(values)}: {verdict}")
         rows.append([*cells, "" if reached else begins(runs, claim)])
-    return table("Beside what was published; compute is a timed wait", head, rows)
+    return table("Beside the published gains; compute is a timed wait", head, rows)
 
 
 def begins(runs: Runs, claim: Claim) -> str:
-    """Return the least load with a gain, and the smallest message that has it as all larger do."""
-    for load, found in runs.items():
-        first = None
-        for megabytes, change in sorted(by_message(found, claim).items(), reverse=True):
+    """Return the least load with a gain, and the least message size with gains at all larger."""
+    for load, by_arm in runs.items():
+        smallest = None
+        for megabytes, change in sorted(by_message(by_arm, claim).items(), reverse=True):
             if change > _GAIN:
                 break
-            first = megabytes
-        if first is not None:
-            return f"at load {load:g} from {first:g} MB on"
+            smallest = megabytes
+        if smallest is not None:
+            return f"at load {load:g} from {smallest:g} MB on"
     return "at no load"
 
 
-def by_message(found: Mapping[str, Sequence[Outcome]], claim: Claim) -> dict[float, float]:
-    """Return the change of the time of a job in percent, in the mean, by the size of its message.
+def by_message(by_arm: Mapping[str, Sequence[Outcome]], claim: Claim) -> dict[float, float]:
+    """Return the mean change of the time of a job, in percent, by the size of its message.
 
-    Of several repeats, the median.
+    The value is the median of the repeats.
     """
     values: dict[float, list[float]] = {}
-    for before, after in _pairs(found, claim):
+    for before, after in _pairs(by_arm, claim):
         changes = by_job(before, after, claim.seconds)
         sizes: dict[float, list[float]] = {}
         for story in before.stories:
             sizes.setdefault(story.job.megabytes, []).append(changes[story.job.name])
-        for megabytes, some in sizes.items():
-            values.setdefault(megabytes, []).append(fmean(some))
-    return {megabytes: median(some) for megabytes, some in values.items()}
+        for megabytes, same in sizes.items():
+            values.setdefault(megabytes, []).append(fmean(same))
+    return {megabytes: median(same) for megabytes, same in values.items()}
 
 
 def messages_table(runs: Runs, jobs: Iterable[WaitingJob]) -> str:
-    """Return by how much the training of jobs with a message of each size changes."""
+    """Return a table of the change of training time for jobs with a message of each size."""
     models = {job.megabytes: job.trains for job in jobs}
     arms = [
         Claim("", _TRAINING, Target("<=", 0), arm, PLAIN, Story.training)
@@ -193,14 +193,14 @@ def messages_table(runs: Runs, jobs: Iterable[WaitingJob]) -> str:
     rows = []
     for megabytes, model in sorted(models.items()):
         row = [model.name, f"{megabytes:g}", f"{model.step_ms / 1000 * SLOWED:.1f}"]
-        for found in runs.values():
-            row += [f"{by_message(found, claim)[megabytes]:+.1f} %" for claim in arms]
+        for by_arm in runs.values():
+            row += [f"{by_message(by_arm, claim)[megabytes]:+.1f} %" for claim in arms]
         rows.append(row)
     return table("Training time against plain, by message; compute is a timed wait", head, rows)
 
 
-def _pairs(found: Mapping[str, Sequence[Outcome]], claim: Claim) -> list[tuple[Outcome, Outcome]]:
-    return list(zip(found[claim.against.name], found[claim.arm.name], strict=True))
+def _pairs(by_arm: Mapping[str, Sequence[Outcome]], claim: Claim) -> list[tuple[Outcome, Outcome]]:
+    return list(zip(by_arm[claim.against.name], by_arm[claim.arm.name], strict=True))
 
 
 def measure(
@@ -213,7 +213,7 @@ def measure(
     repeats: int,
     anew: bool,
 ) -> str:
-    """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
+    """Run the missing runs, and return the tables; `anew` first deletes the stored runs."""
     minutes = QUICK_MINUTES if quick else minutes
     jobs, loads = (FEW_WAITING, QUICK_LOADS) if quick else (WAITING, loads)
     acting = {"mode": "act", "parameters": dict(QUICK_PARAMETERS if quick else {})}
@@ -238,17 +238,17 @@ def measure(
     say(f"to run: {len(missing)} runs, about {expected / 60:.0f} minutes")
     if missing:
         with lifecycle.running(NAME, real_nodes=NODES) as bed:
-            # Beside the nodes, like the scheduler and the operator: they are for training alone.
+            # kfext runs beside the nodes, like the scheduler and the operator: nodes only train.
             kfext = Bench(bed)
             kfext.install()
             members = nodes(bed)
-            with step("warm up: what training reads from disk"):
+            with step("warm up the files of the trainings"):
                 warm = [Arrival(0.0, job) for job in FEW_WAITING[2:]]
                 run(bed, replace(PLAIN, name="warm"), warm, members, minutes=0.01)
             for node in members:
                 unshape(node) if link == "none" else shape(node, slowed(link))
 
-            def one(repeat: int, name: str) -> Object:
+            def run_arm(repeat: int, name: str) -> Object:
                 load, arm = turns[name]
                 with step(f"{len(jobs)} jobs, {name}, repeat {repeat + 1}"):
                     chosen = network if arm.managed else ""
@@ -257,24 +257,24 @@ def measure(
                     say(f"    scores of the expected starts so far: {scores}")
                     return outcome.stored()
 
-            bench.measure(one)
+            bench.measure(run_arm)
     stored = bench.runs()
     runs = {
         load: {
             arm.name: [
-                Outcome.of(some, arm, jobs) for some in stored[f"{arm.name} at load {load:g}"]
+                Outcome.restore(some, arm, jobs) for some in stored[f"{arm.name} at load {load:g}"]
             ]
             for arm in arms
         }
         for load in loads
     }
-    rest = (
+    settings_shown = (
         f"compute is a timed wait; links {link} and waits, both {SLOWED} times slower; network "
         f"{network}; {NODES} nodes, {MILLICORES}m a pod; repeats: {repeats}"
     )
     tables = [
-        arms_table(found, title=f"{len(jobs)} jobs at load {load:g}; {rest}")
-        for load, found in runs.items()
+        arms_table(by_arm, title=f"{len(jobs)} jobs at load {load:g}; {settings_shown}")
+        for load, by_arm in runs.items()
     ]
     return "\n\n".join((*tables, claims_table(runs), messages_table(runs, jobs)))
 

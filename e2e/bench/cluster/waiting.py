@@ -1,10 +1,10 @@
-"""Jobs that wait where an accelerator would compute, and when they come.
+"""Jobs that wait where an accelerator would compute, and their arrivals.
 
 The compute time of a step is a timed wait; its messages are real, of the size of the model's
-gradient, and go through gloo (DDP's buckets, sent while the wait goes on) or TensorFlow (weights
-from the parameter server, gradients to it). The waits are `SLOWED` times as long as on an
-accelerator, and the links as many times slower than the cluster's that they stand for: a message
-takes the same part of a step as there.
+gradient, and sent by gloo (DDP's buckets, sent during the wait) or TensorFlow (weights from the
+parameter server, gradients to it). The waits are `SLOWED` times as long as on an accelerator, and
+the links slower by the same factor than in the represented cluster: a message takes the same part
+of a step.
 """
 
 import re
@@ -19,22 +19,22 @@ from e2e.harness.jobs import specs
 
 Object = dict[str, Any]
 SLOWED = 60
-"""So large that sending takes less than half of a pod's CPU.
+"""Large enough that sending uses less than half of a pod's CPU.
 
 A rank of vgg16 sends most: 0.28 to 0.47 CPU seconds in a step on one machine, and a pod has
 `MILLICORES` for the 6.4 s.
 """
 MILLICORES = 170
-"""Of a pod; a node of 350m holds two."""
+"""The CPU of a pod; two fit a node of 350m."""
 SLOTS = 8
-"""Pods that four nodes hold together."""
+"""The number of pods that fit four nodes."""
 _MEMORY = f"{1450 * 2**20}"
-"""Of a pod in bytes: a server of gpt2 takes 1.2 GB."""
+"""The memory of a pod in bytes: a server of gpt2 uses 1.2 GB."""
 LOADS = (0.5, 0.8, 1.1)
-"""What the jobs ask for while they come, as a part of what the nodes have."""
+"""The requests of the jobs until the last arrival, as a part of the nodes' capacity."""
 QUICK_LOADS = (1.1,)
 _SEEDS = {0.5: 1, 0.8: 2, 1.1: 3}
-"""Of the arrivals at each load."""
+"""The seed of the arrivals at each load."""
 _START_SECONDS = 30.0
 """From the start of a pod to its first step, by its CPU."""
 _FEWEST_STEPS = 2
@@ -42,7 +42,7 @@ _FEWEST_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model as it trains on a V100: `step_ms` on one GPU, without any network.
+    """A model and its step time on one V100, `step_ms`, without any network.
 
     Source: Muri's measurements (`stage_times.csv` in the data of the design). `megabytes` are its
     parameters as 32-bit numbers, by the papers and by torchvision.
@@ -64,10 +64,10 @@ DQN = Model("dqn", 490, 6.7)
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """One job; its numbers are training pods, beside which a TFJob has one parameter server.
+    """A job; its numbers count training pods, and a TFJob has one parameter server in addition.
 
-    `least` and `most` are equal to `asked` for a rigid job. `steps` are of a benchmark of ten
-    minutes; all workers of a TFJob share them.
+    `least` and `most` equal `asked` for a rigid job. `steps`: in a benchmark of ten minutes, for
+    all workers of a TFJob together.
     """
 
     name: str
@@ -80,17 +80,16 @@ class WaitingJob:
 
     @property
     def pods(self) -> int:
-        """Pods as submitted, with the parameter server."""
+        """The number of submitted pods, with the parameter server."""
         return self.asked + (self.kind == "TFJob")
 
     @property
     def millicores(self) -> int:
-        """Of each pod."""
         return MILLICORES
 
     @property
     def megabytes(self) -> float:
-        """What one computing pod sends, and gets, in one step."""
+        """The size of the message that a computing pod sends, and receives, in a step."""
         return self.trains.megabytes
 
     @property
@@ -105,26 +104,26 @@ class WaitingJob:
 
     @property
     def step_seconds(self) -> float:
-        """The wait in a step of a job that is as large as it asked."""
+        """The wait in a step of a job at its requested size."""
         return self.trains.step_ms / 1000 * SLOWED
 
     def steps_of(self, minutes: float) -> int:
-        """Return its steps in a benchmark of so many minutes."""
+        """Return its number of steps in a benchmark of some minutes."""
         return max(_FEWEST_STEPS, round(self.steps * minutes / 10))
 
     def seconds(self, minutes: float) -> float:
-        """Return how long it takes as large as it asked, if messages took no time."""
+        """Return its duration at its requested size, without the time of messages."""
         each = self.steps_of(minutes) * self.step_seconds
         return _START_SECONDS + (each / self.asked if self.kind == "TFJob" else each)
 
     def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
-        """Return what is submitted; its checkpoints are in a folder of its own."""
+        """Return its manifest; its checkpoints are in a folder of its own."""
         torch = self.kind == "PyTorchJob"
         given = {
             "steps": self.steps_of(minutes),
             "every": 1,
             "print-every": 1,
-            # A batch of DDP is of all pods together: one pod alone takes so many times as long.
+            # A batch of DDP is shared by all pods: one pod alone needs the time of all of them.
             "least": round(self.step_seconds * (self.asked if torch else 1), 3),
             "message": self.trains.megabytes,
         }
@@ -171,24 +170,24 @@ WAITING = (
     _tf("ps-shufflenet-1", SHUFFLENET, (1, 1, 1), 2),
     _tf("ps-dqn-3", DQN, (3, 3, 3), 10),
 )
-# The shortest steps: what the network slows down, what it does not, and what may grow.
+# Jobs with the shortest steps: slowed by the network, not slowed by it, and elastic.
 FEW_WAITING = tuple(
     job for job in WAITING if job.name in {"ddp-vgg16-2", "ddp-vgg19-2", "ddp-bert-2", "ps-dqn-3"}
 )
 
 
 def coming_at(load: float, jobs: Sequence[WaitingJob], *, minutes: float) -> list[Arrival]:
-    """Return the jobs as they come at a load, in an order and at times of its own seed."""
+    """Return the arrivals of the jobs at a load, in an order and at times of its own seed."""
     work = sum(job.pods * job.seconds(minutes) for job in jobs)
     return arrivals(jobs, seconds=work / (SLOTS * load), seed=_SEEDS[load])
 
 
 def slowed(link: str) -> str:
-    """Return the rate that stands for a link, e.g. 10gbit; "none" stays none."""
+    """Return the rate that represents a link such as 10gbit; "none" means no limit."""
     if link == "none":
         return link
-    found = re.fullmatch(r"(\d+)(gbit|mbit)", link)
-    if not found:
+    match = re.fullmatch(r"(\d+)(gbit|mbit)", link)
+    if not match:
         raise ValueError(f"{link!r} is no rate such as 10gbit")
-    kbit = int(found[1]) * {"gbit": 10**6, "mbit": 10**3}[found[2]]
+    kbit = int(match[1]) * {"gbit": 10**6, "mbit": 10**3}[match[2]]
     return f"{round(kbit / SLOWED)}kbit"

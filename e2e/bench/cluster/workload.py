@@ -1,6 +1,6 @@
-"""Who places the jobs, what the jobs are, and when they come.
+"""The arms that place the jobs, the jobs, and their arrivals.
 
-Half of them are PyTorch with DDP, half TensorFlow with a parameter server.
+Half of the jobs are PyTorch with DDP, half TensorFlow with a parameter server.
 """
 
 import random
@@ -20,7 +20,7 @@ SEED = 1
 
 
 class Job(Protocol):
-    """What is submitted; each of its `pods` has so many `millicores`."""
+    """A job; each of its `pods` requests `millicores`."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class Job(Protocol):
 
     @property
     def megabytes(self) -> float:
-        """What one computing pod sends, and gets, in one step."""
+        """The size of the message that a computing pod sends, and receives, in a step."""
 
     @property
     def size(self) -> str:
@@ -47,15 +47,15 @@ class Job(Protocol):
         """The pod that logs the totals at its end."""
 
     def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
-        """Return it for a benchmark of `minutes`; what it keeps is below `folder`."""
+        """Return its manifest for a benchmark of `minutes`; its files are below `folder`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One job; `steps` are for a 10-minute benchmark, about two minutes of training.
+    """A job; `steps` are for a 10-minute benchmark, about two minutes of training.
 
-    `megabytes` is what one computing pod sends, and gets, in one step. A TFJob's steps are counted
-    over all its tasks together: a TFJob that starts short of a worker has the same work to do.
+    `megabytes`: the size of the message of a computing pod, each way, in a step. A TFJob's steps
+    count for all its tasks together: a TFJob that starts without a worker has the same work.
     """
 
     name: str
@@ -77,16 +77,16 @@ class TrainingJob:
         return f"{self.pods} x {self.millicores}m"
 
     def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
-        """Return what is submitted, with the steps scaled to the minutes; it keeps nothing."""
+        """Return its manifest, with the steps scaled to the minutes; it writes no files."""
         steps = max(5, round(self.steps * minutes / 10))
         arguments = ("--model", self.model, "--steps", str(steps))
         cpu = f"{self.millicores}m"
         if self.kind == "PyTorchJob":
-            made = pytorch_job(self.name, workers=self.pods - 1, cpu=cpu, arguments=arguments)
+            created = pytorch_job(self.name, workers=self.pods - 1, cpu=cpu, arguments=arguments)
         else:
             shared = (*arguments, "--shared")
-            made = tf_job(self.name, workers=self.pods - 2, cpu=cpu, arguments=shared)
-        body: Object = ApiClient().sanitize_for_serialization(made)
+            created = tf_job(self.name, workers=self.pods - 2, cpu=cpu, arguments=shared)
+        body: Object = ApiClient().sanitize_for_serialization(created)
         types = specs(body)
         for name in [name for name, spec in types.items() if spec["replicas"] == 0]:
             del types[name]
@@ -103,7 +103,7 @@ def _ps(name: str, model: str, megabytes: float, size: tuple[int, int], steps: i
     return TrainingJob(name, "TFJob", model, megabytes, *size, steps)
 
 
-# From hardly any communication to hardly anything else.
+# From almost no communication to almost only communication.
 JOBS = (
     _ddp("ddp-cnn", "cnn", 0.1, (2, 150), 5200),
     _ddp("ddp-resnet-2", "resnet", 1.2, (2, 150), 620),
@@ -118,22 +118,22 @@ JOBS = (
     _ps("ps-mlp-2", "mlp", 4.5, (2, 150), 1150),
     _ps("ps-mlp-3", "mlp", 4.5, (3, 100), 1260),
 )
-# One of each kind, and both kinds of network need.
+# Of each kind, a job with much and a job with little communication.
 FEW = tuple(job for job in JOBS if job.name in ("ddp-cnn", "ddp-mlp-3", "ps-small-3", "ps-mlp-3"))
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job and when it is submitted, in seconds since the start."""
+    """A job and the time of its submission, in seconds since the start."""
 
     seconds: float
     job: Job
 
 
 def arrivals(jobs: Sequence[Job], *, seconds: float, seed: int = SEED) -> list[Arrival]:
-    """Return the jobs in a random order, as they arrive within `seconds`; the first one at once.
+    """Return the jobs in a random order with arrivals within `seconds`, the first at once.
 
-    Times come from a Poisson process that is known to bring so many jobs in that time.
+    Times are of a Poisson process, given its number of arrivals in that time.
     """
     chance = random.Random(seed)
     order = chance.sample(jobs, len(jobs))

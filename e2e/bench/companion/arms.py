@@ -1,4 +1,4 @@
-"""Who shares out the CPU of the node while the jobs run."""
+"""The arms: ways to divide the CPU of the node between the running jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,14 +8,14 @@ from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
 DECIDES = ("model", "core", "state", "kube", "controller")
-"""The packages of kfext that have a part in what it does to running jobs."""
+"""The packages of kfext that affect its changes of running jobs."""
 
 
 class Arm:
-    """One way to share out the CPU; as it stands, plain Kubernetes: all pods are equal.
+    """A way to divide the CPU; this class is plain Kubernetes, where all pods are equal.
 
-    A new one is made for each run. `managed`: whether kfext handles the namespace of the jobs, and
-    `annotations` are what they bear. `sources`: files and folders on which its runs depend.
+    Each run has an arm of its own. `managed`: whether kfext manages the namespace of the jobs;
+    `annotations`: of the jobs. `sources`: files and folders on which its runs depend.
     """
 
     managed = False
@@ -26,17 +26,17 @@ class Arm:
         self.resizes = 0
 
     def start(self, pods: Pods, *, now: float) -> None:
-        """Begin to act on the pods of a namespace in which there is nothing yet."""
+        """Begin to act on the pods of a namespace that is still empty."""
 
-    def look(self, found: Sequence[Pod], *, now: float) -> None:
-        """Act if it is time to; called about once a second with the pods that run."""
+    def look(self, pods: Sequence[Pod], *, now: float) -> None:
+        """Act if an action is due; called about once a second with the running pods."""
 
     def stop(self) -> None:
-        """End what `start` began."""
+        """Undo `start`."""
 
 
 class Kfext(Arm):
-    """kfext as it is installed; what it does to a job is a matter of its `annotations`."""
+    """kfext as installed; the `annotations` of a job decide its policies."""
 
     managed = True
     sources = tuple(REPOSITORY / "kfext" / package for package in DECIDES)
@@ -46,18 +46,18 @@ class Kfext(Arm):
         self.annotations = annotations
         self._cpu: dict[str, tuple[str, str]] = {}
 
-    def look(self, found: Sequence[Pod], *, now: float) -> None:
-        """Count what has been resized; a pod comes with the CPU that its user wrote."""
-        for pod in found:
+    def look(self, pods: Sequence[Pod], *, now: float) -> None:
+        """Count the resizes; a new pod has the CPU request of its user."""
+        for pod in pods:
             self.resizes += self._cpu.get(pod.name, pod.cpu) != pod.cpu
             self._cpu[pod.name] = pod.cpu
 
 
 class Killed(Kfext):
-    """kfext; its controller is killed at its first resize after a number of jobs has come.
+    """kfext; its controller is killed at its first resize after a number of jobs has arrived.
 
-    It is not started again in the run, so the favourite keeps its weight until it ends, and no
-    other job gets any. A job that came just before would be held until a controller returns.
+    It is not restarted in the run, so the prioritised job keeps its boost until its end, and no
+    other job is boosted. A job that arrives just before would wait until a controller returns.
     """
 
     def __init__(self, annotations: Mapping[str, str], *, jobs: int) -> None:
@@ -69,8 +69,8 @@ class Killed(Kfext):
     def start(self, pods: Pods, *, now: float) -> None:
         self._kfext = pods.kfext
 
-    def look(self, found: Sequence[Pod], *, now: float) -> None:
-        super().look(found, now=now)
+    def look(self, pods: Sequence[Pod], *, now: float) -> None:
+        super().look(pods, now=now)
         if len(self._cpu) == self._jobs and self._before is None:
             self._before = self.resizes
         if not self._dead and self._before is not None and self.resizes > self._before:
@@ -83,22 +83,22 @@ class Killed(Kfext):
 
 
 PLAIN, AGAIN = "plain", "plain again"
-"""The first is what the others are compared with; the second is the same, to see the spread."""
+"""The reference of all other arms, and its repetition, which shows the spread."""
 OURS, DEAD = "kfext", "kfext, its controller killed"
 Makers = Mapping[str, Callable[[], Arm]]
-"""How each arm is made, by its name."""
+"""The constructor of each arm, by its name."""
 
 
 def plain_and(name: str, make: Callable[[], Arm]) -> Makers:
-    """Return plain Kubernetes twice, and one more arm."""
+    """Return plain Kubernetes twice, and another arm."""
     return {PLAIN: Arm, AGAIN: Arm, name: make}
 
 
 def resizing() -> Arm:
-    """Return kfext for jobs that let it resize them."""
+    """Return kfext for jobs that allow resizes."""
     return Kfext({names.RESIZE: "cpu"})
 
 
 def killed(jobs: int) -> Arm:
-    """Return the same; its controller is killed at a resize once so many jobs have come."""
+    """Return the same arm, with its controller killed at a resize after `jobs` arrivals."""
     return Killed({names.RESIZE: "cpu"}, jobs=jobs)

@@ -1,12 +1,12 @@
-"""The benchmark: two tries of the node, then every schedule under every arm, the arms in turn.
+"""The benchmark: two tests of the node, then every schedule under every arm, the arms in turn.
 
-The first try measures how much CPU a step of each program takes on this machine; another machine
-may be 1.5 times as fast. The jobs get so many steps that they take a given CPU time wherever they
-run, so that a policy has as many intervals to act in everywhere.
+The first test measures the CPU time of a step of each program on this machine; another machine may
+be 1.5 times as fast. The number of steps is chosen such that a job uses a given CPU time on any
+machine, so that a policy has the same number of intervals.
 
-The second, the calibration, shows whether requests do on this node what arithmetic says. n pods
-spin, twice with equal requests (A/A); then the request of the first is raised as kfext raises it
-for the favourite. A pod must get the part of the node that its request is of all requests.
+The second test, the calibration, checks the effect of requests on this node. n pods spin, twice
+with equal requests (A/A); then the request of the first is raised as kfext boosts the prioritised
+job. The part of the node that a pod uses must be its part of all requests.
 """
 
 import time
@@ -39,18 +39,18 @@ _SECONDS, _QUICK_SECONDS = 30.0, 10.0
 NAME = "bench-companion"
 PARTS = ("three", "ten", "shift")
 _QUICK_PART = 0.1
-"""Of the steps of the `Split` jobs."""
+"""The part of the steps of the `Split` jobs in a quick run."""
 
 
 def known_steps() -> StepCpu | None:
-    """Return what was measured before, or None."""
+    """Return the stored CPU times of a step, or None."""
     return _step_store().find(_STEP_CPU)
 
 
 def measure_steps(site: Site) -> StepCpu:
-    """Return what was measured before, or measure it; files are read from disk before that."""
+    """Return the stored CPU times of a step, or measure them, after a warm-up of all files."""
     with (
-        step("warm up: what training reads from disk"),
+        step("warm up the files of the trainings"),
         site.namespace("warm-up", managed=False) as pods,
     ):
         run(pods, Arm(), one_of_each(_FEW_STEPS))
@@ -58,9 +58,9 @@ def measure_steps(site: Site) -> StepCpu:
         return before
     with step("CPU of a step of each program"), site.namespace("steps", managed=False) as pods:
         outcome = run(pods, Arm(), one_of_each(_ENOUGH_STEPS))
-    found = {name: job.cpu / _ENOUGH_STEPS for name, job in outcome.jobs.items()}
-    _step_store().put(_STEP_CPU, found)
-    return found
+    step_cpu = {name: job.cpu / _ENOUGH_STEPS for name, job in outcome.jobs.items()}
+    _step_store().put(_STEP_CPU, step_cpu)
+    return step_cpu
 
 
 def _step_store() -> Store:
@@ -70,12 +70,12 @@ def _step_store() -> Store:
 
 
 def is_calibrated(store: Store) -> bool:
-    """Return whether everything is stored."""
+    """Return whether the whole calibration is stored."""
     return all(store.find(_calibration_name(count)) for count in _COUNTS)
 
 
 def calibrate(pods: Pods, store: Store, *, quick: bool) -> None:
-    """Measure what is not stored yet, and store it."""
+    """Run and store the missing calibrations."""
     for count in _COUNTS:
         if store.find(_calibration_name(count)) is None:
             with step(f"calibrate with {count} spinning pods"):
@@ -87,7 +87,7 @@ def _calibration_name(count: int) -> str:
 
 
 def _spin_and_raise(pods: Pods, count: int, *, quick: bool) -> Object:
-    """Return the shares of the node that spinning pods get, and the weights that the kernel has."""
+    """Return the parts of the node that spinning pods use, and their weights in the kernel."""
     seconds = _QUICK_SECONDS if quick else _SECONDS
     for number in range(count):
         pods.bed.api.create(pods.path, _spinning(f"spin-{number}"))
@@ -126,12 +126,12 @@ def _spinning(pod: str) -> Object:
 
 
 def _all_running(pods: Pods, count: int) -> list[Pod] | None:
-    found = running(pods.bodies())
-    return found if len(found) == count else None
+    spinning = running(pods.bodies())
+    return spinning if len(spinning) == count else None
 
 
 def _shares(pods: Pods, spinning: Sequence[Pod], *, seconds: float) -> list[float]:
-    """Return which share of the node each pod gets, once what was changed has settled."""
+    """Return the part of the node that each pod uses, after changes have settled."""
     time.sleep(_SETTLE_SECONDS)
     began, before = time.monotonic(), [pods.cpu_seconds(pod) or 0.0 for pod in spinning]
     time.sleep(seconds)
@@ -141,24 +141,24 @@ def _shares(pods: Pods, spinning: Sequence[Pod], *, seconds: float) -> list[floa
 
 
 def calibration_table(store: Store) -> str:
-    """Return the shares beside what arithmetic says, and whether they are near enough."""
+    """Return a table of measured and expected parts of the node, with a verdict."""
     rows = []
     for count in _COUNTS:
-        found = store.find(_calibration_name(count))
-        if found is not None:
-            rows += _calibration_rows(count, found)
+        stored = store.find(_calibration_name(count))
+        if stored is not None:
+            rows += _calibration_rows(count, stored)
     head = ("pods", "requests", "pod", "share of the node", "arithmetic", "off by", "")
     return table("Calibration: pods that spin; the request of one is raised", head, rows)
 
 
-def _calibration_rows(count: int, found: Mapping[str, Sequence[float]]) -> list[tuple[str, ...]]:
+def _calibration_rows(count: int, stored: Mapping[str, Sequence[float]]) -> list[tuple[str, ...]]:
     most, each = raised(count), MILLICORES
     whole = most + (count - 1) * each
-    first, *others = found["favoured"]
-    high, low = found["weights"]
+    first, *others = stored["favoured"]
+    high, low = stored["weights"]
     return [
-        _calibration_row(f"{count}", "equal", "each", found["equal"], 1 / count),
-        _calibration_row("", "equal, again (A/A)", "each", found["equal again"], 1 / count),
+        _calibration_row(f"{count}", "equal", "each", stored["equal"], 1 / count),
+        _calibration_row("", "equal, again (A/A)", "each", stored["equal again"], 1 / count),
         _calibration_row(
             "", f"{most}m and {each}m (weights {high}, {low})", "the favourite", [first],
             most / whole, judged=True,
@@ -186,7 +186,7 @@ def _calibration_row(
 def measure(
     *, quick: bool, repeats: int, only_calibrate: bool, anew: bool, parts: Sequence[str] = PARTS
 ) -> str:
-    """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
+    """Run the missing runs, and return the tables; `anew` first deletes the stored runs."""
     chosen = () if only_calibrate else parts
     calibration = Store("calibration", [str(quick)], [_HERE / "site.py", Path(__file__)])
     step_cpu = known_steps()
@@ -224,11 +224,11 @@ def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: i
     """Return the benches of jobs that share a node."""
     few, many = few_and_many(step_cpu, quick=quick)
     arms = plain_and(OURS, resizing)
-    found = {
+    benches = {
         "three": Bench(few, {**arms, DEAD: partial(killed, len(few.arrivals))}, repeats=repeats),
         "ten": Bench(many, arms, repeats=repeats),
     }
-    return [bench for part, bench in found.items() if part in parts]
+    return [bench for part, bench in benches.items() if part in parts]
 
 
 def _of_splits(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:
@@ -241,9 +241,9 @@ def _of_splits(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench
 
 
 def estimate(benches: Iterable[Bench]) -> str:
-    """Return how many runs are missing and about how long they take, by schedule."""
-    found = [
+    """Return the number of missing runs and their approximate duration, by schedule."""
+    lines = [
         f"{bench.schedule.name}: {len(bench.missing())} runs, about {bench.seconds() / 60:.0f} min"
         for bench in benches
     ]
-    return f"to run: {'; '.join(found) or 'nothing'}"
+    return f"to run: {'; '.join(lines) or 'nothing'}"

@@ -1,10 +1,10 @@
-"""What it costs a job that its progress is read, and that it may be resized, if it gains nothing.
+"""The cost for a job of reading its progress and of possible resizes, without any gain.
 
-One job alone on a node of one CPU, so that nothing can be won: on plain Kubernetes twice, managed
-by kfext (its log and use are read twice a minute), and open to resizes (every ten seconds). Many
-short runs, the arms in turn. Compared are the time from its first step to its last, and its parts:
-the CPU that it took for them, which neighbours of the machine change by some percent, and the time
-that passed for each second of it, which is what others took of the node's CPU.
+One job alone on a node of one CPU, so that no gain is possible: on plain Kubernetes twice, managed
+by kfext (its log and usage are read twice a minute), and open to resizes (every ten seconds). Many
+short runs, the arms in turn. Compared are the time from its first step to its last, and its two
+factors: the CPU time, which other work on the machine changes by some percent, and the time for
+each CPU second, which shows the CPU that others used on the node.
 Kubelet, API server and kfext run beside the node's CPU: the last column.
 """
 
@@ -23,11 +23,11 @@ from e2e.testbed.progress import say
 
 READ, OPEN = "its progress is read", "it may be resized"
 _WORK, _QUICK_WORK = 65.0, 20.0
-"""CPU seconds of the job: two reads in the slower of both arms, six in the other."""
+"""CPU seconds of the job: enough for two reads in the slower of both arms, and six in the other."""
 
 
 def measure(*, quick: bool, repeats: int, anew: bool) -> str:
-    """Measure what is not stored yet, and return the table."""
+    """Run the missing runs, and return the table."""
     arms = {**plain_and(READ, partial(Kfext, {})), OPEN: resizing}
     work = _QUICK_WORK if quick else _WORK
 
@@ -47,7 +47,7 @@ def measure(*, quick: bool, repeats: int, anew: bool) -> str:
 
 
 def overhead_table(runs: Runs) -> str:
-    """Return a row for each arm: changes of pairs against `plain`."""
+    """Return a table with a row for each arm: changes of pairs against `plain`."""
     head = (
         "arm", "time of the steps", "CPU of the steps", "time for a CPU second", "target of that",
         "resizes", "cores in use beside the node",
@@ -57,22 +57,22 @@ def overhead_table(runs: Runs) -> str:
 
 
 def _row(runs: Runs, arm: str) -> tuple[str, ...]:
-    found = runs[arm]
+    outcomes = runs[arm]
     last = (
-        spread([outcome.resizes for outcome in found], digits=0),
-        spread([outcome.beside for outcome in found]),
+        spread([outcome.resizes for outcome in outcomes], digits=0),
+        spread([outcome.beside for outcome in outcomes]),
     )
     if arm == PLAIN:
-        figures = (f"{spread(_of(found, of), digits=2)} s" for of in _FIGURES)
+        figures = (f"{spread(_of(outcomes, figure), digits=2)} s" for figure in _FIGURES)
         return (arm, *figures, "", *last)
-    found_changes = [changes(_of(runs[PLAIN], of), _of(found, of)) for of in _FIGURES]
-    # Neighbours of the machine change what a step takes by more than the target is.
-    judged = "" if arm == AGAIN else OVERHEAD.judge(median(found_changes[-1]))
-    return (titled(arm), *map(percent, found_changes), judged, *last)
+    by_figure = [changes(_of(runs[PLAIN], figure), _of(outcomes, figure)) for figure in _FIGURES]
+    # Other work on the machine changes the CPU time of a step by more than the target.
+    judged = "" if arm == AGAIN else OVERHEAD.judge(median(by_figure[-1]))
+    return (titled(arm), *map(percent, by_figure), judged, *last)
 
 
-def _of(found: Sequence[Outcome], figure: Callable[[Outcome], float]) -> list[float]:
-    return [figure(outcome) for outcome in found]
+def _of(outcomes: Sequence[Outcome], figure: Callable[[Outcome], float]) -> list[float]:
+    return [figure(outcome) for outcome in outcomes]
 
 
 def _training(outcome: Outcome) -> float:

@@ -1,4 +1,4 @@
-"""One schedule once, under one arm."""
+"""A run of a schedule under one arm."""
 
 import json
 import os
@@ -26,16 +26,16 @@ _FRAME = (
     *(_HERE / f"{name}.py" for name in ("run", "arms", "site")),
     *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in _JOBS),
 )
-"""On which the runs of every arm depend."""
+"""The files on which the runs of every arm depend."""
 _AROUND_SECONDS = 25.0
-"""Of a run: the first pod starts, and the namespace is deleted."""
+"""The time in a run to start the first pod and to delete the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What became of one job: seconds from the start of the run, and the totals that it printed.
+    """The result of a job: times in seconds from the start of the run, and its printed totals.
 
-    `began`: when it printed its first line.
+    `began`: the time of its first printed line.
     """
 
     submitted: float
@@ -47,20 +47,20 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """From its submission to the last line that it printed."""
+        """The time from its submission to its last printed line."""
         return self.ended - self.submitted
 
     @property
     def training(self) -> float:
-        """From the first line that it printed to the last."""
+        """The time from its first printed line to the last."""
         return self.ended - self.began
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of all jobs, by name.
+    """The results of all jobs, by name.
 
-    `beside`: the cores that the machine used for anything but the node, on the average.
+    `beside`: the mean number of cores that the machine used beside the node.
     """
 
     jobs: dict[str, Job]
@@ -69,27 +69,25 @@ class Outcome:
 
     @property
     def makespan(self) -> float:
-        """From the first submission to the last end."""
+        """The time from the first submission to the last end."""
         return max(job.ended for job in self.jobs.values())
 
     def stored(self) -> Object:
-        """Return it as JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
-        """Return what was stored."""
+    def restore(cls, stored: Object) -> Self:
         jobs = {name: Job(**job) for name, job in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
 
 
 def run(pods: Pods, arm: Arm, schedule: Schedule) -> Outcome:
-    """Submit the jobs as they come, have the arm act, and wait for the last one."""
+    """Submit the jobs at their times, let the arm act, and wait for the last job."""
     return _Run(pods, arm, schedule).follow()
 
 
 class _Run:
-    """A run while it goes on; the clock is what stamps the lines of logs."""
+    """A run in progress, by the clock of the log's timestamps."""
 
     def __init__(self, pods: Pods, arm: Arm, schedule: Schedule) -> None:
         self._pods, self._arm = pods, arm
@@ -130,7 +128,7 @@ class _Run:
             self._open[arriving.pod] = arriving
 
     def _see(self, body: Object) -> None:
-        """Note the end of a pod."""
+        """Record the end of a pod."""
         name, status = body["metadata"]["name"], body["status"]
         if any(status["restartCount"] for status in status.get("containerStatuses", [])):
             raise SpoiledError(f"{name} was restarted")
@@ -155,7 +153,7 @@ class _Run:
 
 
 def _busy_seconds() -> float:
-    """Return the CPU time that the machine has spent on anything so far."""
+    """Return the total CPU time that the machine has used so far."""
     user, nice, system, _idle, _wait, irq, soft = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )
@@ -179,40 +177,39 @@ class Bench:
         self._runs = Interleaved(stores, repeats=repeats)
 
     def missing(self) -> list[tuple[int, str]]:
-        """Return repeat and arm of each run that is not stored, the arms in turn."""
+        """Return the repeat and the arm of each missing run, the arms in turn."""
         return self._runs.missing()
 
     def seconds(self) -> float:
-        """Return about how long the runs that are missing take."""
+        """Return the approximate duration of the missing runs."""
         return len(self.missing()) * (self.schedule.lasts + _AROUND_SECONDS)
 
     def measure(self, site: Site) -> None:
-        """Run what is missing, and store each run when it has ended."""
+        """Run the missing runs, and store each at its end."""
 
-        def one(repeat: int, arm: str) -> Object:
+        def run_arm(repeat: int, arm: str) -> Object:
             title = f"{self.schedule.name}, repeat {repeat + 1} of {self._runs.repeats}, {arm}"
             with step(f"{title}; {len(self.missing())} runs to go"):
-                return self._one(site, arm).stored()
+                return self._run(site, arm).stored()
 
-        self._runs.measure(one)
+        self._runs.measure(run_arm)
 
     def keep(self, repeat: int, arm: str, outcome: Outcome) -> None:
-        """Store what came of a run."""
+        """Store the outcome of a run."""
         self._runs.keep(repeat, arm, outcome.stored())
 
     def forget(self) -> None:
-        """Remove all that is stored."""
         self._runs.forget()
 
     def runs(self) -> Runs:
-        """Return what is stored of each arm, by repeat."""
-        found = self._runs.runs()
-        return {arm: list(map(Outcome.of, found.get(arm, []))) for arm in self._makers}
+        """Return the stored outcomes of each arm, by repeat."""
+        stored = self._runs.runs()
+        return {arm: list(map(Outcome.restore, stored.get(arm, []))) for arm in self._makers}
 
-    def _one(self, site: Site, name: str) -> Outcome:
-        def one() -> Outcome:
+    def _run(self, site: Site, name: str) -> Outcome:
+        def run_once() -> Outcome:
             arm = self._makers[name]()
             with site.namespace(self.schedule.name, managed=arm.managed) as pods:
                 return run(pods, arm, self.schedule)
 
-        return unspoiled(name, one)
+        return unspoiled(name, run_once)

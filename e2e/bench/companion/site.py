@@ -1,6 +1,6 @@
-"""Real nodes with kfext, a namespace for each run, and the pods in it.
+"""Real nodes with kfext, a namespace for each run, and its pods.
 
-`Pods` says what the pods use and print, and resizes them.
+`Pods` reads the CPU usage and the logs of pods, and resizes them.
 """
 
 from collections.abc import Iterator
@@ -25,17 +25,17 @@ from kfext.names import JOB_NAME
 Object = dict[str, Any]
 MILLICORES = 20
 REQUEST = f"{MILLICORES}m"
-"""The CPU request of every pod: all have the same weight, and next to none is reserved."""
+"""The CPU request of every pod: all weights are equal, and almost no CPU is reserved."""
 _STRATEGIC = "application/strategic-merge-patch+json"
 _COMPONENTS = ("pod-resize",)
-"""Beside the components of the default overlay."""
+"""Components in addition to the default overlay's."""
 _KNOWN_SECONDS = 30.0
 COUNT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that runs; `request`, `limit`: of its CPU as in its spec now, empty without one."""
+    """A running pod; `request`, `limit`: its current CPU request and limit, empty without any."""
 
     name: str
     uid: str
@@ -46,33 +46,30 @@ class Pod:
 
     @property
     def cpu(self) -> tuple[str, str]:
-        """Its request and its limit."""
         return self.request, self.limit
 
 
 class Pods:
-    """The pods of `namespace` on `node`; `kfext` is what runs there."""
+    """The pods of `namespace` on `node`, and the `kfext` of the cluster."""
 
     def __init__(self, bed: Testbed, namespace: str, node: Node, kfext: Kfext) -> None:
         self.bed, self.namespace, self.node, self.kfext = bed, namespace, node, kfext
         self.path = f"/api/v1/namespaces/{namespace}/pods"
 
     def bodies(self) -> list[Object]:
-        """Return all of them as they are stored."""
-        found: list[Object] = self.bed.api.get(self.path)["items"]
-        return found
+        items: list[Object] = self.bed.api.get(self.path)["items"]
+        return items
 
     def cpu_seconds(self, pod: Pod) -> float | None:
-        """Return the CPU time that a pod has used so far, None before it has a cgroup."""
+        """Return the CPU time that a pod has used so far, or None before it has a cgroup."""
         return self.node.pod_cpu_seconds(pod.uid)
 
     def log(self, pod: str) -> list[LogLine]:
-        """Return what a pod has printed."""
         text: str = self.bed.api.get(f"{self.path}/{pod}/log?timestamps=true")
         return lines_of(text.encode())
 
     def request(self, pod: Pod, millicores: int) -> bool:
-        """Set the CPU request of a pod that runs; return whether the API server took it."""
+        """Set the CPU request of a running pod; return whether the API server accepted it."""
         resources = {"requests": {"cpu": f"{millicores}m"}}
         patch = {"spec": {"containers": [{"name": pod.container, "resources": resources}]}}
         try:
@@ -84,7 +81,7 @@ class Pods:
 
 def running(bodies: list[Object]) -> list[Pod]:
     """Return the pods with a running container, by name."""
-    found = []
+    pods = []
     for body in bodies:
         metadata = body["metadata"]
         (container,) = body["spec"]["containers"]
@@ -92,13 +89,13 @@ def running(bodies: list[Object]) -> list[Pod]:
         if states and "running" in states[0] and "deletionTimestamp" not in metadata:
             job = metadata.get("labels", {}).get(JOB_NAME, "")
             resources = container.get("resources", {})
-            cpu = (resources.get(of, {}).get("cpu", "") for of in ("requests", "limits"))
-            found.append(Pod(metadata["name"], metadata["uid"], job, container["name"], *cpu))
-    return sorted(found, key=lambda pod: pod.name)
+            cpu = (resources.get(part, {}).get("cpu", "") for part in ("requests", "limits"))
+            pods.append(Pod(metadata["name"], metadata["uid"], job, container["name"], *cpu))
+    return sorted(pods, key=lambda pod: pod.name)
 
 
 class Site:
-    """The node, for one run at a time. kfext is there in all of them, and idle in most."""
+    """The node, for one run at a time. kfext is installed in all runs, and idle in most."""
 
     def __init__(self, bed: Testbed, node: Node, kfext: Bench) -> None:
         self.bed, self.node, self._kfext = bed, node, kfext
@@ -106,7 +103,7 @@ class Site:
 
     @contextmanager
     def namespace(self, name: str, *, managed: bool) -> Iterator[Pods]:
-        """Have a namespace for the time of a `with` block, and leave the node empty."""
+        """Create a namespace for the time of a `with` block, and empty the node afterwards."""
         unique = f"{name}-{next(self._numbers)}"
         create_namespace(self.bed, unique, managed=managed)
         try:
@@ -121,7 +118,7 @@ class Site:
             kubectl(self.bed, "delete", "namespace", unique, "--timeout=180s")
 
     def _held(self, namespace: str) -> bool:
-        """Return whether a job on trial is suspended."""
+        """Return whether a job is suspended in a dry run."""
         body = workers("trial", 1)
         path = f"{jobs_path(namespace, body['kind'])}?dryRun=All"
         stored = self.bed.api.create(path, body)
@@ -130,7 +127,7 @@ class Site:
 
 @contextmanager
 def one_cpu(name: str) -> Iterator[Site]:
-    """Run a testbed of one node with one CPU for the time of a `with` block."""
+    """Run a testbed of one node with one CPU during a `with` block."""
     with lifecycle.running(name, real_nodes=1) as bed:
         node = nodes(bed)[0].with_one_cpu()
         with step("kfext"):
@@ -146,9 +143,9 @@ def one_cpu(name: str) -> Iterator[Site]:
 
 @contextmanager
 def four_nodes(name: str) -> Iterator[Site]:
-    """Run a testbed of four real nodes for the time of a `with` block; 350m each on two cores.
+    """Run a testbed of four real nodes during a `with` block, 350m each on two cores.
 
-    The `Pods` of its namespaces are on any of them; the first one is what they call their node.
+    The `Pods` of its namespaces may be on any node; the first is the `node` of the `Pods`.
     """
     with lifecycle.running(name, real_nodes=COUNT) as bed:
         with step("kfext"):

@@ -1,4 +1,4 @@
-"""What the runs come to. Figures are changes against `plain` in the same repeat, in percent."""
+"""Tables of the runs. Figures are changes against `plain` in the same repeat, in percent."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
@@ -17,12 +17,12 @@ ByJob = Mapping[str, Sequence[float]]
 
 
 def raised(count: int) -> int:
-    """Return the request in millicores of the favourite among `count` pods: kfext's own rule."""
+    """Return the boosted request among `count` pods, in millicores, by kfext's own rule."""
     return round(MILLICORES + (1 - SPARE) * (_NODE - count * MILLICORES))
 
 
 def bound(count: int) -> float:
-    """Return by how much the time of the favourite among `count` may change at best, in percent.
+    """Return the best change of the time of the prioritised job among `count`, in percent.
 
     The others keep their requests, which are weights, so it gets more than 1/count of the node.
     """
@@ -45,20 +45,20 @@ def by_job(runs: Runs, arm: str) -> dict[str, list[float]]:
 
 
 def noise(again: ByJob) -> float:
-    """Return the largest change that a job has shown although nothing was changed."""
-    return max(abs(change) for found in again.values() for change in found)
+    """Return the largest change of a job between two equal arms."""
+    return max(abs(change) for values in again.values() for change in values)
 
 
-def beyond(found: ByJob, most: float) -> tuple[str, str]:
-    """Return how many jobs improved, and how many are worse, in the median by over `most`."""
-    medians = [median(some) for some in found.values()]
+def beyond(changes_by_job: ByJob, most: float) -> tuple[str, str]:
+    """Return the numbers of jobs with a better and with a worse median by more than `most`."""
+    medians = [median(some) for some in changes_by_job.values()]
     return str(sum(change < -most for change in medians)), str(
         sum(change > most for change in medians)
     )
 
 
 def arms_table(schedule: Schedule, runs: Runs) -> str:
-    """Return a row for each arm, and what arithmetic allows."""
+    """Return a table with a row for each arm, and the best change in theory."""
     most = noise(by_job(runs, AGAIN))
     head = (
         "arm", "mean job", "best job", "worst job", "makespan",
@@ -74,37 +74,37 @@ def arms_table(schedule: Schedule, runs: Runs) -> str:
 
 
 def _plain_row(runs: Runs) -> tuple[str, ...]:
-    found = runs[PLAIN]
-    seconds = [[job.seconds for job in run.jobs.values()] for run in found]
+    outcomes = runs[PLAIN]
+    seconds = [[job.seconds for job in run.jobs.values()] for run in outcomes]
     return (
         PLAIN,
         f"{spread([fmean(sample) for sample in seconds], digits=0)} s",
         f"{spread([min(sample) for sample in seconds], digits=0)} s",
         f"{spread([max(sample) for sample in seconds], digits=0)} s",
-        f"{spread([run.makespan for run in found], digits=0)} s",
+        f"{spread([run.makespan for run in outcomes], digits=0)} s",
         "", "", "",
-        spread([run.beside for run in found]),
+        spread([run.beside for run in outcomes]),
     )  # fmt: skip
 
 
 def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
-    found, plain, jobs = runs[arm], runs[PLAIN], by_job(runs, arm)
+    outcomes, plain, jobs = runs[arm], runs[PLAIN], by_job(runs, arm)
     medians = {job: median(some) for job, some in jobs.items()}
     best, worst = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
     return (
         titled(arm),
-        percent(changes(*([_mean(run) for run in some] for some in (plain, found)))),
+        percent(changes(*([_mean(run) for run in some] for some in (plain, outcomes)))),
         percent(jobs[best]),
         percent(jobs[worst]),
-        percent(changes(*([run.makespan for run in some] for some in (plain, found)))),
+        percent(changes(*([run.makespan for run in some] for some in (plain, outcomes)))),
         *beyond(jobs, most),
-        spread([run.resizes for run in found], digits=0),
-        spread([run.beside for run in found]),
+        spread([run.resizes for run in outcomes], digits=0),
+        spread([run.beside for run in outcomes]),
     )
 
 
 def titled(arm: str) -> str:
-    """Return how a row names an arm."""
+    """Return the name of an arm in a table."""
     return f"{arm} (A/A)" if arm == AGAIN else arm
 
 
@@ -112,13 +112,13 @@ def _mean(outcome: Outcome) -> float:
     return fmean(job.seconds for job in outcome.jobs.values())
 
 
-def percent(found: Sequence[float]) -> str:
+def percent(values: Sequence[float]) -> str:
     """Return median and range of changes, e.g. `-3.1 % (-4.0 to +0.2)`."""
-    return f"{median(found):+.1f} % ({min(found):+.1f} to {max(found):+.1f})"
+    return f"{median(values):+.1f} % ({min(values):+.1f} to {max(values):+.1f})"
 
 
 def jobs_table(schedule: Schedule, runs: Runs) -> str:
-    """Return a row for each job: its time under `plain`, and its change under each other arm."""
+    """Return a table with a row for each job: its time under `plain`, and all other changes."""
     others = [arm for arm in runs if arm != PLAIN]
     head = ("job", "comes after s", "steps", "start-up CPU s", "CPU s", "loss", "plain s", *others)
     rows = []
@@ -139,17 +139,17 @@ def jobs_table(schedule: Schedule, runs: Runs) -> str:
     return table(f"{schedule.title}, job by job", head, rows)
 
 
-def shift_table(found: Mapping[str, Runs]) -> str:
-    """Return a row for each way to split the CPU of a job between its components."""
+def shift_table(by_split: Mapping[str, Runs]) -> str:
+    """Return a table with a row for each split of the CPU between the components of a job."""
     head = ("limits", "plain s", "plain again (A/A)", OURS, "resizes")
     rows = []
-    for name, runs in found.items():
+    for name, runs in by_split.items():
         ((_, ours),) = by_job(runs, OURS).items()
         ((_, again),) = by_job(runs, AGAIN).items()
         plain = spread([run.makespan for run in runs[PLAIN]], digits=0)
         resizes = spread([run.resizes for run in runs[OURS]], digits=0)
         rows.append((name, plain, percent(again), percent(ours), resizes))
-    repeats = min(len(runs[OURS]) for runs in found.values())
+    repeats = min(len(runs[OURS]) for runs in by_split.values())
     return table(
         f"A job of a server and a worker, limits as written; repeats: {repeats}", head, rows
     )

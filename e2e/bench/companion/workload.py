@@ -1,8 +1,8 @@
-"""The jobs that share the node: what they train, for how long, and when they come.
+"""The jobs that share the node: their programs, durations and arrivals.
 
-A `Split` job has a parameter server and a worker with good or bad CPU limits. One
-worker trains asynchronously on one node: a step needs CPU of both pods, one after the other, so the
-pod with too little CPU decides how long the step takes. Both may use `_BOTH` of the node together.
+A `Split` job has a parameter server and a worker with good or bad CPU limits. A single worker
+trains asynchronously: a step needs CPU of both pods, one after the other, so the pod with too
+little CPU decides the step time. Together both may use `_BOTH` of the node.
 """
 
 import random
@@ -18,10 +18,10 @@ Object = dict[str, Any]
 SEED = 1
 _MEMORY = "64Mi"
 _START_CPU = 2.0
-"""CPU seconds that a job takes until its first step."""
+"""CPU seconds of a job before its first step."""
 _STEADY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
-"""Has the C library keep what a step frees for the next one. Left to itself it does so in one run
-and not in another, and a step of the PyTorch cnn takes 34 ms in the first and 48 in the second."""
+"""Make the C library retain memory that a step frees for the next step. By default it does so only
+in some runs; then a step of the PyTorch cnn takes 34 ms, otherwise 48."""
 StepCpu = Mapping[str, float]
 """CPU seconds of a step on this machine, by the name of the program."""
 _BOTH = 900
@@ -33,10 +33,10 @@ _SPLIT_MEMORY = "256Mi"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One way to call `e2e/jobs/converge.py`.
+    """The options of `e2e/jobs/converge.py`.
 
-    `pace`: the learning rate times the number of steps, so that the loss has fallen after the same
-    part of the work, however long it is.
+    `pace`: the learning rate times the number of steps, so that the loss falls at the same part of
+    the work for any number of steps.
     """
 
     framework: str
@@ -46,12 +46,11 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What its jobs are named after."""
+        """The base of the names of its jobs."""
         return f"{self.framework}-{self.model}"
 
     @property
     def kind(self) -> str:
-        """The kind of its job."""
         return "PyTorchJob" if self.framework == "torch" else "TFJob"
 
     @property
@@ -62,7 +61,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job that comes after so many seconds."""
+    """A job that is submitted after `seconds`."""
 
     seconds: float
     name: str
@@ -71,16 +70,14 @@ class Arrival:
 
     @property
     def kind(self) -> str:
-        """Its kind."""
         return self.program.kind
 
     @property
     def pod(self) -> str:
-        """The name of its only pod."""
         return f"{self.name}-{self.program.type_.lower()}-0"
 
     def manifest(self) -> Object:
-        """Return what is submitted: Burstable, one thread, without a CPU limit."""
+        """Return its manifest: Burstable, one thread, without a CPU limit."""
         program = self.program
         body = job(
             self.name, {program.type_: 1}, kind=program.kind, policy={"cleanPodPolicy": "None"}
@@ -106,7 +103,7 @@ class Arrival:
 
 
 class Arriving(Protocol):
-    """A job that comes after so many seconds; it ends when `pod` ends."""
+    """A job that is submitted after `seconds`, and ends when `pod` ends."""
 
     @property
     def seconds(self) -> float: ...
@@ -123,7 +120,7 @@ class Arriving(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Jobs as they come. `lasts`: about how many seconds they take."""
+    """Jobs with their arrivals. `lasts`: the approximate duration in seconds."""
 
     name: str
     arrivals: tuple[Arriving, ...]
@@ -131,7 +128,7 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """How a table names it."""
+        """Its name in tables."""
         last = max(arrival.seconds for arrival in self.arrivals)
         count = len(self.arrivals)
         return f"{count} jobs within {last:.0f} s"
@@ -155,10 +152,10 @@ def schedule(
     step_cpu: StepCpu,
     seed: int = SEED,
 ) -> Schedule:
-    """Return jobs; each takes one of some `works`, in CPU seconds of this machine.
+    """Return jobs; each needs one of the `works`, in CPU seconds of this machine.
 
-    The first comes at once, the last at the end. Those between come at random times, and which
-    program and which work a job has is random too.
+    The first arrives at once, the last at the end, the others at random times. The program and the
+    work of a job are random too.
     """
     chance = random.Random(seed)
     times = [0.0, *sorted(round(chance.uniform(0, within)) for _ in range(count - 2)), within]
@@ -179,14 +176,14 @@ def schedule(
 
 
 def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
-    """Return one job that has the node for itself."""
+    """Return one job alone on the node."""
     program = PROGRAMS[0]
     only = Arrival(0.0, program.name, program, round(work / step_cpu[program.name]))
     return Schedule("alone", (only,), lasts=work + _START_CPU)
 
 
 def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
-    """Return three jobs of equal work, where the last to come is the last to end, and ten."""
+    """Return three jobs of equal work, where the last to arrive is the last to end, and ten."""
     if quick:
         return (
             schedule("three", 3, works=[36], within=25, step_cpu=step_cpu),
@@ -199,14 +196,14 @@ def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]
 
 
 def one_of_each(steps: int) -> Schedule:
-    """Return a job of each program, for so many steps."""
+    """Return a job of each program, all with the same number of steps."""
     arrivals = tuple(Arrival(0.0, program.name, program, steps) for program in PROGRAMS)
     return Schedule("one-of-each", arrivals, lasts=15.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A job that comes at once; `server`: what the parameter server has of `_BOTH`, millicores."""
+    """A job submitted at once; `server`: the parameter server's part of `_BOTH`, in millicores."""
 
     name: str
     steps: int
@@ -221,20 +218,20 @@ class Split:
 
     @property
     def lasts(self) -> float:
-        """About how long it takes if its limits stay, in seconds."""
+        """Its approximate duration with unchanged limits, in seconds."""
         limits = {"PS": self.server, "Worker": _BOTH - self.server}
         slowest = max(1000 * cpu / limits[type_] for type_, cpu in _SPLIT_STEP_CPU.items())
         return self.steps * slowest
 
     def manifest(self) -> Object:
-        """Return what is submitted: Burstable, its limits add up to `_BOTH`."""
+        """Return its manifest: Burstable, with limits that add up to `_BOTH`."""
         body = job(
             self.name, {"PS": 1, "Worker": 1}, kind=self.kind, policy={"cleanPodPolicy": "None"}
         )
         limits = {"PS": self.server, "Worker": _BOTH - self.server}
         for type_, limit in limits.items():
             pod = template(body, type_)["spec"]
-            pod["terminationGracePeriodSeconds"] = 1  # a server would take all of it
+            pod["terminationGracePeriodSeconds"] = 1  # a server would use all of it
             (container,) = pod["containers"]
             container |= {
                 "image": TENSORFLOW_IMAGE,

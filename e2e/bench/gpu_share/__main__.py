@@ -20,12 +20,12 @@ from e2e.testbed.progress import say
     multiple=True,
     default=DEFAULT_PARTS,
     show_default=True,
-    help="smoke: a few short runs, which are not kept.",
+    help="smoke: a few short runs, which are not stored.",
 )
-@click.option("--repeats", type=int, default=3, show_default=True, help="Of every arm.")
+@click.option("--repeats", type=int, default=3, show_default=True, help="Runs of every arm.")
 @click.option("--minutes", type=float, help="Begin no run that would end later; default: no limit.")
-@click.option("--quick", is_flag=True, help="Short runs, once: to see that it works.")
-@click.option("--anew", is_flag=True, help="Measure again what is stored.")
+@click.option("--quick", is_flag=True, help="Short runs, once: to check that it works.")
+@click.option("--anew", is_flag=True, help="Repeat stored runs.")
 def main(
     card: str,
     part: tuple[str, ...],
@@ -34,7 +34,7 @@ def main(
     quick: bool,
     anew: bool,
 ) -> None:
-    # Like Ctrl-C: it unwinds, so that no job is left behind.
+    # Like Ctrl-C, SIGTERM unwinds, so that no job survives.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     measured = measure(
         card=card, parts=part, repeats=repeats, minutes=minutes, quick=quick, anew=anew

@@ -1,4 +1,4 @@
-"""The cards on which sharing is measured (a GPU, or a CPU that plays one), and their Pythons."""
+"""The cards on which sharing is measured (a GPU, or simulated by the CPU), and their Pythons."""
 
 import shutil
 import subprocess
@@ -23,9 +23,9 @@ _ENTER = (
     'for folder in dev proc sys; do mount --rbind "/$folder" "$0/$folder" || exit; done; '
     'exec chroot "$0" python3 "$@"'
 )
-"""In mounts of its own, so that none is left behind; Python and PyTorch read these folders."""
+"""Mounts in a namespace of their own, so that none remains; Python and PyTorch read the folders."""
 Busy = Callable[[], float]
-"""Returns for how many seconds the card has been busy since it was opened."""
+"""Returns the busy seconds of the card since it was opened."""
 _SAMPLE_SECONDS = 0.1
 
 
@@ -37,12 +37,12 @@ class Python:
     root: Path = Path("/")
 
     def inside(self, path: Path) -> str:
-        """Return what a path below `root` is called in the interpreter."""
+        """Return a path below `root` as the interpreter sees it."""
         return f"/{path.relative_to(self.root)}"
 
     @property
     def temporary(self) -> Path:
-        """Where folders can be made that the interpreter sees."""
+        """A folder for temporary folders that the interpreter can see."""
         return self.root / "tmp"
 
 
@@ -53,7 +53,7 @@ def of_training_image() -> Python:
 
 
 def of_later_pytorch() -> Python:
-    """Return a Python that has PyTorch 2, unpacked in the cache. Raises Unavailable."""
+    """Return a Python with PyTorch 2, unpacked in the cache. Raises Unavailable."""
     require_root()
     return _unpacked(later_pytorch())
 
@@ -66,7 +66,7 @@ def of_tensorflow_image() -> Python:
 
 def _unpacked(*layers: Layer) -> Python:
     stems = [layer.path.stem for layer in layers]
-    # The path of a socket below it has 107 bytes at most.
+    # The path of a socket below it is limited to 107 bytes.
     root = paths.cache() / "roots" / (stems[0] if len(stems) == 1 else key(stems))
     with paths.exclusively(root.parent):
         if not root.is_dir():
@@ -90,7 +90,7 @@ class Card(Protocol):
 
     @property
     def title(self) -> str:
-        """What to call it."""
+        """Its name in tables."""
 
     @property
     def model(self) -> tuple[str, ...]:
@@ -98,23 +98,23 @@ class Card(Protocol):
 
     @property
     def traced(self) -> str:
-        """What the hook of a job loads as its card to trace its gate, see `gate_trace.py`."""
+        """The card that a job's hook loads to trace its gate, see `gate_trace.py`."""
 
     def python(self) -> Python:
         """Return the Python with PyTorch for it. Raises Unavailable."""
 
     def opened(self, folder: Path) -> AbstractContextManager[Busy]:
-        """Have the card ready for jobs, which see `folder`."""
+        """Prepare the card for jobs, which see `folder`."""
 
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
-        """Return the variables that lead a job to the card; `folder`: as the job sees it."""
+        """Return the variables for the job to find the card; `folder`: as the job sees it."""
 
     def driver(self, *, hooked: bool) -> tuple[str, ...]:
         """Return the arguments of Python before the script of a job."""
 
 
 class CpuCard:
-    """The card of `e2e/gpu/cpu_card.py`, on which each kernel lasts for half a millisecond."""
+    """The card of `e2e/gpu/cpu_card.py`, with kernels of half a millisecond."""
 
     simulated = True
     title = "CPU card"
@@ -127,18 +127,18 @@ class CpuCard:
 
     @contextmanager
     def opened(self, folder: Path) -> Iterator[Busy]:
-        """Play the card, as a process."""
+        """Simulate the card in a process."""
         path = folder / "card"
         command = [sys.executable, "-m", "e2e.gpu.cpu_card", str(path)]
-        with subprocess.Popen(command, cwd=paths.REPOSITORY) as played:
+        with subprocess.Popen(command, cwd=paths.REPOSITORY) as card:
             try:
-                until(path.exists, what="the card is there")
+                until(path.exists, what="the card exists")
                 yield lambda: _busy(path)
             finally:
-                played.kill()
+                card.kill()
 
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
-        """Return what its driver reads, and that the hook loads it."""
+        """Return the variables of its driver, which the hook loads."""
         return {
             "NVIDIA_VISIBLE_DEVICES": "card",
             "CPU_CARD_FOLDER": folder,
@@ -148,7 +148,7 @@ class CpuCard:
         }
 
     def driver(self, *, hooked: bool) -> tuple[str, ...]:
-        """Have it loaded where no hook does so."""
+        """Load the driver where no hook does so."""
         return () if hooked else ("-m", "cpu_card")
 
 
@@ -176,21 +176,21 @@ class Cuda:
             ) from error
         except self._nvml.NVMLError as error:
             raise Unavailable(
-                f"there is no GPU of NVIDIA with a driver on this machine ({error}); "
-                f"--card cpu plays one"
+                f"this machine has no NVIDIA GPU with a driver ({error}); "
+                f"--card cpu simulates one"
             ) from error
         self.title = name.decode() if isinstance(name, bytes) else name
 
     def python(self) -> Python:
-        """Return the Python that runs this."""
-        asks = "import sys, torch; sys.exit(not torch.cuda.is_available())"
-        if subprocess.run([sys.executable, "-c", asks], check=False).returncode:
+        """Return this Python."""
+        check = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+        if subprocess.run([sys.executable, "-c", check], check=False).returncode:
             raise Unavailable(f"{sys.executable} has no PyTorch that finds the GPU")
         return Python((sys.executable,))
 
     @contextmanager
     def opened(self, folder: Path) -> Iterator[Busy]:
-        """Ask the driver ten times a second how busy the GPU is."""
+        """Ask the driver ten times a second for the utilisation of the GPU."""
         use = _Use(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
         try:
             yield lambda: use.seconds
@@ -198,16 +198,16 @@ class Cuda:
             use.stop()
 
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
-        """Return which GPU it is, in NVML's order."""
+        """Return the variables that select the GPU, in NVML's order."""
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
 
     def driver(self, *, hooked: bool) -> tuple[str, ...]:
-        """Return nothing: PyTorch loads it."""
+        """Return no arguments: PyTorch loads the driver."""
         return ()
 
 
 class _Use:
-    """Sums up what part of the time a card is busy: `seconds` so far."""
+    """Sums up the busy time of a card in `seconds`."""
 
     def __init__(self, part: Callable[[], float]) -> None:
         self._part = part

@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A job of the group. `u`: the part of the time in which it keeps the card busy alone."""
+    """A job of the group. `u`: the part of the time that it alone keeps the card busy."""
 
     name: str
     high: bool
@@ -36,7 +36,7 @@ MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the group gets the card. `lines`: the jobs of one line run one after the other."""
+    """A way to share the card. `lines`: the jobs of one line run one after the other."""
 
     name: str
     lines: tuple[tuple[Member, ...], ...]
@@ -54,44 +54,42 @@ WAYS = (EXCLUSIVE, NATIVE, GATED)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Of the training alone: seconds of a step without loading, and of the card in it."""
+    """The training alone: seconds of a step without loading, and of the card in a step."""
 
     step: float
     busy: float
 
     def load(self, u: float) -> float:
-        """Return for how many seconds a step loads data, if the card is to be busy for `u`."""
+        """Return the seconds of loading in a step such that the card is busy for `u`."""
         return max(self.busy / u - self.step, 0.0)
 
     def steps(self, u: float, seconds: float) -> int:
-        """Return how many such steps take so many seconds."""
+        """Return the number of these steps in some seconds."""
         return max(round(seconds / (self.step + self.load(u))), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """When each job ended, in seconds since all were submitted; the part the card was busy."""
+    """The end of each job, in seconds since the submission; the busy part of the card's time."""
 
     ended: Mapping[str, float]
     busy: float
 
     @property
     def makespan(self) -> float:
-        """When the last one ended."""
+        """The end of the last job."""
         return max(self.ended.values())
 
     def stored(self) -> Object:
-        """Return it as JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
-        """Return what was stored."""
+    def restore(cls, stored: Object) -> Self:
         return cls(**stored)
 
 
 def run_group(card: Card, python: Python, way: Way, *, pace: Pace, seconds: float) -> GroupOutcome:
-    """Return what came of the group; each job takes so many seconds alone. Raises SpoiledError."""
+    """Return the outcome of the group; each job needs `seconds` alone. Raises SpoiledError."""
     with bench(card, python) as place:
         return asyncio.run(_run(place, way, pace=pace, seconds=seconds))
 
@@ -102,7 +100,7 @@ async def _run(place: Bench, way: Way, *, pace: Pace, seconds: float) -> GroupOu
         agent = None
         if way.hooked:
             agent = await stack.enter_async_context(Agent(place.folder).running())
-        # They start and load their model before, so that it is the card that they wait for.
+        # They start and load their model before, so that they wait only for the card.
         jobs = {
             member: place.start(
                 member.name,

@@ -1,4 +1,4 @@
-"""The benchmark: a training's pace, then all arms in turn; what is stored is not run again."""
+"""The benchmark: a training's pace, then all arms in turn; stored runs are not repeated."""
 
 import math
 import sys
@@ -40,23 +40,23 @@ _FRAME = (
     *(paths.REPOSITORY / "e2e/jobs" / name for name in SCRIPTS),
     paths.REPOSITORY / "e2e/gpu/cpu_card.py",
 )
-"""On which the runs of every arm depend."""
+"""The files on which the runs of every arm depend."""
 _AGENT = ("card", "process", "sharer")
 _SHARING = (
     *(paths.REPOSITORY / "kfext/gpu/agent" / f"{name}.py" for name in _AGENT),
     paths.REPOSITORY / "kfext/gpu/rules",
     paths.REPOSITORY / "kfext/gpu/hook",
 )
-"""What the runs with the hook depend on too."""
+"""The files on which only runs with the hook depend."""
 _AROUND_SECONDS = 6.0
-"""Of a run: PyTorch is imported."""
+"""The time in a run to import PyTorch."""
 _SMOKE_SECONDS, _PACE_SECONDS = 5.0, 4.0
 _WINDOW_SECONDS = {True: 5.0, False: 30.0}
-"""By whether it is a quick run. In 30 s kfext holds low back for one, to measure."""
+"""By whether it is a quick run. In 30 s kfext pauses low for one second, to measure."""
 _CLUSTER_STEPS = {True: 200, False: 600}
-"""Of the job of high priority in each trial; by whether it is a quick run."""
+"""The steps of the job of high priority in each trial, by whether it is a quick run."""
 _GROUP_SECONDS = {True: 4.0, False: 15.0}
-"""Of each job of the group, alone; by whether it is a quick run."""
+"""The time of each job of the group alone, by whether it is a quick run."""
 
 
 def measure(
@@ -68,9 +68,9 @@ def measure(
     anew: bool,
     minutes: float | None = None,
 ) -> str:
-    """Measure what is not stored yet, and return the tables. Raises Unavailable.
+    """Run the missing runs, and return the tables. Raises Unavailable.
 
-    `minutes`: see `Measurement`; None for no limit.
+    `minutes`: see `Measurement`; None means no limit.
     """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
@@ -85,14 +85,14 @@ def measure(
         minutes=math.inf if minutes is None else minutes,
         anew=anew,
     )
-    made: dict[str, Callable[[], str]] = {
+    tables_of: dict[str, Callable[[], str]] = {
         WAKES: measurement.wakes,
         SMOKE: measurement.smoke,
         FIGURES: lambda: measurement.figures(thorough=card == "cpu"),
         GROUP: lambda: measurement.group(quick=quick),
         CLUSTER: lambda: cluster(card, steps=_CLUSTER_STEPS[quick]),
     }
-    return "\n\n".join(made[name]() for name in PARTS if name in parts)
+    return "\n\n".join(tables_of[name]() for name in PARTS if name in parts)
 
 
 def cluster(card: str, *, steps: int) -> str:
@@ -105,9 +105,9 @@ def cluster(card: str, *, steps: int) -> str:
 
 
 class Measurement:
-    """The parts of the benchmark on one card. `seconds`: of each window.
+    """The parts of the benchmark on one card. `seconds`: the length of each window.
 
-    `minutes`: after which no run begins that would not end by then; the rest is for another time.
+    `minutes`: the time limit; no run begins that would not end before it.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class Measurement:
         self._known_pace: Pace | None = None
 
     def wakes(self) -> str:
-        """Return the table of how late a thread wakes for the end of work. Raises Unavailable."""
+        """Return the table of the delays of a thread that waits for work. Raises Unavailable."""
         return tables.wakes_table(self._card.title, wakes(self._card, self._python))
 
     def smoke(self) -> str:
-        """Return the table of a few short runs, which are not kept."""
+        """Return the table of a few short runs, which are not stored."""
         pace = self._measured_pace(_PACE_SECONDS)
-        found = {arm: [self._arm(arm, pace, _SMOKE_SECONDS).stored()] for arm in smoke()}
-        return tables.all_of(self._card.title, _outcomes(found), _SMOKE_SECONDS)
+        runs = {arm: [self._arm(arm, pace, _SMOKE_SECONDS).stored()] for arm in smoke()}
+        return tables.all_of(self._card.title, _outcomes(runs), _SMOKE_SECONDS)
 
     def figures(self, *, thorough: bool) -> str:
         """Return the tables of all arms that have been measured."""
@@ -149,11 +149,10 @@ class Measurement:
             lambda title: self._arm(by_title[title], pace, self._seconds).stored(),
             seconds=self._seconds + around,
         )
-        found = _outcomes({by_title[title]: some for title, some in runs.items()})
-        return tables.all_of(self._card.title, found, self._seconds)
+        outcomes = _outcomes({by_title[title]: some for title, some in runs.items()})
+        return tables.all_of(self._card.title, outcomes, self._seconds)
 
     def group(self, *, quick: bool) -> str:
-        """Return the table of the group."""
         pace, seconds = self._pace(), _GROUP_SECONDS[quick]
         ways = {way.name: way for way in WAYS}
         stores = {name: self._group_store(way, pace, seconds) for name, way in ways.items()}
@@ -162,23 +161,23 @@ class Measurement:
             lambda name: self._way(ways[name], pace, seconds).stored(),
             seconds=seconds * len(MEMBERS) + _AROUND_SECONDS,
         )
-        found = {name: [GroupOutcome.of(stored) for stored in some] for name, some in runs.items()}
-        return tables.group_table(self._card.title, found, seconds)
+        outcomes = {name: list(map(GroupOutcome.restore, some)) for name, some in runs.items()}
+        return tables.group_table(self._card.title, outcomes, seconds)
 
     def _measure(
         self, stores: Mapping[str, Store], measured: Callable[[str], Object], *, seconds: float
     ) -> Mapping[str, Sequence[Object]]:
-        """Run what is missing while there is time, each for about so many seconds."""
+        """Run the missing runs within the time limit; each takes about `seconds`."""
         interleaved = Interleaved(stores, repeats=self._repeats)
         if self._anew:
             interleaved.forget()
         while missing := interleaved.missing():
-            left = len(missing) * seconds / 60
+            minutes = len(missing) * seconds / 60
             if monotonic() + seconds > self._deadline:
-                say(f"{len(missing)} runs are left for another time, about {left:.0f} minutes")
+                say(f"{len(missing)} runs remain for another time, about {minutes:.0f} minutes")
                 break
             repeat, title = missing[0]
-            with step(f"{title}, repeat {repeat + 1}; {left:.0f} minutes to go"):
+            with step(f"{title}, repeat {repeat + 1}; {minutes:.0f} minutes to go"):
                 interleaved.keep(repeat, title, measured(title))
         return interleaved.runs()
 
@@ -206,11 +205,11 @@ class Measurement:
         return self._known_pace
 
     def _measured_pace(self, seconds: float) -> Pace:
-        with step("how long a step takes without loading"):
+        with step("the time of a step without loading"):
             unloaded = Arm(EXCLUSIVE, None, low=True)
             outcome = self._arm(unloaded, Pace(0.0, 0.0), seconds)
-        took = 1 / fmean(outcome.rates[LOW])
-        return Pace(took, took * outcome.busy)
+        step_seconds = 1 / fmean(outcome.rates[LOW])
+        return Pace(step_seconds, step_seconds * outcome.busy)
 
     def _store(self, arm: Arm, pace: Pace) -> Store:
         sources = _FRAME if arm.sharing is None else (*_FRAME, *_SHARING)
@@ -225,5 +224,5 @@ class Measurement:
         return Store(name, [*inputs, *self._card.model], sources)
 
 
-def _outcomes(found: Mapping[Arm, Sequence[Object]]) -> tables.Runs:
-    return {arm: [Outcome.of(stored) for stored in some] for arm, some in found.items()}
+def _outcomes(runs: Mapping[Arm, Sequence[Object]]) -> tables.Runs:
+    return {arm: [Outcome.restore(stored) for stored in some] for arm, some in runs.items()}

@@ -1,7 +1,7 @@
 """The jobs as processes, and the agent's part without Kubernetes.
 
-A job is started, told to begin, and read. The agent has one card, and the sockets through which its
-sharers come.
+A job starts, begins on request, and its output is read. The agent has one card and the sockets of
+its sharers.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ _READY_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 _LAST_LINES = 3
 _SAMPLE_SECONDS = 0.005
-"""Far shorter than a job of high priority here is busy in a step."""
+"""Far shorter than the busy time of a step of a job of high priority."""
 _WORDS = range(words.UNHOOKED + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a training: when it ended, and its loss, as the bits of a number."""
+    """A step of a training: the time of its end, and the bits of its loss."""
 
     at: float
     loss: str
@@ -46,9 +46,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Hooking:
-    """What a hooked job gets: the folders of the hook and of its socket, and its priority.
+    """The settings of a hooked job: the folders of the hook and of its socket, and its priority.
 
-    `traced`: whether its gate is, see `gate_trace.py`.
+    `traced`: whether its gate is traced, see `gate_trace.py`.
     """
 
     hook: Path
@@ -58,7 +58,7 @@ class Hooking:
 
 
 class Job:
-    """A training that waits until `begin`."""
+    """A training that waits for `begin`."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str, folder: Path) -> None:
         self.name = name
@@ -66,22 +66,21 @@ class Job:
         self._folder = folder
 
     def begin(self) -> None:
-        """Have it train."""
+        """Let it train."""
         (self._folder / f"{self.name}.go").touch()
 
     def steps(self) -> list[Step]:
-        """Return the steps so far."""
-        found = (line.split() for line in self.said() if line.startswith("step="))
-        pairs = (dict(word.partition("=")[::2] for word in words) for words in found)
+        lines = (line.split() for line in self.said() if line.startswith("step="))
+        pairs = (dict(word.partition("=")[::2] for word in words) for words in lines)
         return [Step(float(pair["at"]), pair["loss"]) for pair in pairs if "at" in pair]
 
     def trace(self) -> list[str]:
-        """Return what `gate_trace.py` has written."""
+        """Return the lines of `gate_trace.py`."""
         path = self._folder / f"{self.name}.trace"
         return path.read_text().splitlines() if path.exists() else []
 
     async def ready(self) -> None:
-        """Return when it waits to begin. Raises SpoiledError if it fails."""
+        """Wait until it waits for `begin`. Raises SpoiledError if it fails."""
         async with asyncio.timeout(_READY_SECONDS):
             while "ready" not in self.said():
                 if self._process.poll() is not None:
@@ -89,24 +88,24 @@ class Job:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     def wait(self) -> None:
-        """Return when it has made all of its steps. Raises SpoiledError if it fails."""
+        """Wait until it has made all its steps. Raises SpoiledError if it fails."""
         if self._process.wait():
             raise self._spoiled()
 
     def cpu(self) -> tuple[float, float]:
-        """Return for how many seconds its threads ran so far, and were ready and had no CPU."""
+        """Return the seconds so far that its threads ran, and waited for a CPU."""
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
         times = [thread.read_text().split() for thread in threads]
-        ran, waited = (sum(int(time[place]) for time in times) / 1e9 for place in (0, 1))
+        ran, waited = (sum(int(time[column]) for time in times) / 1e9 for column in (0, 1))
         return ran, waited
 
     def kill(self) -> None:
-        """End it."""
+        """Kill it, and wait for its end."""
         self._process.kill()
         self._process.wait()
 
     def said(self) -> list[str]:
-        """Return the whole lines that it has printed."""
+        """Return the complete lines that it has printed."""
         text = (self._folder / f"{self.name}.out").read_text()
         return text[: text.rfind("\n") + 1].splitlines()
 
@@ -137,9 +136,9 @@ class Bench:
         steps: int | None = None,
         hooking: Hooking | None = None,
     ) -> Job:
-        """Start a job with so many seconds of loading in each step, on average; it waits to begin.
+        """Start a job that waits for `begin`, with a mean of `load` seconds of loading in a step.
 
-        `loads`: how they differ, see `share.py`.
+        `loads`: the distribution of these times, see `share.py`.
         """
         inside = self._python.inside
         arguments = ["--load-ms", f"{load * 1000:.3f}", "--loads", loads]
@@ -156,7 +155,7 @@ class Bench:
         return self._python.inside(self.folder / "jobs")
 
     def run(self, name: str, arguments: Sequence[str], hooking: Hooking | None = None) -> Job:
-        """Start a job with these arguments of Python."""
+        """Start a job with some arguments of Python."""
         with (
             (self.folder / f"{name}.out").open("w") as out,
             (self.folder / f"{name}.err").open("w") as err,
@@ -172,30 +171,30 @@ class Bench:
         return job
 
     def kill_all(self) -> None:
-        """End all jobs."""
+        """Kill all jobs."""
         for job in self._jobs:
             job.kill()
 
     def _environment(self, name: str, scripts: str, hooking: Hooking | None) -> Mapping[str, str]:
         inside = self._python.inside
-        found = {**os.environ, "PYTHONPATH": scripts, "OMP_NUM_THREADS": "1"}
-        found |= self._card.environment(name, inside(self.folder))
+        variables = {**os.environ, "PYTHONPATH": scripts, "OMP_NUM_THREADS": "1"}
+        variables |= self._card.environment(name, inside(self.folder))
         if hooking is None:
-            return found
-        found["PYTHONPATH"] = f"{inside(hooking.hook)}:{scripts}"
-        found[start.PRIORITY] = start.HIGH if hooking.high else "low"
-        found[start.SOCKET] = f"{inside(hooking.sockets)}/agent"
+            return variables
+        variables["PYTHONPATH"] = f"{inside(hooking.hook)}:{scripts}"
+        variables[start.PRIORITY] = start.HIGH if hooking.high else "low"
+        variables[start.SOCKET] = f"{inside(hooking.sockets)}/agent"
         if hooking.traced:
-            found[start.DEVICE] = self._card.traced
-            found["GATE_TRACE"] = inside(self.folder / f"{name}.trace")
-        return found
+            variables[start.DEVICE] = self._card.traced
+            variables["GATE_TRACE"] = inside(self.folder / f"{name}.trace")
+        return variables
 
 
 @contextmanager
 def bench(card: Card, python: Python) -> Iterator[Bench]:
-    """Have a card and a folder for one run; nothing of both remains."""
-    with TemporaryDirectory(prefix="kfext-", dir=python.temporary) as made:
-        folder = Path(made)
+    """Provide a card and a folder for one run; neither remains."""
+    with TemporaryDirectory(prefix="kfext-", dir=python.temporary) as temporary:
+        folder = Path(temporary)
         (folder / "jobs").mkdir()
         for script in SCRIPTS:
             shutil.copy(_JOBS / script, folder / "jobs")
@@ -208,10 +207,11 @@ def bench(card: Card, python: Python) -> Iterator[Bench]:
 
 
 class Agent:
-    """What kubelet would report is what `admit` and `dismiss` do. `hook`: the folder of its files.
+    """The agent's part; `admit` and `dismiss` replace kubelet's reports.
 
-    `became_busy`: when the beacon of high priority has said so, in seconds of CLOCK_MONOTONIC.
-    `ended`: by job, the pages of its processes as they were when these ended, in that order.
+    `hook`: the folder of the hook's files. `became_busy`: the times at which the beacon of high
+    priority turned busy, in seconds of CLOCK_MONOTONIC. `ended`: by job, the last pages of its
+    processes, in the order of their ends.
     """
 
     def __init__(self, root: Path) -> None:
@@ -225,40 +225,40 @@ class Agent:
         self.ended: dict[str, list[list[int]]] = {}
 
     def folder(self, job: str) -> Path:
-        """Return the folder through which the processes of a job come."""
+        """Return the folder of the socket of a job."""
         return self._sockets.open(job)
 
     def admit(self, job: str, terms: GpuShare) -> None:
-        """Promise a job its part."""
+        """Guarantee a job its share."""
         self._terms[job] = terms
         self._card.promise(job, ("bench", job), terms, now=monotonic())
 
     def dismiss(self, job: str) -> None:
-        """Register that a job has ended."""
+        """Remove a job that has ended."""
         del self._terms[job]
         self._sockets.close(job)
         self._card.withdraw(job)
 
     def is_calibrated(self, job: str) -> bool:
-        """Return whether a job of low priority has chosen the places of its gate."""
+        """Return whether a job of low priority has chosen its gates."""
         settled = {words.READY, words.COARSE}
         return any(name == job and page[words.HOOKED] in settled for name, page in self._of_all())
 
     def has(self, job: str) -> bool:
-        """Return whether a process of a job is there."""
+        """Return whether a job has a process."""
         return any(name == job for name, _ in self._of_all())
 
     def longest_micro_step(self, job: str) -> float:
-        """Return how long its longest micro-step takes by itself, in seconds."""
+        """Return the longest micro-step of a job on its own, in seconds."""
         return max(page.seconds(words.LONGEST_NS) for name, page in self._of_all() if name == job)
 
     def micro_steps(self, job: str) -> int:
-        """Return how many micro-steps a job has begun."""
+        """Return the number of micro-steps that a job has begun."""
         return sum(page[words.MICRO_STEPS] for name, page in self._of_all() if name == job)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Agent"]:
-        """Rule on the card meanwhile. Raises what stopped that."""
+        """Arbitrate the card during the block. Raises the error that stopped it, if any."""
         parts = [asyncio.create_task(loop) for loop in (self._look(), self._watch())]
         try:
             yield self

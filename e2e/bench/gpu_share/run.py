@@ -1,7 +1,7 @@
-"""One arm once: the jobs warm up, and a window is measured.
+"""A run of an arm: the jobs warm up, and a window is measured.
 
-The arms are the jobs on the card and how they share it. The readings (rates, latencies, digests of
-losses) are taken from what the jobs have written; they are pure.
+The arms are the jobs on the card and their way to share it. The readings (rates, latencies, digests
+of losses) are pure functions of the output of the jobs.
 """
 
 import asyncio
@@ -29,32 +29,32 @@ HIGH, LOW = "high", "low"
 LOADS = (0.5, 0.8, 0.9)
 """The parts of the time that the job of high priority should keep the card busy."""
 PAUSES = (STEADY, "spread", "bursts")
-"""How the pauses of that job differ, see `share.py`."""
+"""The distributions of the pauses of that job, see `share.py`."""
 EXCLUSIVE, AGAIN, NATIVE = "exclusive", "exclusive again (A/A)", "native"
 BUDGET, STRICT = "kfext, budget 5 %, minimum 20 %", "kfext, budget 2 %, minimum 20 %"
 HOOKED = "exclusive, with the hook"
 EVERY = 20
-"""Steps from one digest of losses to the next."""
+"""Steps between two digests of losses."""
 _DIGITS = 12
 _ROUNDING = 1e-6
 _NEAR = 50
-"""Ends of work before and after another that tell how late the thread is that waits for them."""
+"""The number of ends of work, before and after an end, that show the delay of a waiting thread."""
 _SAMPLED = 20
-"""One of so many is kept."""
+"""One of this number of values is stored."""
 Object = dict[str, Any]
 WARM_UP_SECONDS = 8.0
-"""In which the gate finds its places, and the agent holds low back for the first time."""
+"""The time in which the hook chooses its gates, and the agent first pauses low."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How hooked jobs share: what low is promised, and high may lose."""
+    """The terms of hooked jobs: high's loss budget, and low's minimum."""
 
     budget: float
     minimum: float
 
     def terms(self, *, high: bool) -> GpuShare:
-        """Return what a job of that priority is promised."""
+        """Return the terms of a job of a priority."""
         units = 50 if high else 30
         return GpuShare(units, high=high, loss_budget=self.budget, min_share=self.minimum)
 
@@ -65,7 +65,7 @@ DEFAULT = Sharing(budget=0.05, minimum=0.2)
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One set-up. `u`: of high, unset: high is not there; `sharing`: unset: no hook."""
+    """A set-up. `u`: of high, None without high; `sharing`: None without the hook."""
 
     name: str
     u: float | None
@@ -75,13 +75,12 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """What tells it from all others."""
+        """Its unique title."""
         jobs = "low alone" if self.u is None else f"u {self.u:g}, {self.pauses} pauses"
         return f"{self.name}, {jobs}"
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """Who is on the card."""
         return (*([] if self.u is None else [HIGH]), *([LOW] if self.low else []))
 
 
@@ -99,19 +98,19 @@ def native(u: float) -> Arm:
 
 
 def gated(u: float, pauses: str = STEADY) -> Arm:
-    """Return the arm with both jobs and kfext as it is by default."""
+    """Return the arm with both jobs and kfext's defaults."""
     return Arm(BUDGET, u, low=True, sharing=DEFAULT, pauses=pauses)
 
 
 def strict(u: float) -> Arm:
-    """Return the arm with both jobs that lets high lose less."""
+    """Return the arm with both jobs and a smaller loss budget of high."""
     return Arm(STRICT, u, low=True, sharing=Sharing(budget=0.02, minimum=0.2))
 
 
 def figures(*, thorough: bool) -> list[Arm]:
-    """Return all arms. `thorough`: also A/A, a small budget, and high that is busy nearly always.
+    """Return all arms. `thorough`: also A/A, a small budget, and high that is almost always busy.
 
-    The others take a quarter of an hour for one repeat.
+    A repeat of the others takes a quarter of an hour.
     """
     arms = [LOW_ALONE, *hooked_alone()]
     for u in LOADS if thorough else LOADS[:2]:
@@ -123,7 +122,7 @@ def figures(*, thorough: bool) -> list[Arm]:
 
 
 def hooked_alone() -> list[Arm]:
-    """Return the arms of a lone job that has the hook, and no job to give way to."""
+    """Return the arms of a lone job with the hook, and without a job to yield to."""
     return [
         Arm(HOOKED, None, low=True, sharing=DEFAULT),
         Arm(HOOKED, LOADS[0], low=False, sharing=DEFAULT),
@@ -139,7 +138,7 @@ def smoke() -> list[Arm]:
 def wakes(card: Card, python: Python) -> list[Object]:
     """Return the lines of `wakes.py`, which needs a GPU. Raises SpoiledError, Unavailable."""
     if card.simulated:
-        raise Unavailable("how late CUDA wakes a thread is a question to a GPU: --card cuda")
+        raise Unavailable("the delay of CUDA's wakes needs a GPU: --card cuda")
     with bench(card, python) as place:
         hook = lay_out(place.folder / "hook", busybox=Path(__file__))
         job = place.run("wakes", [f"{place.scripts}/wakes.py", python.inside(hook)])
@@ -150,21 +149,21 @@ def wakes(card: Card, python: Python) -> list[Object]:
 def rates(ends: Sequence[float], began: float, ended: float) -> list[float]:
     """Return the steps a second in each whole second from `began` to `ended`.
 
-    A step counts in the seconds while it ran, each by its part.
+    A step counts in each second for the part of it in that second.
     """
     edges = [began + second for second in range(int(ended - began + _ROUNDING) + 1)]
-    made = np.interp(edges, ends, np.arange(len(ends), dtype=float))
-    return [float(later - earlier) for earlier, later in pairwise(made)]
+    steps = np.interp(edges, ends, np.arange(len(ends), dtype=float))
+    return [float(later - earlier) for earlier, later in pairwise(steps)]
 
 
 def ends(trace: Iterable[str]) -> tuple[list[float], list[float]]:
-    """Return when work ended on the card, and how late a blocked thread woke for it, in seconds.
+    """Return the ends of work on the card, and the delay of a blocked thread for each, in seconds.
 
-    Of the ends near each other, the least late is taken for in time: the card states the time
-    between two ends, in a clock of its own.
+    Among ends near each other, the least delay counts as 0: the card reports the time between two
+    ends by a clock of its own.
     """
-    found = [line.split()[1:] for line in trace if line.startswith("done")]
-    seen, passed = (np.array([int(line[place]) for line in found]) / 1e9 for place in (0, 1))
+    lines = [line.split()[1:] for line in trace if line.startswith("done")]
+    seen, passed = (np.array([int(line[column]) for line in lines]) / 1e9 for column in (0, 1))
     ahead = seen - np.cumsum(passed)
     near = [ahead[max(at - _NEAR, 0) : at + _NEAR + 1].min() for at in range(len(ahead))]
     late = ahead - np.array(near)
@@ -172,51 +171,51 @@ def ends(trace: Iterable[str]) -> tuple[list[float], list[float]]:
 
 
 def work(trace: Sequence[str]) -> list[tuple[float, float]]:
-    """Return from when to when the card had work of a job, in order, from the lines of its gate.
+    """Return the spans in which the card had work of a job, in order, from the trace of its gate.
 
-    What was begun at one `pass` has ended at the `done` that belongs to the next one.
+    Work that began at a `pass` has ended at the `done` of the next `pass`.
     """
     passed = [int(line.split()[1]) / 1e9 for line in trace if line.startswith("pass")]
-    found: list[tuple[float, float]] = []
+    spans: list[tuple[float, float]] = []
     for begin, end in zip(passed, ends(trace)[0][1:], strict=False):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if spans and begin <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
         else:
-            found.append((begin, end))
-    return found
+            spans.append((begin, end))
+    return spans
 
 
 def latencies(came: Sequence[float], spans: Sequence[tuple[float, float]]) -> list[float]:
-    """Return how long the card had work of low after each time that high came to it."""
+    """Return the time that the card still had work of low after each arrival of high."""
     begins = [begin for begin, _ in spans]
-    found = []
+    seconds = []
     for at in came:
-        place = bisect_right(begins, at) - 1
-        found.append(max(spans[place][1] - at, 0.0) if place >= 0 else 0.0)
-    return found
+        number = bisect_right(begins, at) - 1
+        seconds.append(max(spans[number][1] - at, 0.0) if number >= 0 else 0.0)
+    return seconds
 
 
 def digests(losses: Sequence[str]) -> dict[str, str]:
-    """Return a digest of the first losses, by how many they are: for every `EVERY` of them."""
-    found, digest = {}, hashlib.sha256()
+    """Return digests of the first losses, by their number, for each multiple of `EVERY`."""
+    by_count, digest = {}, hashlib.sha256()
     for count, loss in enumerate(losses, start=1):
         digest.update(f"{loss}\n".encode())
         if count % EVERY == 0:
-            found[str(count)] = digest.hexdigest()[:_DIGITS]
-    return found
+            by_count[str(count)] = digest.hexdigest()[:_DIGITS]
+    return by_count
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a window has shown.
+    """The results of a window.
 
-    `rates`: by job, the steps a second in each second of the window; `busy`: the part of it in
-    which the card was busy; `cpu`: by job, that in which its threads used a CPU, in sum, with the
-    polls of the hook; `cpu_wait`: that in which the threads of the jobs waited for a CPU;
-    `preempted`: seconds from each time that high became busy until low had nothing left on the
-    card; `wakes`: by how much later than that a thread that blocks has seen the ends of low's work;
-    `losses`: see `digests`; `micro_step`: low's longest by itself, in seconds, and `gates`: how
-    many gates it passed a second, None without a gate.
+    `rates`: by job, the steps a second in each second of the window; `busy`: the part of the window
+    that the card was busy; `cpu`: by job, the part that its threads used a CPU, in sum, with the
+    polls of the hook; `cpu_wait`: the part that threads of the jobs waited for a CPU;
+    `preempted`: the seconds from each time that high became busy until the card had finished low's
+    work; `wakes`: the delays of a blocked thread after the ends of low's work; `losses`: see
+    `digests`; `micro_step`: low's longest micro-step on its own, in seconds; `gates`: the gates
+    that it passed a second, None without a gate.
     """
 
     rates: Mapping[str, Sequence[float]]
@@ -230,19 +229,17 @@ class Outcome:
     gates: float | None = None
 
     def stored(self) -> Object:
-        """Return it as JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
-        """Return what was stored."""
+    def restore(cls, stored: Object) -> Self:
         return cls(**stored)
 
 
 def run(card: Card, python: Python, arm: Arm, *, load: float, seconds: float) -> Outcome:
-    """Return what an arm has shown in so many seconds. Raises SpoiledError.
+    """Return the outcome of an arm in a window of some seconds. Raises SpoiledError.
 
-    `load`: for how many seconds high loads data in each step.
+    `load`: the seconds that high loads data in each step.
     """
     with bench(card, python) as place:
         return asyncio.run(_run(place, arm, load=load, seconds=seconds))
@@ -277,17 +274,17 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
 
 
 class _Gates:
-    """The gates of low from now on. Raises SpoiledError if they have not found their places."""
+    """The gates of low from now on. Raises SpoiledError if the hook has not chosen them."""
 
     def __init__(self, agent: Agent) -> None:
         if not agent.is_calibrated(LOW):
-            raise SpoiledError("the gate has not found its places in time")
+            raise SpoiledError("the hook has not chosen its gates in time")
         self._agent = agent
         self._before = agent.micro_steps(LOW)
         self.longest = agent.longest_micro_step(LOW)
 
     def passed(self) -> int:
-        """Return how many were passed since."""
+        """Return the number of gates that low has passed since."""
         return self._agent.micro_steps(LOW) - self._before
 
 
@@ -295,8 +292,7 @@ class _Gates:
 async def training(
     place: Bench, arm: Arm, *, load: float
 ) -> AsyncIterator[tuple[Agent | None, Sequence[Job]]]:
-    """Have the jobs of an arm train meanwhile, with the agent's part where the arm has the hook.
-
+    """Train the jobs of an arm during the block, with the agent's part if the arm has the hook.
     `load`: see `run`. Raises SpoiledError.
     """
     loads = {HIGH: load, LOW: 0.0}

@@ -1,4 +1,4 @@
-"""What the runs come to: ratios with intervals, whether losses agree, and the tables."""
+"""Tables of the runs, with ratios and their intervals, and whether losses agree."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ from e2e.bench.report import (
 Blocks = Sequence[Sequence[float]]
 """The rates of one job in one arm, by repeat and by second."""
 _WAITS = ("blocks", "polls")
-"""The ways of `wakes.py`."""
+"""The waits of `wakes.py`."""
 _DRAWS = 2000
 _SEED = 1
 _Array = np.ndarray[Any, Any]
@@ -45,13 +45,13 @@ Runs = Mapping[Arm, Sequence[Outcome]]
 
 
 def agreed(runs: Iterable[Mapping[str, str]]) -> tuple[int, bool]:
-    """Return the last step that two runs or more were compared at, and whether all agree."""
+    """Return the last step at which two or more runs were compared, and whether all agree."""
     seen: dict[int, list[str]] = {}
     for run in runs:
         for count, digest in run.items():
             seen.setdefault(int(count), []).append(digest)
-    compared = {count: found for count, found in seen.items() if len(found) > 1}
-    return max(compared, default=0), all(len({*found}) == 1 for found in compared.values())
+    compared = {count: same for count, same in seen.items() if len(same) > 1}
+    return max(compared, default=0), all(len({*same}) == 1 for same in compared.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class Estimate:
         return f"{100 * self.value:.1f} ({100 * self.low:.1f} to {100 * self.high:.1f})"
 
 
-def ratio(of: Blocks, to: Blocks) -> Estimate:
-    """Return the mean of an arm divided by the other's, and a bootstrap interval.
+def ratio(arm: Blocks, reference: Blocks) -> Estimate:
+    """Return the mean of an arm divided by the reference's, and a bootstrap interval.
 
-    Repeats are drawn, the same ones for both arms, and of each the seconds (A. Davison and
+    Repeats are drawn, the same for both arms, and then their seconds (A. Davison and
     D. Hinkley, "Bootstrap Methods and their Application", 1997, 3.8).
     """
-    pairs = [(np.array(own), np.array(other)) for own, other in zip(of, to, strict=False)]
+    pairs = [(np.array(own), np.array(other)) for own, other in zip(arm, reference, strict=False)]
     draw = np.random.default_rng(_SEED)
 
     def means(pair: tuple[_Array, _Array]) -> tuple[float, float]:
@@ -82,7 +82,7 @@ def ratio(of: Blocks, to: Blocks) -> Estimate:
 
     drawn = []
     for _ in range(_DRAWS):
-        chosen = [means(pairs[place]) for place in draw.integers(len(pairs), size=len(pairs))]
+        chosen = [means(pairs[index]) for index in draw.integers(len(pairs), size=len(pairs))]
         drawn.append(sum(own for own, _ in chosen) / sum(other for _, other in chosen))
     value = sum(own.mean() for own, _ in pairs) / sum(other.mean() for _, other in pairs)
     low, high = np.quantile(drawn, (0.025, 0.975))
@@ -96,25 +96,25 @@ def mapped(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
 
 
 def bound(high: float, low: float) -> float:
-    """Return what low can get at most without a loss for high, by how busy each is alone."""
+    """Return the largest share of low without a loss for high, by the busy part of each alone."""
     return min(1.0, (1 - high) / low)
 
 
 def all_of(card: str, runs: Runs, seconds: float) -> str:
-    """Return all tables; `seconds`: of a window."""
-    found = [
+    """Return all tables; `seconds`: the length of a window."""
+    tables = [
         shares_table(card, runs, u, pauses, seconds)
         for pauses in PAUSES
         for u in LOADS
         if {exclusive(u, pauses), LOW_ALONE} <= runs.keys()
     ]
     if any(arm.name == HOOKED for arm in runs):
-        found.append(overhead_table(card, runs))
-    return "\n\n".join([*found, losses_table(card, runs)])
+        tables.append(overhead_table(card, runs))
+    return "\n\n".join([*tables, losses_table(card, runs)])
 
 
 def shares_table(card: str, runs: Runs, u: float, pauses: str, seconds: float) -> str:
-    """Return a row for each arm with a job of high priority like that, but for that job alone."""
+    """Return a table with a row for each arm of two jobs, for this job of high priority."""
     head = (
         "arm", "high loses, %", "low share, %", "low share / bound", "preemption p50 ms", "p99 ms",
         "longest micro-step ms", "gates a second", "blocking wake p50 ms", "p99 ms",
@@ -157,7 +157,7 @@ def shares_table(card: str, runs: Runs, u: float, pauses: str, seconds: float) -
 
 
 def wakes_table(card: str, lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return how late a thread wakes for the end of work, and what a gate costs it."""
+    """Return a table of the delays of a waiting thread, and the costs of a gate."""
     lengths = [line for line in lines if "ms" in line]
     rows = [
         (f"{line['ms']:g}", *(f"{late:.0f}" for how in _WAITS for late in line[how]))
@@ -173,7 +173,7 @@ def wakes_table(card: str, lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cluster_table(card: str, outcomes: Mapping[str, Any]) -> str:
-    """Return a row for each trial of the GPU demo, with what kfext showed of the card."""
+    """Return a table with a row for each trial of the GPU demo, with the sharers shown by kfext."""
     alone = outcomes["alone"].step
     rows = [
         (
@@ -186,12 +186,12 @@ def cluster_table(card: str, outcomes: Mapping[str, Any]) -> str:
         )
         for name, outcome in outcomes.items()
     ]
-    head = ("high trains", "step, ms", "slower, %", "low has of the card, %", "card", "kfext shows")
+    head = ("high trains", "step, ms", "slower, %", "low uses of the card, %", "card", "kfext shows")
     return table(f"kubelet, plugin, reservation, agent and two jobs on {card}", head, rows)
 
 
 def overhead_table(card: str, runs: Runs) -> str:
-    """Return how much slower each job is alone with the hook, and what two runs without differ."""
+    """Return a table of the slowdown of each lone job by the hook, and of equal runs without it."""
     rows = []
     for job, alone in ((HIGH, exclusive(LOADS[0])), (LOW, LOW_ALONE)):
         for name in (HOOKED, AGAIN):
@@ -207,19 +207,19 @@ def overhead_table(card: str, runs: Runs) -> str:
 
 
 def losses_table(card: str, runs: Runs) -> str:
-    """Return whether the losses of each job are the same, bit by bit, in all arms."""
+    """Return a table of whether the losses of each job are equal, bit by bit, in all arms."""
     rows = []
     for job in (HIGH, LOW):
-        found = [run.losses[job] for some in runs.values() for run in some if job in run.losses]
-        steps, same = agreed(found)
+        losses = [run.losses[job] for some in runs.values() for run in some if job in run.losses]
+        steps, same = agreed(losses)
         verdict = ("equal" if same else "DIFFERENT: MISS") if steps else "not measured"
-        rows.append((job, str(len(found)), str(steps), verdict))
+        rows.append((job, str(len(losses)), str(steps), verdict))
     head = ("job", "runs, with and without the hook", "steps compared, at most", "losses")
     return table(f"{card}: the losses of all steps, bit by bit", head, rows)
 
 
 def group_table(card: str, runs: Mapping[str, Sequence[GroupOutcome]], seconds: float) -> str:
-    """Return a row for each way in which the six jobs got the card."""
+    """Return a table with a row for each way to share the card between six jobs."""
     head = (
         "way", "last job ends s", "change", "mean job ends s", "change", "card busy, %",
         "points more", "targets",
@@ -263,10 +263,10 @@ def _slower(part: float) -> float:
 
 def _times(runs: Iterable[Sequence[float]]) -> tuple[str, str]:
     """Return the median and the p99 of times, in milliseconds."""
-    found = [1000 * seconds for run in runs for seconds in run]
-    if not found:
+    times = [1000 * seconds for run in runs for seconds in run]
+    if not times:
         return "", ""
-    return f"{quantile(found, 0.5):.1f}", f"{quantile(found, 0.99):.1f}"
+    return f"{quantile(times, 0.5):.1f}", f"{quantile(times, 0.99):.1f}"
 
 
 def _micro_step(runs: Sequence[Outcome]) -> str:
@@ -281,8 +281,8 @@ def _cpu_wait(runs: Sequence[Outcome]) -> str:
     return _spread([run.cpu_wait for run in runs], digits=0, scale=100)
 
 
-def _spread(found: Iterable[float | None], *, digits: int, scale: float = 1.0) -> str:
-    known = [scale * value for value in found if value is not None]
+def _spread(values: Iterable[float | None], *, digits: int, scale: float = 1.0) -> str:
+    known = [scale * value for value in values if value is not None]
     return spread(known, digits=digits) if known else ""
 
 

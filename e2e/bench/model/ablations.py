@@ -1,7 +1,7 @@
-"""Arms in which a rule of kfext is replaced by what was there before, or switched off.
+"""Arms in which a rule of kfext is replaced by the former rule, or switched off.
 
-A rule that no figure shows goes. `true` and `true-shortest` know the length of each job, as no
-cluster does: they show what better forecasts could gain at most.
+A rule without effect on any figure is removed. `true` and `true-shortest` know the length of each
+job, unlike any cluster: they show the most that better forecasts could gain.
 """
 
 import math
@@ -24,7 +24,7 @@ from kfext.state.waiting.durations import DurationEstimates
 
 _NEVER = 86_400.0
 Patch = Callable[[Cluster], AbstractContextManager[Any]]
-"""Returns what replaces a part of kfext while a cluster runs."""
+"""Returns a context in which a part of kfext is replaced while a cluster runs."""
 
 
 def _policy(
@@ -59,7 +59,7 @@ def _patched(policy: TrainingPolicy, *patches: Patch) -> Arm:
 
 
 def _backfill_by_end_of_wait(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """No job backfills by an estimate: only what ends before known ends of others may start."""
+    """Without backfill by estimates: a job may start only if it ends before the known ends."""
     return patch.object(DurationEstimates, "likely_end", lambda *_args, **_now: -math.inf)
 
 
@@ -68,7 +68,7 @@ def _usual_is_constant(_cluster: Cluster) -> AbstractContextManager[Any]:
 
 
 def _starts_short_by_wait(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """A start with fewer workers counts what was waited, at any size."""
+    """A start with fewer workers counts the time waited so far, at any size."""
 
     def starts_short(
         workers: int, requested: int, *, length: float, wait: float, waited: float
@@ -79,7 +79,7 @@ def _starts_short_by_wait(_cluster: Cluster) -> AbstractContextManager[Any]:
 
 
 def _donors_give_all(_cluster: Cluster) -> AbstractContextManager[Any]:
-    """A donor gives all workers above its minimum also to a job of unknown length."""
+    """A donor is scaled down to its minimum even for a job of unknown length."""
     lowest_size = guard.lowest_size
 
     def all_but_least(sizes: Sizes, *, most: float, length: float, **others: Any) -> int:

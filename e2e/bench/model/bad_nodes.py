@@ -1,10 +1,10 @@
-"""Benchmark: starts that a bad node fails, as by 0.3 and as shipped, and good nodes accused.
+"""Benchmark: failed starts on a bad node, with 0.3 and as shipped, and good nodes under suspicion.
 
-64 nodes, one of them bad, and 4,000 jobs, one a minute in the mean; the emptiest node comes first,
-so a node that fails pods attracts all. 4 % of the jobs are poison: they fail wherever they run,
-about the same time after each start. 0.5 % of all other starts fail for no reason that lasts. A job
-starts four times at most. `0.3` sends a job back to its nodes. `kfext` uses the nodes that the job
-failed on, and the suspect nodes of `state.reports.failed_starts`, only where it fits nowhere else.
+64 nodes, one of them bad, and 4,000 jobs, one a minute on average; the emptiest node is first, so a
+node that fails pods attracts all jobs. 4 % of the jobs are poison: they fail on any node, about the
+same time after each start. 0.5 % of all other starts fail for a passing reason. A job starts four
+times at most. `0.3` restarts a job on its nodes. `kfext` uses the nodes on which the job failed,
+and the suspect nodes of `state.reports.failed_starts`, only where it fits nowhere else.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ ARMS = ("0.3", "kfext")
 class World:
     """`fails`: the part of its starts that the bad node fails. `sizes`: the nodes of a job.
 
-    Pods on the other nodes of a gang fail too, half the time before kfext can tell which was first.
+    Pods on the other nodes of a gang fail too, half the time before kfext can tell the first.
     """
 
     fails: float = 1.0
@@ -55,7 +55,7 @@ WORLDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Result:
     """`wasted`: starts that the bad node failed. `accused`: good nodes that were ever suspect.
 
     `poisoned`: the failures of poison jobs that counted against a node. `suspected`: the bad node
@@ -69,7 +69,7 @@ class Found:
 
 
 class _Cluster:
-    """Nodes that jobs come to, one after the other."""
+    """Nodes on which jobs start, one after the other."""
 
     def __init__(self, world: World, *, seed: int, doubts: bool) -> None:
         self.random = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ class _Cluster:
         self.accused: set[str] = set()
 
     def submit(self, number: int, now: float) -> None:
-        """Start a job until it runs, or has failed four times."""
+        """Start a job until it runs or has failed four times."""
         draw = self.random
         series = int(draw.integers(0, _SERIES))
         namespace = f"team-{series % self.world.namespaces}"
@@ -133,14 +133,14 @@ class _Cluster:
         failed: dict[int, bool],
         nodes: Sequence[int],
         job: str,
-        of: tuple[str, str],
+        series: tuple[str, str],
         now: float,
     ) -> None:
         """Count the nodes that failed a job, and the nodes that it runs on."""
         ran = {node: False for node, alone in failed.items() if alone}
         ran |= dict.fromkeys(nodes, True)
         self.later += [
-            FailedStart(f"n{node}", job, *of, now + CURED_SECONDS, cured=True, ran=ran[node])
+            FailedStart(f"n{node}", job, *series, now + CURED_SECONDS, cured=True, ran=ran[node])
             for node in ran
         ]
 
@@ -150,26 +150,25 @@ class _Cluster:
         for start in sorted(due, key=lambda start: start.at):
             if not start.ran or any(each.node == start.node for each in self.starts.cured):
                 self.starts.restore([start])
-        found = suspicions(self.starts.cured, namespace=namespace, now=now)
-        self.accused |= found.keys() - {f"n{_BAD}"}
-        return found
+        suspects = suspicions(self.starts.cured, namespace=namespace, now=now)
+        self.accused |= suspects.keys() - {f"n{_BAD}"}
+        return suspects
 
 
-def run(world: World, arm: str, seed: int) -> Found:
-    """Return what a world shows under an arm."""
+def run(world: World, arm: str, seed: int) -> Result:
+    """Return the result of a world under an arm."""
     cluster, arrivals, now = _Cluster(world, seed=seed, doubts=arm == "kfext"), Random(seed), 0.0
     for number in range(_JOBS):
         now += arrivals.expovariate(1 / _BETWEEN)
         cluster.submit(number, now)
-    return Found(cluster.wasted, len(cluster.accused), cluster.poisoned, cluster.suspected / _JOBS)
+    return Result(cluster.wasted, len(cluster.accused), cluster.poisoned, cluster.suspected / _JOBS)
 
 
-_Pair = tuple[Found, Found]
-"""What kfext shows, and what 0.3 shows for the same seed."""
+_Pair = tuple[Result, Result]
+"""The results of kfext and of 0.3 for the same seed."""
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table of the worlds."""
     seeds = SEEDS[:1] if quick else SEEDS
     head = ("the bad node", *(f"wasted starts, {arm}" for arm in ARMS))
     head = (*head, "of 0.3", "good nodes suspect", "failures of poison", "jobs that knew")

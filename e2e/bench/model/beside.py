@@ -1,7 +1,7 @@
 """kfext's rows beside published schedulers: the same jobs, nodes and loads.
 
-A published scheduler has the times of its own model; kfext decides in the model of `kfext
-simulate`. A row compares all jobs with another row, as `kfext simulate` does.
+The times of a published scheduler are of its own model; kfext decides in the model of `kfext
+simulate`. A row compares all jobs with another row, as in `kfext simulate`.
 """
 
 import math
@@ -33,7 +33,7 @@ _PARTS = (0.1, 0.3)
 def with_false_lengths(world: World, *, part: float, seed: int) -> World:
     """Return a world in which a part of the jobs misleads kfext.
 
-    Half of these show no end and belong to no series; the others have the series of another job.
+    Half of these jobs show no end and have no series; the others have the series of another job.
     """
     random = Random(seed)
     jobs = []
@@ -88,10 +88,10 @@ def rows(
 
     cells = []
     for row in compare(arms, numbers, find, against=against):
-        found = [find(row.arm, number, luck_of(number)) for number in numbers]
-        elapsed = [job.elapsed for run in found for job in run.jobs.values()]
+        runs_of_arm = [find(row.arm, number, luck_of(number)) for number in numbers]
+        elapsed = [job.elapsed for run in runs_of_arm for job in run.jobs.values()]
         stretches = [
-            job.elapsed / run.alone[name] for run in found for name, job in run.jobs.items()
+            job.elapsed / run.alone[name] for run in runs_of_arm for name, job in run.jobs.items()
         ]
         cells.append(
             (
@@ -100,7 +100,7 @@ def rows(
                 f"{row.against:+.1%}",
                 SHOWN["95 %"](row),
                 f"{quantile(elapsed, 0.99):.0f}",
-                f"{fmean(run.makespan for run in found):.0f}",
+                f"{fmean(run.makespan for run in runs_of_arm):.0f}",
                 SHOWN["USED"](row),
                 f"{quantile(stretches, 0.99):.1f}",
                 f"{max(stretches):.0f}",
@@ -111,7 +111,7 @@ def rows(
 
 
 def _as_run(world: World, times: Mapping[str, float]) -> Run:
-    """Return the published times as a run of the world; what is not published is not a number."""
+    """Return the published times as a run of the world; unpublished figures are not a number."""
     jobs = {
         spec.name: Ended(spec.name, times[spec.name], math.nan, math.nan, 0.0)
         for spec in world.jobs

@@ -1,8 +1,8 @@
-"""A lower bound of the mean time of a job in a world, which no scheduler reaches.
+"""A lower bound of the mean time of a job in a world, for any scheduler.
 
-The larger of two bounds counts. No job ends before it would alone at its best size. And no order of
-the work ends sooner than the least remaining work first, on one machine that is as fast as all
-nodes together and works for each job with the number of pods that wastes least.
+The larger of two bounds counts. A job ends no sooner than alone at its best size. And no order of
+the work ends sooner than least remaining work first, on one machine as fast as all nodes together
+that runs each job with the most efficient number of pods.
 Source of the second: the squashed area of malleable jobs, Turek et al., SPAA 1994.
 """
 
@@ -15,14 +15,14 @@ from kfext.sim.jobs import JobSpec, Style
 
 
 def lower_bound(world: World) -> float:
-    """Return a mean time in seconds that the jobs of a world do not fall below."""
+    """Return a lower bound of the mean time of the jobs of a world, in seconds."""
     cores = sum(size.cpu for size in world.nodes.values()) / 1000
     alone = fmean(min(seconds for _, seconds in _sizes(job, cores)) for job in world.jobs)
     return max(alone, _least_work_first(world, cores))
 
 
 def _sizes(job: JobSpec, cores: float) -> Iterator[tuple[float, float]]:
-    """Yield the cores and the seconds of a job at each size that it may have."""
+    """Yield the cores and the seconds of a job at each allowed size."""
     low, high = job.bounds or (job.workers, job.workers)
     for workers in range(low, high + 1):
         requested = (workers + job.servers + job.leaders) * job.cpu / 1000
@@ -38,21 +38,21 @@ def _least_work_first(world: World, cores: float) -> float:
         (job.arrives, min(used * seconds for used, seconds in _sizes(job, cores)) / cores)
         for job in world.jobs
     )
-    left: list[tuple[float, float]] = []  # the remaining seconds with all cores, and the arrival
-    now, total, at = 0.0, 0.0, 0
-    while left or at < len(arrivals):
-        if not left:
-            now = max(now, arrivals[at][0])
-        while at < len(arrivals) and arrivals[at][0] <= now:
-            arrived, work = arrivals[at]
-            heapq.heappush(left, (work, arrived))
-            at += 1
-        work, arrived = heapq.heappop(left)
-        until = arrivals[at][0] if at < len(arrivals) else now + work
+    queue: list[tuple[float, float]] = []  # the remaining seconds with all cores, and the arrival
+    now, total, number = 0.0, 0.0, 0
+    while queue or number < len(arrivals):
+        if not queue:
+            now = max(now, arrivals[number][0])
+        while number < len(arrivals) and arrivals[number][0] <= now:
+            arrived, work = arrivals[number]
+            heapq.heappush(queue, (work, arrived))
+            number += 1
+        work, arrived = heapq.heappop(queue)
+        until = arrivals[number][0] if number < len(arrivals) else now + work
         if now + work <= until:
             now += work
             total += now - arrived
         else:
-            heapq.heappush(left, (work - (until - now), arrived))
+            heapq.heappush(queue, (work - (until - now), arrived))
             now = until
     return total / len(arrivals)

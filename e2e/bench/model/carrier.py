@@ -1,4 +1,4 @@
-"""DRAGON in place of kfext: the model cluster does what DRAGON says."""
+"""DRAGON in place of kfext: the model cluster carries out DRAGON's decisions."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never
@@ -24,10 +24,10 @@ from kfext.sim.objects import LiveJob, LivePod, Raw
 
 
 class Carrier:
-    """Starts, resizes and places jobs as DRAGON says; it is a `Scheduler` of the cluster.
+    """Starts, resizes and places jobs as DRAGON decides; a `Scheduler` of the cluster.
 
-    What is planned counts as done: a pod that is to go leaves its room at once, and a pod that is
-    to come waits for the room. The operator removes the last workers, whichever DRAGON chose.
+    Plans count as carried out: the capacity of a pod to remove is free at once, and a planned pod
+    waits for its capacity. The operator removes the last workers, whichever DRAGON chose.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -42,7 +42,7 @@ class Carrier:
         cluster.kubelets.choose = self._choose
 
     def next_turn(self) -> float:
-        """Return the second of the next pass if nothing happens before."""
+        """Return the second of the next pass without an earlier event."""
         return max(self._passes.next, self._cluster.clock.now)
 
     def turn(self) -> None:
@@ -71,13 +71,13 @@ class Carrier:
             self._running.pop(live.uid, None)
 
     def _choose(self, live: LivePod, fits: Sequence[str]) -> str | None:
-        """Return the node that was planned for a pod, once it has room."""
+        """Return the node planned for a pod once it fits there."""
         if live.key.type == "ps":
-            planned, at = self._servers[live.job.uid], live.key.index
+            planned, index = self._servers[live.job.uid], live.key.index
         else:
-            planned, at = self._workers[live.job.uid], live.key.index
-            at += live.job.spec.leaders if live.key.type == WORKER.lower() else 0
-        return planned[at] if at < len(planned) and planned[at] in fits else None
+            planned, index = self._workers[live.job.uid], live.key.index
+            index += live.job.spec.leaders if live.key.type == WORKER.lower() else 0
+        return planned[index] if index < len(planned) and planned[index] in fits else None
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -116,7 +116,7 @@ def _indexed(nodes: Sequence[str]) -> dict[int, str]:
 
 
 def _job(live: LiveJob, *, now: float) -> Job:
-    """Return a job as DRAGON sees it; its name is its uid."""
+    """Return a job for DRAGON, with its uid as name."""
     spec = live.spec
     asked = spec.workers + spec.leaders
     elastic = spec.bounds is not None and spec.style is not Style.GANG

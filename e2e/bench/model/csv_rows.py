@@ -1,4 +1,4 @@
-"""The rows of a published CSV file: what is wrong is said with file and line."""
+"""The rows of a published CSV file; errors name the file and the line."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ Row = dict[str, str]
 def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Row]]:
     """Yield the number and the cells of each line after line 1, which names the columns.
 
-    `columns`: what the file must have. Blank lines are left out. Raises UserError.
+    `columns`: the required columns. Blank lines are skipped. Raises UserError.
     """
     try:
         text = path.read_text("utf-8")
@@ -22,9 +22,9 @@ def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Row]]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} cannot be read: {error}") from error
-    found = csv.DictReader(io.StringIO(text, newline=""))
-    lacks = [column for column in columns if column not in (found.fieldnames or ())]
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    lacks = [column for column in columns if column not in (reader.fieldnames or ())]
     if lacks:
         raise UserError(f"{path}, line 1 has no column {lacks[0]}; needed: {', '.join(columns)}")
-    for row in found:
-        yield found.line_num, row
+    for row in reader:
+        yield reader.line_num, row

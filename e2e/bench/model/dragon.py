@@ -1,30 +1,29 @@
-"""DRAGON as its authors published it, faults included: who starts, shrinks and grows.
+"""DRAGON as its authors published it, faults included: the jobs to start, shrink and grow.
 
 Source: Lin et al., DRAGON, CLOSER 2019, and its controller of 2020 (NTHU-LSALAB/DRAGON). Each pass
-sees what is free now and does three things. If the head of the queue has waited for 30 s, workers
-of running jobs are taken until it would fit. Then the first job in the queue is admitted that has
-room for all of its servers and its fewest workers. And if a minute has passed without either, all
-running jobs grow into what is free.
+reads the free capacity and has three steps. If the head of the queue has waited for 30 s, workers
+of running jobs are removed until it would fit. Then the first job of the queue is admitted if all
+of its servers and its fewest workers fit, else the next. And if a minute has passed without either,
+all running jobs grow into the free capacity.
 
-Its faults are kept, since they are what is compared:
-- The guard makes room for the fewest workers of the head alone and forgets its servers.
-- Victims are the jobs that run longest, whatever they have; none is asked for a checkpoint.
-- What is taken is not free before a later pass, so younger jobs may be admitted in between.
-- A pass admits one job, and if the guard cannot help the head, none.
+Its faults are kept, since the comparison is with the published scheduler:
+- The guard frees capacity for the fewest workers of the head but not for its servers.
+- Victims are the jobs that have run longest, of any size, without a checkpoint request.
+- Removed workers are free only in a later pass, so younger jobs may be admitted in between.
+- A pass admits one job, and no job if the guard cannot help the head.
 - While a head starves nothing grows, though it may fit nowhere.
-- Growth knows neither speed nor price. One job after the other gets all that it may have, and more:
-  what it got on one node is forgotten on the next.
+- Growth ignores speed and cost. One job after the other gets its maximum, and more: the workers on
+  one node are not counted on the next.
 
-The published code also knows pods with a high priority and fractions of GPUs, which do not occur
-here. Where it iterates over a map, here is the order of the nodes, and on each of them a job's last
-worker comes first: the operator removes the last one, so any other would cost two their progress.
+The published code also has pods with a high priority and fractions of GPUs, which do not occur
+here. Where it iterates over a map, this code has the order of the nodes, and on each node a job's
+last worker first: the operator removes the last, so any other choice would cost two workers their
+progress. It never removes parameter servers (`servers`), nor the first worker, which is the master
+of a job without another. Amounts are CPU in millicores and memory in bytes; times are in seconds of
+any clock.
 
-It never takes parameter servers (`servers`), nor the first worker, which is the master of a job
-without another. Amounts are CPU in millicores and memory in bytes; times are in seconds of any
-clock.
-
-The search for nodes puts all of a job on one node if possible, else it fills first the node that
-holds most of the job.
+The search for nodes puts a whole job on one node if possible, else it first fills the node that
+fits most of the job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,7 @@ from dataclasses import dataclass, field
 Amounts = tuple[int, int]
 """CPU in millicores and memory in bytes."""
 Free = dict[str, Amounts]
-"""What each node could still hold; the nodes are tried in their order."""
+"""The free capacity of each node; the nodes are tried in their order."""
 WAIT_SECONDS = 30.0
 GROWTH_SECONDS = 60.0
 SYNC_SECONDS = 15.0
@@ -41,14 +40,14 @@ SYNC_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The nodes of the servers and workers of a job; fewer of either if there is no more room."""
+    """The nodes of the servers and workers of a job, as many as fit."""
 
     servers: tuple[str, ...]
     workers: tuple[str, ...]
 
 
 def schedule(free: Free, servers: Sequence[Amounts], workers: Sequence[Amounts]) -> Places:
-    """Return where the pods of a job would go, the servers first."""
+    """Return the nodes for the pods of a job, the servers first."""
     pods = [*servers, *workers]
     counts = {node: fitting(amounts, pods) for node, amounts in free.items()}
     for node, count in counts.items():
@@ -56,18 +55,18 @@ def schedule(free: Free, servers: Sequence[Amounts], workers: Sequence[Amounts])
             return Places((node,) * len(servers), (node,) * len(workers))
 
     def most(node: str) -> int:
-        """Return how many of the servers or of the workers a node holds, whichever is more."""
+        """Return the number of servers or of workers that fit a node, whichever is larger."""
         return max(min(counts[node], len(servers)), counts[node] - len(servers))
 
     best = max(free, key=most)  # the first of equals
-    found: list[str] = []
+    nodes: list[str] = []
     for node in [best, *(node for node in free if node != best)]:
-        found += [node] * fitting(free[node], pods[len(found) :])
-    return Places(tuple(found[: len(servers)]), tuple(found[len(servers) :]))
+        nodes += [node] * fitting(free[node], pods[len(nodes) :])
+    return Places(tuple(nodes[: len(servers)]), tuple(nodes[len(servers) :]))
 
 
 def plus(amounts: Amounts, more: Amounts, *, times: int = 1) -> Amounts:
-    """Return a sum of amounts; `times`: how often `more` is added."""
+    """Return `amounts` plus `times` times `more`."""
     return amounts[0] + times * more[0], amounts[1] + times * more[1]
 
 
@@ -77,7 +76,7 @@ def holds(amounts: Amounts, pod: Amounts) -> bool:
 
 
 def fitting(amounts: Amounts, pods: Sequence[Amounts]) -> int:
-    """Return how many of some pods fit, one after the other."""
+    """Return the number of pods that fit, one after the other."""
     for count, pod in enumerate(pods):
         if not holds(amounts, pod):
             return count
@@ -87,7 +86,7 @@ def fitting(amounts: Amounts, pods: Sequence[Amounts]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it was submitted: its servers, and the workers it asks for and may have."""
+    """A job as submitted: its servers, and its requested and allowed numbers of workers."""
 
     name: str
     submitted: float
@@ -119,7 +118,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """Take these workers of a job, by index."""
+    """Remove these workers of a job, by index."""
 
     name: str
     victims: frozenset[int]
@@ -127,7 +126,7 @@ class Shrink:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Give a job one more worker on each of these nodes."""
+    """Add a worker to a job on each of these nodes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -138,7 +137,7 @@ Action = Start | Shrink | Grow
 
 @dataclass(slots=True)
 class Dragon:
-    """The controller. `began`: when it did, which counts as its last action."""
+    """The controller. `began`: the time of its start, which counts as its last action."""
 
     began: float
     _acted: float = field(init=False)
@@ -149,9 +148,9 @@ class Dragon:
     def run(
         self, free: Free, *, waiting: Sequence[Job], running: Sequence[Running], now: float
     ) -> list[Action]:
-        """Make one pass. Jobs that wait are in order of arrival, running jobs in order of start.
+        """Make one pass. Waiting jobs are in order of arrival, running jobs in order of start.
 
-        `free`: what each node could still hold by the requests of all pods that have not ended.
+        `free`: the free capacity of each node by the requests of all pods that have not ended.
         """
         actions: list[Action] = []
         helped = True
@@ -170,14 +169,14 @@ class Dragon:
 
 
 class Passes:
-    """When a pass is due: whenever a job or pod has changed, and each 15 s at the latest."""
+    """The times of passes: whenever a job or pod has changed, and every 15 s at the latest."""
 
     def __init__(self) -> None:
         self._ran = float("-inf")
         self._seen: object = None
 
     def due(self, seen: object, *, now: float) -> bool:
-        """Return whether a pass is due, which then counts as made. `seen`: what all look like."""
+        """Return whether a pass is due, which then counts as made. `seen`: the cluster's state."""
         if seen == self._seen and now - self._ran < SYNC_SECONDS:
             return False
         self._ran, self._seen = now, seen
@@ -185,26 +184,26 @@ class Passes:
 
     @property
     def next(self) -> float:
-        """When a pass is due if nothing changes."""
+        """The time of the next pass if nothing changes."""
         return self._ran + SYNC_SECONDS
 
 
 def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] | None:
-    """Return what makes room for the fewest workers of a job; None: nothing does."""
-    left, taken = dict(free), dict[str, set[int]]()
+    """Return the shrinks that let the fewest workers of a job fit, or None."""
+    capacity, removed = dict(free), dict[str, set[int]]()
     victims = ((job, index) for job in running for index in _victims(job))
-    while len(schedule(left, [], [head.worker] * head.least).workers) < head.least:
+    while len(schedule(capacity, [], [head.worker] * head.least).workers) < head.least:
         victim, index = next(victims, (None, 0))
         if victim is None:
             return None
         node = victim.workers[index]
-        left[node] = plus(left[node], victim.job.worker)
-        taken.setdefault(victim.job.name, set()).add(index)
-    return [Shrink(name, frozenset(some)) for name, some in taken.items()]
+        capacity[node] = plus(capacity[node], victim.job.worker)
+        removed.setdefault(victim.job.name, set()).add(index)
+    return [Shrink(name, frozenset(indexes)) for name, indexes in removed.items()]
 
 
 def _victims(running: Running) -> Sequence[int]:
-    """Return the workers of a job that may be taken, those beside its server last."""
+    """Return the workers of a job that may be removed, workers beside its server last."""
     with_server = next(iter(running.servers.values()), None)
 
     def rank(index: int) -> tuple[bool, str, int]:
@@ -216,7 +215,7 @@ def _victims(running: Running) -> Sequence[int]:
 
 
 def _start(free: Free, waiting: Sequence[Job]) -> Start | None:
-    """Return the first job that has room."""
+    """Return the start of the first job that fits."""
     for job in waiting:
         places = schedule(free, [job.server] * job.servers, [job.worker] * job.asked)
         if len(places.servers) == job.servers and len(places.workers) >= job.least:
@@ -225,17 +224,17 @@ def _start(free: Free, waiting: Sequence[Job]) -> Start | None:
 
 
 def _growths(free: Free, running: Sequence[Running]) -> list[Grow]:
-    """Return how running jobs fill the nodes, one job after the other."""
-    left, given = dict(free), dict[str, list[str]]()
+    """Return the growth of running jobs into the nodes, one job after the other."""
+    capacity, added = dict(free), dict[str, list[str]]()
     jobs = iter(running)
     growing = next(jobs, None)
     for node in free:
         while growing is not None:
             wanted = [growing.job.worker] * max(0, growing.job.most - len(growing.workers))
-            count = fitting(left[node], wanted)
-            left[node] = plus(left[node], growing.job.worker, times=-count)
-            given.setdefault(growing.job.name, []).extend([node] * count)
+            count = fitting(capacity[node], wanted)
+            capacity[node] = plus(capacity[node], growing.job.worker, times=-count)
+            added.setdefault(growing.job.name, []).extend([node] * count)
             if count < len(wanted):
-                break  # the node is full; the job goes on at the next one, and counts anew
+                break  # the node is full; the job continues on the next, with a new count
             growing = next(jobs, None)
-    return [Grow(name, tuple(nodes)) for name, nodes in given.items() if nodes]
+    return [Grow(name, tuple(nodes)) for name, nodes in added.items() if nodes]

@@ -2,11 +2,11 @@
 
 The namespace `heavy` submits its jobs in two bursts; the jobs of the others trickle in. `age`: as
 without `queue.fairness`. `kueue`: the formula of admission fair sharing (KEP-4136: sampled usage
-and a penalty for each start until the next sample), in Kueue's place in the order. `kfext`: usage
-as shipped. The half-life is 30 minutes, because the jobs of the model take minutes.
+and a penalty for each start until the next sample), at its position in Kueue's order. `kfext`:
+usage as shipped. The half-life is 30 minutes, because the jobs of the model take minutes.
 
-The error of a window of ten minutes in which more was asked for than there is: half the sum of what
-the parts of the namespaces differ from what max-min fairness gives them.
+The error of a window of ten minutes with more demand than capacity: half the sum of the differences
+between the parts of the namespaces and their parts by max-min fairness.
 """
 
 from collections import defaultdict
@@ -45,10 +45,10 @@ Parts = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run measured.
+    """The figures of a run.
 
-    `errors`: of each window in which too much was asked for. `light`, `heavy`: of each job of these
-    namespaces its time / its time alone. `mean`: of the times of all jobs, in seconds. `used`: the
+    `errors`: of each window with more demand than capacity. `light`, `heavy`: of each job of these
+    namespaces its time / its time alone. `mean`: the mean time of all jobs, in seconds. `used`: the
     part of all cores that pods used.
     """
 
@@ -60,7 +60,7 @@ class Figures:
 
 
 _Pair = tuple[Figures, Figures]
-"""What an arm shows, and what the order of age shows for the same seed."""
+"""The figures of an arm, and of the order of age for the same seed."""
 
 
 def world(seed: int, *, load: float) -> World:
@@ -84,7 +84,7 @@ def world(seed: int, *, load: float) -> World:
 
 
 class _Kueue(UsageOrder):
-    """Kueue's formula in place of kfext's, on what kfext measures of the namespaces."""
+    """Kueue's formula in place of kfext's, on kfext's measurements of the namespaces."""
 
     def __init__(self, cluster: Cluster) -> None:
         planner = cluster.planner
@@ -101,16 +101,16 @@ class _Kueue(UsageOrder):
         if passed >= _SAMPLE_SECONDS:
             weight = self._weight(passed)
             for name in {*self._sampled_mean, *self.record.namespaces}:
-                found = self.record.namespaces.get(name, NamespaceUsage())
-                self._sampled_mean[name] += weight * (found.held - self._sampled_mean[name])
+                usage = self.record.namespaces.get(name, NamespaceUsage())
+                self._sampled_mean[name] += weight * (usage.held - self._sampled_mean[name])
             self._penalty.clear()
             self._sampled = now.monotonic
 
     def _observe(self, live: LiveJob) -> None:
         if not live.job.suspend and live.uid not in self._started:
             self._started.add(live.uid)
-            asked = part_of(requests_of(live.job), self._capacity)
-            self._penalty[live.job.namespace] += self._weight(_SAMPLE_SECONDS) * asked
+            requested = part_of(requests_of(live.job), self._capacity)
+            self._penalty[live.job.namespace] += self._weight(_SAMPLE_SECONDS) * requested
 
     def projected(self, tracked: TrackedJob) -> float:
         name = tracked.job.namespace
@@ -122,7 +122,7 @@ class _Kueue(UsageOrder):
 
 
 class _Watch:
-    """What the namespaces held and asked for, by window; in pod-seconds."""
+    """The usage and the demand of the namespaces, by window; in pod-seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -149,24 +149,24 @@ class _Watch:
         self._at, self._now = now, (held, wanted)
 
     def errors(self, capacity: float) -> list[float]:
-        """Return the error of each window in which more was asked for than there is."""
-        found = []
+        """Return the error of each window with more demand than capacity."""
+        errors = []
         for held, wanted in self.windows.values():
             demand = {name: min(amount / _WINDOW, capacity) for name, amount in wanted.items()}
             if sum(demand.values()) > 1.05 * capacity and (used := sum(held.values())):
                 fair = entitled(demand, capacity)
                 parts = (held.get(name, 0.0) / used - fair[name] / capacity for name in demand)
-                found.append(sum(map(abs, parts)) / 2)
-        return found
+                errors.append(sum(map(abs, parts)) / 2)
+        return errors
 
 
 def entitled(demand: Parts, capacity: float) -> dict[str, float]:
-    """Return what max-min fairness gives each namespace of a capacity that does not suffice."""
-    left, given = capacity, dict[str, float]()
+    """Return the part of each namespace by max-min fairness, of a capacity below the demand."""
+    remaining, parts = capacity, dict[str, float]()
     for number, name in enumerate(sorted(demand, key=demand.__getitem__)):
-        given[name] = min(demand[name], left / (len(demand) - number))
-        left -= given[name]
-    return given
+        parts[name] = min(demand[name], remaining / (len(demand) - number))
+        remaining -= parts[name]
+    return parts
 
 
 _USAGE = Queueing(fairness=Fairness.USAGE, half_life=_HALF_LIFE)
@@ -174,7 +174,7 @@ ARMS: Mapping[str, Queueing] = {"age": Queueing(), "kueue": _USAGE, "kfext": _US
 
 
 def run(arm: str, drawn: World, *, luck: int) -> Figures:
-    """Return what a world shows under an arm; no running job is changed."""
+    """Return the figures of a world under an arm; no running job is changed."""
     off = {policy.name: PolicyChoice(Mode.OFF) for policy in POLICIES}
     policy = TrainingPolicy("arm", queue=ARMS[arm], companion=off)
     cluster = Cluster(drawn, luck, policy=policy)
@@ -226,15 +226,15 @@ def measure(*, quick: bool) -> str:
         by_age: list[Figures] = []
         for arm in ARMS:
             say(f"  load {load:g}, {arm}")
-            found = [_found(store, arm, seed, load=load) for seed in seeds]
-            by_age = by_age or found
-            pairs = list(zip(found, by_age, strict=True))
+            figures = [_figures(store, arm, seed, load=load) for seed in seeds]
+            by_age = by_age or figures
+            pairs = list(zip(figures, by_age, strict=True))
             cells = (over_seeds(pairs, figure, form) for figure, form in _SHOWN.values())
             rows.append((f"{load:g}", arm, *cells))
     return table("Namespaces, order by usage", ("load", "arm", *_SHOWN), rows)
 
 
-def _found(store: Store, arm: str, seed: int, *, load: float) -> Figures:
+def _figures(store: Store, arm: str, seed: int, *, load: float) -> Figures:
     name = f"{arm}-{load:g}-{seed}"
     stored = store.find(name)
     if stored is None:

@@ -1,21 +1,21 @@
-"""FlowCon as its authors published it, faults included: who gets how much of the CPU of a node.
+"""FlowCon as its authors published it, faults included: the division of the CPU of a node.
 
 Source: Zheng et al., FlowCon, ICPP 2019, and its code of March 2019 (yingmao/FlowCon2018).
 
 A container's loss is divided by the largest that it ever printed. Its progress P is the change of
 the mean of the last `interval` seconds against the interval before, in either direction, a second;
-its growth efficiency G is P / R, with R the share of the machine's CPU that it used meanwhile.
-Growing containers get G / sum of all G of the machine, and containers that have not
-grown for two intervals get that too, but at least 1/(n+1).
+its growth efficiency G is P / R, with R the share of the machine's CPU that it used meanwhile. The
+limit of a growing container is G / sum of all G of the machine; for a container that has not grown
+for two intervals it is the same, but at least 1/(n+1).
 
-Its faults are kept, since they are what is compared: `alpha` is a bound on a change a second, so
-that another interval is another bound; a loss that rises counts as growth; one early peak makes all
-later progress small; R has no floor, so that a starved container seems to grow; that everything has
-converged is noticed a round late; and after a back-off the interval stays long until a container
-comes or goes. One thing differs: the published setter cuts limits down to whole cores. On the
-machines of its authors that is a few percent; on a node of 1.4 cores every limit would become 0,
-which Docker takes for "no change", and nothing would be compared. How FlowCon's second version
-compares nodes is not published, so it is reconstructed.
+Its faults are kept, since the comparison is with the published scheduler: `alpha` bounds a change a
+second, so that another interval is another bound; a rising loss counts as growth; one early peak
+makes all later progress small; R has no floor, so that a starved container seems to grow; the end
+of all growth is noticed a round late; and after a back-off the interval stays long until a
+container starts or ends. One thing differs: the published setter rounds limits down to whole cores.
+On the machines of its authors that is a few percent; on a node of 1.4 cores every limit would be 0,
+which means "no change" to Docker, so that nothing would be compared. The comparison of nodes by
+FlowCon's second version is not published, so it is reconstructed.
 
 Times are in seconds of any clock.
 """
@@ -37,7 +37,7 @@ _WHOLE = 1000
 
 
 def progress(losses: Sequence[tuple[float, float]], *, now: float, interval: float) -> float:
-    """Return P of a container that printed these losses, each with its time; 0 if it is silent."""
+    """Return P of a container with these losses, each with its time; 0 without losses."""
     largest = max((loss for _, loss in losses), default=0.0)
     if not largest:
         return 0.0
@@ -55,7 +55,7 @@ def growth(change: float, use: float | None) -> float:
 
 @dataclass(slots=True)
 class _Container:
-    """The list that a container is on; a new one is on neither."""
+    """The list that a container is on; a new container is on neither."""
 
     watching: bool = False
     completing: bool = False
@@ -74,39 +74,39 @@ class Algorithm:
         self._alpha = alpha
         self._containers: dict[str, _Container] = {}
 
-    def run(self, found: Mapping[str, float]) -> dict[str, float]:
-        """Register G of each container; return the limits to set, as shares of the machine.
+    def run(self, gains: Mapping[str, float]) -> dict[str, float]:
+        """Record G of each container; return the limits to set, as shares of the machine.
 
-        A container that is not named keeps its limit. The sum may exceed 1: nothing is reserved.
+        Other containers keep their limits. The sum may exceed 1: nothing is reserved.
         """
-        self._containers = {name: self._containers.get(name, _Container()) for name in found}
+        self._containers = {name: self._containers.get(name, _Container()) for name in gains}
         released = self.all_completing  # by the lists of the round before
         for name, container in self._containers.items():
-            container.judge(found[name] >= self._alpha)
+            container.judge(gains[name] >= self._alpha)
         if released:
-            return dict.fromkeys(found, 1.0)
-        total = sum(found.values())
+            return dict.fromkeys(gains, 1.0)
+        total = sum(gains.values())
         if not total:
             return {}
-        floor = 1 / (len(found) + 1)  # 1 / (beta n) with beta = 1 + 1/n
+        floor = 1 / (len(gains) + 1)  # 1 / (beta n) with beta = 1 + 1/n
         return {
-            name: max(found[name] / total, floor) if container.completing else found[name] / total
+            name: max(gains[name] / total, floor) if container.completing else gains[name] / total
             for name, container in self._containers.items()
             if not container.watching
         }
 
     @property
     def all_completing(self) -> bool:
-        """Whether there are containers and none of them grows any more."""
+        """Whether there are containers and none of them grows."""
         containers = self._containers.values()
         return bool(containers) and all(container.completing for container in containers)
 
 
 class Timer:
-    """When the next round is due: each interval, twice as long after each in which none grew.
+    """The times of rounds: at each interval, which doubles after a round without growth.
 
-    While it is backed off, it looks every ten seconds whether a container came or went; then a
-    round is due at once, and the interval is the first one again.
+    During the back-off it checks every ten seconds for a new or ended container; then a round is
+    due at once, with the initial interval.
     """
 
     def __init__(self, interval: float, *, now: float) -> None:
@@ -124,7 +124,7 @@ class Timer:
         return self._woken or now >= self._next
 
     def ran(self, running: frozenset[str], *, now: float, all_completing: bool) -> None:
-        """Note that a round was run."""
+        """Record a round."""
         if self._woken:
             self._woken, self._listen, self._interval = False, None, self._base
         elif all_completing:
@@ -135,7 +135,7 @@ class Timer:
 
 
 class FlowCon(Mapped):
-    """Caps jobs that have converged, on each node for itself.
+    """Caps jobs that have converged, on each node separately.
 
     With the published alpha, a change of the loss a second, few jobs grow for two intervals.
     """
@@ -157,12 +157,12 @@ class FlowCon(Mapped):
             while now - used[0][0] > _INTERVAL:
                 used.popleft()
         for node in self.cluster.world.nodes:
-            found = {job.uid: job for job in self.here(node)}
+            jobs = {job.uid: job for job in self.here(node)}
             timer, algorithm = self._timers[node], self._algorithms[node]
-            if not found or not timer.due(frozenset(found), now=now):
+            if not jobs or not timer.due(frozenset(jobs), now=now):
                 continue
-            self._cap(found, algorithm.run({uid: self._growth(found[uid]) for uid in found}))
-            timer.ran(frozenset(found), now=now, all_completing=algorithm.all_completing)
+            self._cap(jobs, algorithm.run({uid: self._growth(jobs[uid]) for uid in jobs}))
+            timer.ran(frozenset(jobs), now=now, all_completing=algorithm.all_completing)
 
     def _growth(self, job: LiveJob) -> float:
         samples = self._used[job.uid]
@@ -175,22 +175,22 @@ class FlowCon(Mapped):
         )
         return growth(change, share)
 
-    def _cap(self, found: Mapping[str, LiveJob], shares: Mapping[str, float]) -> None:
+    def _cap(self, jobs: Mapping[str, LiveJob], shares: Mapping[str, float]) -> None:
         for uid, share in shares.items():
             if self.caps.get(uid, 1.0) == min(1.0, share):
                 continue
             self.caps[uid] = min(1.0, share)
-            (pod,) = found[uid].pods.values()
+            (pod,) = jobs[uid].pods.values()
             limit = {"cpu": f"{max(1, round(self.caps[uid] * _WHOLE))}m"}
-            container = {"name": found[uid].job.kind.container, "resources": {"limits": limit}}
+            container = {"name": jobs[uid].job.kind.container, "resources": {"limits": limit}}
             self.cluster.api.resize_pod(pod.pod, {"spec": {"containers": [container]}})
 
 
 class FlowCon2(FlowCon):
-    """Caps in the same way, and sends a new job where most CPU is left beside growing jobs."""
+    """Caps in the same way, and places a new job where growing jobs leave most CPU."""
 
     def place(self, _live: LivePod) -> str:
-        """Return the node with the smallest sum of the caps of its jobs, then with fewest jobs."""
+        """Return the node with the smallest sum of caps of its jobs, then with the fewest jobs."""
         return min(self.cluster.world.nodes, key=self._contention)
 
     def _contention(self, node: str) -> tuple[float, int, str]:

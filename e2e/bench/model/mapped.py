@@ -1,6 +1,6 @@
-"""Jobs of one thread on nodes that are drawn, and what the rules of FlowCon and SpeCon see of them.
+"""Jobs of one thread on random nodes, for the rules of FlowCon and SpeCon.
 
-Both rules see the losses that the jobs print.
+Both rules read the losses that the jobs print.
 """
 
 import math
@@ -12,11 +12,11 @@ from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
 
 LOOK = 10.0
-"""Seconds between two turns, and between two looks of SpeCon's at progress."""
+"""Seconds between two turns, and between two looks of SpeCon at progress."""
 
 
 class Mapped:
-    """Plain Kubernetes with jobs on nodes that are drawn; a `Scheduler` of the cluster.
+    """Plain Kubernetes with jobs on random nodes; a `Scheduler` of the cluster.
 
     SpeCon's authors pinned the jobs of all their runs in this way.
     """
@@ -29,22 +29,19 @@ class Mapped:
         cluster.kubelets.choose = self._choose
 
     def next_turn(self) -> float:
-        """Return the second of the next turn."""
         return LOOK * (math.floor(self.cluster.clock.now / LOOK) + 1)
 
     def turn(self) -> None:
-        """Act; called in each second in which something happened."""
+        """Act; called in each second with an event."""
 
     def place(self, _live: LivePod) -> str:
         """Return the node for a new job."""
         return self._drawn.choice(tuple(self.cluster.world.nodes))
 
     def here(self, node: str) -> list[LiveJob]:
-        """Return the jobs that train on a node."""
         return [job for job in self.running() if self.homes[job.uid] == node]
 
     def running(self) -> list[LiveJob]:
-        """Return the jobs that train."""
         jobs = self.cluster.api.jobs.values()
         return [job for job in jobs if any(pod.runs for pod in job.pods.values())]
 

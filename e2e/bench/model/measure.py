@@ -1,8 +1,8 @@
 """Benchmark: kfext and rebuilt schedulers in model worlds, compared as `kfext simulate` does.
 
-The figures are of the model, so they depend on no machine. Each run is stored as it ends: a
-benchmark that is broken off goes on where it was, until kfext or the model changes. Which arms run
-in which world was chosen before any result was seen.
+The figures are of the model, so they depend on no machine. Each run is stored at its end: an
+interrupted benchmark continues, unless kfext or the model has changed. The arms of each world were
+chosen before any result was known.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,11 +26,11 @@ from kfext.sim.cluster import Cluster, Scheduler
 from kfext.sim.compare import Row, compare
 
 _FIRST = 20_000
-"""The first seed: no seed from here on was used to choose a rule of kfext."""
+"""The first seed: this and later seeds were not used to choose a rule of kfext."""
 _SEEDS = {"small": 300, "stream": 100, "node-3": 40, "gpu-0.5": 10, "gpu-1": 10}
 _USUAL_SEEDS = 20
 _MODULES = ("ablations", "carrier", "dragon", "flowcon", "mapped", "specon", "worlds")
-"""What a run depends on beside kfext."""
+"""The modules that a run depends on beside kfext."""
 _QUICK = ("small", "stream", "dragon-0.7", "threads-20")
 MAP, DRAGON = "map", "dragon"
 
@@ -49,7 +49,7 @@ ARMS: Mapping[str, Arm] = {
     "flowcon-2": _alone(FlowCon2),
     "specon": _alone(SpeCon),
 }
-"""`map`: plain Kubernetes with jobs on nodes that are drawn."""
+"""`map`: plain Kubernetes with jobs on random nodes."""
 _SLOTS = (PLAIN, GANG, "gang-shortest", KFEXT, "kfext-shortest", TRUE, TRUE_SHORTEST)
 _RULES: Mapping[str, tuple[str, ...]] = {
     "small": ("short starts by wait", "donors give all"),
@@ -75,18 +75,16 @@ def arms_of(world: str) -> tuple[str, ...]:
 
 
 def measure(*, quick: bool, worlds: Collection[str] = ()) -> str:
-    """Return a table for each world, with the columns of `kfext simulate`; by default for all."""
+    """Return a table for each world, by default all, with the columns of `kfext simulate`."""
     chosen = [world for world in WORLDS if world in worlds] or (_QUICK if quick else WORLDS)
     return "\n\n".join(_table(world, quick=quick) for world in chosen)
 
 
 def seeds_of(world: str, *, quick: bool) -> range:
-    """Return the seeds of a world."""
     return range(_FIRST, _FIRST + (1 if quick else _SEEDS.get(world, _USUAL_SEEDS)))
 
 
 def runs_of(world: str) -> Runs:
-    """Return the runs of a world."""
     return Runs(f"simulate-{world}", WORLDS[world], ARMS, _MODULES)
 
 
@@ -113,7 +111,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _bounds(world: str, rows: list[Row], seeds: range) -> Iterator[str]:
-    """Yield what no scheduler falls below, as a change from the mean of the first row."""
+    """Yield the lower bound of the mean, as a change from the mean of the first row."""
     if not world.startswith(("node", "threads")):
         least = fmean(lower_bound(WORLDS[world](seed)) for seed in seeds)
         yield f"Lower bound of the mean: {least:.0f} s, {least / rows[0].mean - 1:+.1%}."

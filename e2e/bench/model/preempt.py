@@ -1,9 +1,9 @@
-"""Benchmark: urgent jobs among others, where no job stops, where jobs are killed, and under kfext.
+"""Benchmark: urgent jobs among others, without preemption, with killed jobs, and under kfext.
 
 `0.3`: the policy is off. `kill`: Kueue's order of victims, the lowest priority and then the newest
-(its pkg/scheduler/preemption/common/ordering.go), and no job is asked. `kfext`: as shipped, with
-the policy acting. All place and queue jobs as kfext does, and stop a job only where the urgent job
-then fits. The worlds: in `answers` each job saves on request; in `mixed` a quarter never
+(its pkg/scheduler/preemption/common/ordering.go), without checkpoint requests. `kfext`: as shipped,
+with the policy acting. All arms place and queue jobs like kfext, and stop a job only where the
+urgent job then fits. The worlds: in `answers` each job saves on request; in `mixed` a quarter never
 saves, a quarter saves on request, and the others save by themselves every 5 to 20 minutes.
 """
 
@@ -38,7 +38,7 @@ from kfext.state.running.stop.victims import Victim
 LOADS = (0.8, 1.0)
 _JOBS = 45
 _LONGER = 5
-"""Jobs of 20 minutes in the mean."""
+"""The factor to jobs of 20 minutes on average."""
 _IN_VAIN_SECONDS = 200.0
 _NEVER_RELEASED = 30 * 86_400.0
 _CLASSES = {"low": -100, "normal": 50, "urgent": 100}
@@ -47,16 +47,16 @@ _SAVINGS = {
     "mixed": (Saving.NEVER, Saving.ON_REQUEST, Saving.PERIODIC, Saving.PERIODIC),
 }
 Rule = Callable[[Cluster], AbstractContextManager[object]]
-"""Returns what replaces a part of kfext while a cluster runs."""
+"""Returns a context in which a part of kfext is replaced while a cluster runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run measured. Times are in seconds, work in pod-seconds.
+    """The figures of a run. Times are in seconds, work in pod-seconds.
 
     `begins`: from the arrival of each urgent job to its first step. `others`: from the arrival of
-    each other job to its end. `work`, `again`: of all jobs, and done again. `stops`: the jobs that
-    were stopped for others; `in_vain`: after that the urgent job did not start.
+    each other job to its end. `work`, `again`: of all jobs, and repeated. `stops`: the number of
+    jobs stopped for others; `in_vain`: of those, the urgent job then did not start.
     """
 
     begins: list[float]
@@ -68,11 +68,11 @@ class Figures:
 
 
 _Pair = tuple[Figures, Figures]
-"""What an arm shows, and what the arm 0.3 shows for the same seed."""
+"""The figures of an arm, and of the arm 0.3 for the same seed."""
 
 
 def world(seed: int, *, load: float, saving: str) -> World:
-    """Return rigid jobs at a load; 15 % are urgent and a third as long, 30 % of the rest low."""
+    """Return rigid jobs at a load; 15 % are urgent and a third as long, 30 % of the others low."""
     random = Random(seed * 31 + 5)
     jobs = cluster_world(seed, load=1.0, cv=1.5).rigid().jobs[:_JOBS]
     return spread_over([_drawn(spec, random, saving) for spec in jobs], random, load=load)
@@ -107,16 +107,16 @@ class _Classes(Cluster):
 
 
 def _kill(cluster: Cluster) -> AbstractContextManager[object]:
-    """Stop jobs in Kueue's order and without asking, however lately they were stopped."""
+    """Stop jobs in Kueue's order, without a checkpoint request or a pause between two stops."""
 
     def newest(victims: Iterable[Victim], *, needed: float) -> list[Victim]:
         jobs = cluster.api.jobs
         return sorted(victims, key=lambda each: (each.priority, -jobs[each.uid].job.started))
 
-    room = "kfext.state.running.stop"
+    package = "kfext.state.running.stop"
     stack = ExitStack()
-    stack.enter_context(patch(f"{room}.search.by_cost", newest))
-    stack.enter_context(patch(f"{room}.executor.rests_until", lambda _stop, now: 0.0))
+    stack.enter_context(patch(f"{package}.search.by_cost", newest))
+    stack.enter_context(patch(f"{package}.executor.rests_until", lambda _stop, now: 0.0))
     ready = patch.object(JobStops, "saving", lambda _self, _job, now: Readiness.READY)
     stack.enter_context(ready)
     return stack
@@ -130,7 +130,7 @@ _RULES: Mapping[str, tuple[Mode, Rule]] = {
 
 
 def run(arm: str, drawn: World, *, luck: int) -> Figures:
-    """Return what a world shows under an arm."""
+    """Return the figures of a world under an arm."""
     mode, rule = _RULES[arm]
     choices = {policy.name: PolicyChoice(Mode.OFF) for policy in POLICIES}
     policy = TrainingPolicy(
@@ -166,7 +166,7 @@ def _stops(cluster: Cluster) -> Iterator[bool]:
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table for each kind of world; runs are stored as they end."""
+    """Return a table for each kind of world; each run is stored at its end."""
     package, here = Path(kfext.__file__).parent, Path(__file__)
     sources = [here, *(package / part for part in ("core", "model", "sim", "state"))]
     store = Store("preempt", sources=sources)
@@ -179,14 +179,14 @@ def measure(*, quick: bool) -> str:
             plain: list[Figures] = []
             for arm in _RULES:
                 say(f"  {saving}, load {load:g}, {arm}")
-                found = [_found(store, arm, seed, load=load, saving=saving) for seed in seeds]
-                plain = plain or found
-                rows.append((f"{load:g}", arm, *_cells(list(zip(found, plain, strict=True)))))
+                own = [_figures(store, arm, seed, load=load, saving=saving) for seed in seeds]
+                plain = plain or own
+                rows.append((f"{load:g}", arm, *_cells(list(zip(own, plain, strict=True)))))
         tables.append(table(f"Jobs of higher priority, world {saving}", head, rows))
     return "\n\n".join(tables)
 
 
-def _found(store: Store, arm: str, seed: int, *, load: float, saving: str) -> Figures:
+def _figures(store: Store, arm: str, seed: int, *, load: float, saving: str) -> Figures:
     name = f"{arm}-{saving}-{load:g}-{seed}"
     stored = store.find(name)
     if stored is None:
@@ -197,21 +197,21 @@ def _found(store: Store, arm: str, seed: int, *, load: float, saving: str) -> Fi
 
 
 def _cells(pairs: Sequence[_Pair]) -> tuple[str, ...]:
-    stops = fmean(found.stops for found, _ in pairs)
+    stops = fmean(own.stops for own, _ in pairs)
     median, p99 = (over_seeds(pairs, partial(_begin, part=part), "{:.0f}") for part in (0.5, 0.99))
     others, again = over_seeds(pairs, _others, "x{:.2f}"), over_seeds(pairs, _again, "{:.2%}")
-    in_vain = sum(found.in_vain for found, _ in pairs)
+    in_vain = sum(own.in_vain for own, _ in pairs)
     return f"{stops:.1f}", median, p99, others, again, f"{in_vain}"
 
 
 def _begin(pairs: Sequence[_Pair], *, part: float) -> float:
-    return quantile([seconds for found, _ in pairs for seconds in found.begins], part)
+    return quantile([seconds for own, _ in pairs for seconds in own.begins], part)
 
 
 def _others(pairs: Sequence[_Pair]) -> float:
-    own, plain = (fmean(s for pair in pairs for s in pair[at].others) for at in (0, 1))
+    own, plain = (fmean(s for pair in pairs for s in pair[index].others) for index in (0, 1))
     return own / plain
 
 
 def _again(pairs: Sequence[_Pair]) -> float:
-    return sum(found.again for found, _ in pairs) / sum(found.work for found, _ in pairs)
+    return sum(own.again for own, _ in pairs) / sum(own.work for own, _ in pairs)

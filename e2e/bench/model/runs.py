@@ -12,13 +12,13 @@ from kfext.sim.compare import Run, run
 from kfext.sim.worlds import Draw
 
 _PARTS = ("core", "model", "sim", "state")
-"""What a run depends on in kfext."""
+"""The packages of kfext that a run depends on."""
 
 
 class Runs:
     """The runs of a world, by arm, seed and luck.
 
-    `modules`: the files that they depend on beside kfext, within this folder, without `.py`.
+    `modules`: the files of this folder that they depend on beside kfext, without `.py`.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Runs:
         self._store = Store(title, sources=sources)
 
     def find(self, arm: str, seed: int, luck: int) -> Run:
-        """Return a run, from the store if it was stored."""
+        """Return a run, from the store if possible."""
         name = f"{arm}-{seed}-{luck}"
         stored = self._store.find(name)
         if stored is None:

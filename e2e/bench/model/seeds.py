@@ -1,4 +1,4 @@
-"""The seeds of the worlds that kfext was not tuned on, and figures over them."""
+"""The seeds of worlds that were not used to tune kfext, and figures over them."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -9,7 +9,7 @@ from kfext.sim.compare import quantile
 SEEDS = tuple(range(20_000, 20_020))
 _RESAMPLES = 1_000
 _Run = TypeVar("_Run")
-"""What a seed shows."""
+"""The result of a seed."""
 
 
 def over_seeds(runs: Sequence[_Run], figure: Callable[[Sequence[_Run]], float], form: str) -> str:

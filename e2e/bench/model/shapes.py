@@ -1,7 +1,7 @@
-"""V8: the shape of what FlowCon, SpeCon and DRAGON published, and of their rebuilt schedulers.
+"""V8: the shape of the published effects of FlowCon, SpeCon and DRAGON, and of the rebuilt ones.
 
-These papers name no trace, so the worlds have the number of their jobs and nodes, and only the sign
-and the size of an effect are compared. CMS-DL's effect is of the network, which the model has not:
+These papers name no trace, so the worlds have their number of jobs and nodes, and only the sign and
+the size of an effect are compared. CMS-DL's effect is of the network, which is not in the model:
 `cluster` measures it on real nodes.
 
 Sources: Zheng et al., FlowCon, ICPP 2019 and its journal version; Mao et al., SpeCon, 2021; Lin et
@@ -20,12 +20,12 @@ from kfext.sim.arms import KFEXT, PLAIN
 from kfext.sim.compare import Run, luck_of
 
 _PART = 1 / 3
-"""By how much of a published effect the model's may differ."""
+"""The tolerance, as a part of the published effect."""
 _SAME = 0.03
-"""What counts as no effect."""
+"""The largest change that counts as no effect."""
 _HEAD = ("paper", "world", "seeds", "against", "figure", "published", "rebuilt", "", "kfext")
 Pair = tuple[Run, Run]
-"""A run, and the run that it is compared with."""
+"""A run, and its reference."""
 
 
 def _best(pair: Pair) -> float:
@@ -81,17 +81,17 @@ def _row(effect: Effect, *, quick: bool) -> Iterator[str]:
     if not rebuilt:
         yield from ("-", "MISS: no run under both ended", "-")
         return
-    found = fmean(map(FIGURES[effect.figure], rebuilt))
-    yield f"{found:+.1%}"
-    yield verdict(abs(found - effect.value) <= max(_PART * abs(effect.value), _SAME))
+    mean = fmean(map(FIGURES[effect.figure], rebuilt))
+    yield f"{mean:+.1%}"
+    yield verdict(abs(mean - effect.value) <= max(_PART * abs(effect.value), _SAME))
     yield f"{fmean(map(FIGURES[effect.figure], own)):+.1%}" if own else "-"
 
 
 def _pairs(effect: Effect, arm: str, seeds: Sequence[int]) -> list[Pair]:
     """Return the runs of the seeds on which both arms ended all jobs."""
     runs = runs_of(effect.world)
-    found = [
+    pairs = [
         tuple(runs.find(name, seed, luck_of(seed)) for name in (arm, effect.against))
         for seed in seeds
     ]
-    return [(run, other) for run, other in found if run.ended and other.ended]
+    return [(run, other) for run, other in pairs if run.ended and other.ended]

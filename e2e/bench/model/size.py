@@ -1,7 +1,7 @@
-"""Benchmark: what `kfext simulate` takes by the number of jobs, and where the time goes.
+"""Benchmark: the cost of `kfext simulate` by the number of jobs, and a profile.
 
-Each world has a job for an eighth of a node, at a load of 0.8. A world runs in a process of its
-own: the table has its CPU seconds and its largest memory.
+Each world has eight jobs for each node, at a load of 0.8. A world runs in a process of its own: the
+table has its CPU seconds and its largest memory.
 """
 
 import cProfile
@@ -31,7 +31,7 @@ _MOST = 12
 
 
 class Cost(NamedTuple):
-    """What a run took: CPU seconds, and MiB at most. `ended`: the jobs that ended."""
+    """The cost of a run: CPU seconds, and the most MiB. `ended`: the number of jobs that ended."""
 
     seconds: float
     memory: int
@@ -39,7 +39,7 @@ class Cost(NamedTuple):
 
 
 def measure(*, quick: bool) -> str:
-    """Return the costs by size, and the profile of one size."""
+    """Return the costs by size, and the profile of a size."""
     rows = []
     for jobs in _QUICK_JOBS if quick else _JOBS:
         for arm in _ARMS:
@@ -62,24 +62,24 @@ def _in_a_process(arm: str, jobs: int) -> Cost:
 
 
 def cost_of(arm: str, jobs: int) -> Cost:
-    """Return the costs of a run of this process."""
+    """Return the costs of a run in this process."""
     world = cluster(_SEED, load=_LOAD, jobs=jobs, nodes=jobs // _PER_NODE)
     before = time.process_time()
-    found = run(ARMS[arm], world, luck=1)
-    taken = time.process_time() - before
+    simulated = run(ARMS[arm], world, luck=1)
+    seconds = time.process_time() - before
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return Cost(taken, memory, len(found.jobs))
+    return Cost(seconds, memory, len(simulated.jobs))
 
 
 def _profile(jobs: int) -> Iterator[tuple[str, str]]:
-    """Yield the modules that take most of the time of a run, and their parts of it."""
+    """Yield the modules that use most of the time of a run, and their parts of it."""
     profile = cProfile.Profile()
     profile.runcall(cost_of, KFEXT, jobs)
-    taken: dict[str, float] = defaultdict(float)
+    times: dict[str, float] = defaultdict(float)
     for entry in profile.getstats():
-        taken[_module(entry.code)] += entry.inlinetime
-    whole = sum(taken.values())
-    for module, seconds in sorted(taken.items(), key=lambda item: -item[1])[:_MOST]:
+        times[_module(entry.code)] += entry.inlinetime
+    whole = sum(times.values())
+    for module, seconds in sorted(times.items(), key=lambda item: -item[1])[:_MOST]:
         yield module, f"{seconds / whole:.0%}"
 
 

@@ -1,6 +1,6 @@
-"""SpeCon: a job that converges slowly moves off the node with most jobs that progress.
+"""SpeCon: a job that converges slowly moves off the node with most progressing jobs.
 
-Source: Mao et al., SpeCon, arXiv 2010.11307. Where a job goes is not published, so it is
+Source: Mao et al., SpeCon, arXiv 2010.11307. The choice of the target is not published, so it is
 reconstructed.
 """
 
@@ -19,8 +19,8 @@ _ALPHA = 0.1
 
 
 @dataclass(slots=True)
-class _Watched:
-    """A job as SpeCon sees it; `below`: for how many intervals in a row it progressed slowly."""
+class _JobProgress:
+    """A job as SpeCon sees it; `below`: the number of consecutive intervals of slow progress."""
 
     loss: float | None = None
     fastest: float = 0.0
@@ -34,18 +34,18 @@ class SpeCon(Mapped):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _JobProgress] = {}
         self._ticked = 0.0
         self._stopped: set[str] = set()
 
     def turn(self) -> None:
-        """Look at the progress of all jobs; move a job if it is time to."""
+        """Look at the progress of all jobs; move a job if a move is due."""
         now = self.cluster.clock.now
         for uid in [uid for uid in self._stopped if not self.cluster.api.jobs[uid].pods]:
             self._stopped.discard(uid)
             self._suspend(uid, suspended=False)
         for job in self.running():
-            watched = self._watched.setdefault(job.uid, _Watched())
+            watched = self._watched.setdefault(job.uid, _JobProgress())
             if now - watched.seen >= LOOK:
                 watched.seen = now
                 self._judge(watched, job)
@@ -53,7 +53,7 @@ class SpeCon(Mapped):
             self._ticked = now
             self._move()
 
-    def _judge(self, watched: _Watched, job: LiveJob) -> None:
+    def _judge(self, watched: _JobProgress, job: LiveJob) -> None:
         job.training.advance()
         if not job.training.lines:
             return
@@ -77,9 +77,9 @@ class SpeCon(Mapped):
         if not slow:
             return
         uid = max(slow, key=lambda uid: load[self.homes[uid]])
-        source, to = self.homes[uid], min(load, key=lambda node: (load[node], node))
-        if load[to] + 1 < load[source]:
-            self._watched[uid].moved, self.homes[uid] = True, to
+        source, target = self.homes[uid], min(load, key=lambda node: (load[node], node))
+        if load[target] + 1 < load[source]:
+            self._watched[uid].moved, self.homes[uid] = True, target
             self.cluster.api.jobs[uid].training.save()
             self._stopped.add(uid)
             self._suspend(uid, suspended=True)

@@ -1,4 +1,4 @@
-"""Benchmark: false alarms of the rule for stalled jobs, and how late it reports a hang.
+"""Benchmark: false alarms of the rule for stalled jobs, and its delay after a hang.
 
 The courses are random: the silences between the lines of a training, with evaluations, saves, waits
 for data and a first step. Their shapes follow public reports: prints every 10 s in the median
@@ -6,8 +6,8 @@ and a factor of 3.7 about it, evaluations of a minute each half hour in 70 % of 
 print a bar), saves of 25 s (2 % take 3 or 10 times as long; half of the series announce them), a
 first step of a minute and up to 90. Each job may hang after any of its lines.
 
-`report`, `restart`: the rules as shipped, a job after the other of its series. `flat`: 10 minutes,
-as DLRover. `slowest`: 6 times the longest silence, 1.5 to 15 minutes, as PortOS.
+`report`, `restart`: the rules as shipped, for the jobs of a series in order. `flat`: 10 minutes, as
+in DLRover. `slowest`: 6 times the longest silence, 1.5 to 15 minutes, as in PortOS.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,14 @@ from kfext.core.progress.stall import REPORT, RESTART, Habits, Rule, Start
 from kfext.sim.compare import quantile
 
 _JOBS = 1_000
-"""Of a seed, at least."""
+"""The least number of jobs of a seed."""
 _MOST_LINES = 60_000
 _HOUR, _MINUTE = 3600.0, 60.0
 Times = NDArray[np.float64]
 
 
 class Kind(IntEnum):
-    """What a silence is of."""
+    """The cause of a silence."""
 
     STEP = 0
     EVALUATION = 1
@@ -40,10 +40,10 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What the jobs of a series have in common. Times are in seconds.
+    """The common properties of the jobs of a series. Times are in seconds.
 
-    `prints`: between two lines, with a relative `jitter`. `evaluates`, `saves`: how often, infinite
-    for never, and how long each takes. `first`: to the first step. `waits`: for data, an hour.
+    `prints`: between two lines, with a relative `jitter`. `evaluates`, `saves`: the interval,
+    infinite for never, and the duration. `first`: to the first step. `waits`: for data, an hour.
     """
 
     prints: float
@@ -60,7 +60,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A job: the time to its first step, its silences in order, and what each is of."""
+    """A job: the time to its first step, its silences in order, and their causes."""
 
     series: Series
     first: float
@@ -69,13 +69,12 @@ class Course:
 
     @property
     def hours(self) -> float:
-        """How long it runs."""
         return float(self.first + self.silences.sum()) / _HOUR
 
 
 @dataclass(slots=True)
-class Found:
-    """What an arm does with the jobs of a seed: its false alarms, and the delays in seconds."""
+class Result:
+    """The result of an arm for the jobs of a seed: false alarms, and the delays in seconds."""
 
     hours: float = 0.0
     alarms: int = 0
@@ -88,12 +87,15 @@ def _about(rng: np.random.Generator, middle: float, spread: float) -> float:
 
 
 def _series(rng: np.random.Generator) -> Series:
-    often, bar = rng.random() < 0.7, rng.random() < 0.4
+    evaluates, bar = rng.random() < 0.7, rng.random() < 0.4
     stored, announces = rng.random() < 0.85, rng.random() < 0.5
     return Series(
         prints=min(1800.0, max(1.0, _about(rng, 10, 1.3))),
         jitter=float(rng.choice([0.05, 0.15, 0.3, 0.6], p=[0.5, 0.25, 0.15, 0.1])),
-        evaluates=(_about(rng, 1800, 0.8) if often else np.inf, min(7200.0, _about(rng, 60, 1.3))),
+        evaluates=(
+            _about(rng, 1800, 0.8) if evaluates else np.inf,
+            min(7200.0, _about(rng, 60, 1.3)),
+        ),
         varies=float(rng.choice([0.1, 0.5], p=[0.8, 0.2])),
         has_bar=bar,
         saves=(_about(rng, 1800, 0.6) if stored else np.inf, min(1800.0, _about(rng, 25, 1.2))),
@@ -105,58 +107,58 @@ def _series(rng: np.random.Generator) -> Series:
 
 
 def _events(
-    rng: np.random.Generator, of: Series, length: float
+    rng: np.random.Generator, series: Series, length: float
 ) -> Iterator[tuple[float, float, Kind]]:
-    """Yield the times, lengths and kinds of what interrupts the steps of a job."""
+    """Yield the times, lengths and kinds of the interruptions of a job's steps."""
     for (every, usual), varies, kind in (
-        (of.evaluates, of.varies, Kind.EVALUATION),
-        (of.saves, 0.3, Kind.SAVE),
+        (series.evaluates, series.varies, Kind.EVALUATION),
+        (series.saves, 0.3, Kind.SAVE),
     ):
         at = every
         while at < length:
-            took = _about(rng, usual, varies)
+            seconds = _about(rng, usual, varies)
             if kind is Kind.SAVE and rng.random() < 0.02:
-                took *= float(rng.choice([3, 10]))
-            yield at, took, kind
-            at += every + took
-    for _ in range(rng.poisson(of.waits * length / _HOUR)):
+                seconds *= float(rng.choice([3, 10]))
+            yield at, seconds, kind
+            at += every + seconds
+    for _ in range(rng.poisson(series.waits * length / _HOUR)):
         yield rng.uniform(0, length), min(1200.0, _about(rng, 20, 1.2)), Kind.DATA
 
 
-def _course(rng: np.random.Generator, of: Series) -> Course:
-    length = _about(rng, of.length, 0.2)
-    lines = int(min(length / of.prints, _MOST_LINES)) + 2
-    silences = of.prints * np.exp(rng.normal(0.0, of.jitter, lines))
+def _course(rng: np.random.Generator, series: Series) -> Course:
+    length = _about(rng, series.length, 0.2)
+    lines = int(min(length / series.prints, _MOST_LINES)) + 2
+    silences = series.prints * np.exp(rng.normal(0.0, series.jitter, lines))
     begins = np.concatenate([[0.0], np.cumsum(silences)[:-1]])
     kinds = np.zeros(lines, dtype=np.int64)
-    for at, took, kind in _events(rng, of, length):
+    for at, seconds, kind in _events(rng, series, length):
         index = min(int(np.searchsorted(begins, at)), lines - 1)
-        bar = kind is Kind.EVALUATION and of.has_bar
-        silences[index] += min(took, 2 * of.prints) if bar else took
+        bar = kind is Kind.EVALUATION and series.has_bar
+        silences[index] += min(seconds, 2 * series.prints) if bar else seconds
         kinds[index] = kind
-    return Course(of, _about(rng, of.first, 0.3), silences, kinds)
+    return Course(series, _about(rng, series.first, 0.3), silences, kinds)
 
 
 Judge = Callable[[Course, Habits], Callable[[int], float]]
-"""From a job and its series: from a line, how long the job may be silent after it."""
+"""Returns for a job and its series the limit of the silence after each line."""
 
 
-def _longest(of: Course) -> Times:
+def _longest(course: Course) -> Times:
     """Return the longest silence before each silence."""
-    return np.maximum.accumulate(np.concatenate([[0.0], of.silences[:-1]]))
+    return np.maximum.accumulate(np.concatenate([[0.0], course.silences[:-1]]))
 
 
 def _by(rule: Rule) -> Judge:
     """Return the judgement of a rule of kfext."""
 
-    def judged(of: Course, known: Habits) -> Callable[[int], float]:
-        before = _longest(of)
-        begins = of.first + np.concatenate([[0.0], np.cumsum(of.silences)[:-1]])
+    def judged(course: Course, known: Habits) -> Callable[[int], float]:
+        before = _longest(course)
+        begins = course.first + np.concatenate([[0.0], np.cumsum(course.silences)[:-1]])
 
         def limit(line: int) -> float:
-            at = float(begins[line])
-            start = Start(0.0, read=at, moved=at, stepped=of.first, longest=float(before[line]))
-            saving = of.series.announces and of.kinds[line] == Kind.SAVE
+            at, longest = float(begins[line]), float(before[line])
+            start = Start(0.0, read=at, moved=at, stepped=course.first, longest=longest)
+            saving = course.series.announces and course.kinds[line] == Kind.SAVE
             return start.limit(rule, known, saving=bool(saving))
 
         return limit
@@ -164,8 +166,8 @@ def _by(rule: Rule) -> Judge:
     return judged
 
 
-def _slowest(of: Course, _known: Habits) -> Callable[[int], float]:
-    before = _longest(of)
+def _slowest(course: Course, _known: Habits) -> Callable[[int], float]:
+    before = _longest(course)
     return lambda line: float(min(900.0, max(90.0, 6 * before[line])))
 
 
@@ -176,48 +178,47 @@ def _first(rule: Rule, known: Habits) -> float:
 ARMS: dict[str, tuple[Judge, Callable[[Habits], float], float]] = {
     "report": (_by(REPORT), lambda known: _first(REPORT, known), REPORT.least),
     "restart": (_by(RESTART), lambda known: _first(RESTART, known), RESTART.least),
-    "flat": (lambda _of, _known: lambda _line: 600.0, lambda _known: 600.0, 600.0),
+    "flat": (lambda _course, _known: lambda _line: 600.0, lambda _known: 600.0, 600.0),
     "slowest": (_slowest, lambda _known: 900.0, 90.0),
 }
-"""By name: how an arm judges a silence, and a first step; the least that it allows."""
+"""By name: an arm's limit of a silence, and of a first step, and the least of its limits."""
 
 
-def run(seed: int, *, jobs: int = _JOBS) -> dict[str, Found]:
-    """Return what each arm does with some series of jobs."""
+def run(seed: int, *, jobs: int = _JOBS) -> dict[str, Result]:
+    """Return the results of each arm for some series of jobs."""
     rng = np.random.default_rng(seed)
-    found = {arm: Found() for arm in ARMS}
+    results = {arm: Result() for arm in ARMS}
     drawn = 0
     while drawn < jobs:
         series, known = _series(rng), Habits()
         for _ in range(int(rng.integers(1, 9))):
-            of, drawn = _course(rng, series), drawn + 1
-            hangs = int(rng.integers(0, len(of.silences)))
+            course, drawn = _course(rng, series), drawn + 1
+            hangs = int(rng.integers(0, len(course.silences)))
             for arm, (judge, first, least) in ARMS.items():
-                limit, told = judge(of, known), found[arm]
-                told.hours += of.hours
-                told.alarms += of.first > first(known)
-                long = np.flatnonzero(of.silences > least)
-                told.alarms += sum(of.silences[line] > limit(int(line)) for line in long)
-                told.delays.append(limit(hangs))
-            longest, lasted = float(of.silences.max()), float(of.silences.sum())
-            known = Habits(*map(max, known, (longest, of.first, lasted)))
-    return found
+                limit, result = judge(course, known), results[arm]
+                result.hours += course.hours
+                result.alarms += course.first > first(known)
+                long = np.flatnonzero(course.silences > least)
+                result.alarms += sum(course.silences[line] > limit(int(line)) for line in long)
+                result.delays.append(limit(hangs))
+            longest, lasted = float(course.silences.max()), float(course.silences.sum())
+            known = Habits(*map(max, known, (longest, course.first, lasted)))
+    return results
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table with a row for each arm."""
     runs = [run(seed) for seed in (SEEDS[:2] if quick else SEEDS)]
     rows = []
     for arm in ARMS:
-        found = [each[arm] for each in runs]
-        delays = [delay / _MINUTE for each in found for delay in each.delays]
-        hours = sum(each.hours for each in found)
+        results = [each[arm] for each in runs]
+        delays = [delay / _MINUTE for each in results for delay in each.delays]
+        hours = sum(each.hours for each in results)
         parts = (f"{quantile(delays, part):.0f}" for part in (0.5, 0.9, 0.99))
-        rows.append((arm, f"{hours:,.0f}", over_seeds(found, _rate, "{:.2f}"), *parts))
+        rows.append((arm, f"{hours:,.0f}", over_seeds(results, _rate, "{:.2f}"), *parts))
     head = ("rule", "job-hours", "false alarms in 1,000", "delay p50 min", "p90", "p99")
     return table("Stalled jobs", head, rows)
 
 
-def _rate(found: Sequence[Found]) -> float:
+def _rate(results: Sequence[Result]) -> float:
     """Return the false alarms in 1,000 job-hours."""
-    return 1000 * sum(each.alarms for each in found) / sum(each.hours for each in found)
+    return 1000 * sum(each.alarms for each in results) / sum(each.hours for each in results)

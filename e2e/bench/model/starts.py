@@ -1,8 +1,8 @@
-"""Benchmark: when kfext expects jobs to start, beside an average of past waits.
+"""Benchmark: kfext's expected starts of jobs, beside an average of past waits.
 
-What is shown of each waiting job is read once a minute, and judged once the job has started; waits
-below 30 s do not count. `average`: the moving average of past waits less what the job has waited,
-with kfext's first range around it (asked for in kueue#13159). kfext learns all lengths itself.
+The forecast of each waiting job is read once a minute, and judged once the job has started; waits
+below 30 s do not count. `average`: the moving average of past waits minus the job's wait so far,
+with kfext's first range around it (requested in kueue#13159). kfext learns all lengths itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ from kfext.state.forecast.forecaster import Forecaster
 _EVERY = 60.0
 _URGENT = 0.15
 _WEIGHT = 0.2
-"""Of the last wait, in the average of past waits."""
+"""The weight of the last wait in the average of past waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was shown of a waiting job at a second; a start that is not known has no times.
+    """The forecast of a waiting job at a second; an unknown start has no times.
 
-    All times are from the look on, in seconds. `arrived`: how long the job had waited.
+    All times are in seconds from the look. `arrived`: the job's wait so far.
     """
 
     at: float
@@ -48,7 +48,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How good a look was, of a job that waited so many seconds more; `error` None: not known."""
+    """The quality of a look at a job that waited `wait` more seconds; None means unknown."""
 
     wait: float
     error: float | None
@@ -82,7 +82,7 @@ LOADS = ("cpu-0.8", "cpu-1.2")
 
 
 class Watched:
-    """A cluster with forecasts, run to its end: what was shown, and when jobs first started."""
+    """A cluster with forecasts, run to its end: the looks, and the first starts of jobs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.looks: list[Look] = []
@@ -109,13 +109,13 @@ class Watched:
             shown = self._forecaster.expected(live.uid)
             if shown is not None and live.spec.name not in self.started:
                 times = (shown.time, shown.earliest, shown.latest)
-                rests = (None if at is None else at - EPOCH - now for at in times)
+                remaining = (None if at is None else at - EPOCH - now for at in times)
                 waited = now - live.spec.arrives
-                self.looks.append(Look(now, live.spec.name, waited, *rests))
+                self.looks.append(Look(now, live.spec.name, waited, *remaining))
 
 
 def judged(looks: Sequence[Look], started: Mapping[str, float]) -> list[Judged]:
-    """Return how good looks at jobs were that started after 30 s or more."""
+    """Return the quality of looks at jobs that started after 30 s or more."""
     return [
         _judged(look, started[look.job] - look.at)
         for look in looks
@@ -126,18 +126,18 @@ def judged(looks: Sequence[Look], started: Mapping[str, float]) -> list[Judged]:
 def _judged(look: Look, wait: float) -> Judged:
     if look.time is None or look.earliest is None or look.latest is None:
         return Judged(wait, None)
-    was = (
+    accuracy = (
         Accuracy.EARLIER
         if wait < look.earliest
         else Accuracy.LATER
         if wait > look.latest
         else Accuracy.WITHIN
     )
-    return Judged(wait, abs(wait - look.time), was, look.latest - look.earliest)
+    return Judged(wait, abs(wait - look.time), accuracy, look.latest - look.earliest)
 
 
 def averaged(looks: Sequence[Look], started: Mapping[str, float]) -> Iterator[Look]:
-    """Yield what an average of past waits says at the same looks, once there is a past wait."""
+    """Yield the forecasts by an average of past waits for the same looks, once there is a wait."""
     arrived = {look.job: look.at - look.arrived for look in looks}
     waits = sorted((at, at - arrived[job]) for job, at in started.items() if job in arrived)
     average, number = None, 0
@@ -147,13 +147,13 @@ def averaged(looks: Sequence[Look], started: Mapping[str, float]) -> Iterator[Lo
             average = wait if average is None else average + _WEIGHT * (wait - average)
             number += 1
         if average is not None:
-            rest = max(0.0, average - look.arrived)
-            low, high = Scores().range(rest, behind=rest)
-            yield replace(look, time=rest, earliest=low, latest=high)
+            remaining = max(0.0, average - look.arrived)
+            low, high = Scores().range(remaining, behind=remaining)
+            yield replace(look, time=remaining, earliest=low, latest=high)
 
 
 def measure(*, quick: bool) -> str:
-    """Return a table for each load; runs are stored as they end."""
+    """Return a table for each load; each run is stored at its end."""
     package = Path(kfext.__file__).parent
     sources = [Path(__file__), *(package / part for part in ("core", "model", "sim", "state"))]
     store = Store("starts", sources=sources)
@@ -177,9 +177,10 @@ def _run(store: Store, load: str, case: str, seed: int) -> dict[str, list[Judged
         change, arm = CASES[case]
         watched = Watched(arm(change(WORLDS[load])(seed), seed * 1000))
         looks, started = watched.looks, watched.started
-        found = {"kfext": looks, "average": list(averaged(looks, started))}
+        by_arm = {"kfext": looks, "average": list(averaged(looks, started))}
         stored = {
-            name: [asdict(each) for each in judged(shown, started)] for name, shown in found.items()
+            title: [asdict(each) for each in judged(shown, started)]
+            for title, shown in by_arm.items()
         }
         store.put(name, stored)
     return {arm: [Judged(**each) for each in rows] for arm, rows in stored.items()}
@@ -196,8 +197,8 @@ def _errors(runs: _Runs) -> list[float]:
     return [each.error / each.wait for each in _known(runs) if each.error is not None]
 
 
-def _part(runs: _Runs, was: Accuracy) -> float:
-    return fmean(each.was == was for each in _known(runs))
+def _part(runs: _Runs, accuracy: Accuracy) -> float:
+    return fmean(each.was == accuracy for each in _known(runs))
 
 
 def _width(runs: _Runs) -> float:
@@ -211,7 +212,7 @@ _FIGURES: Mapping[str, tuple[Callable[[_Runs], float], str]] = {
     "later": (lambda runs: _part(runs, Accuracy.LATER), "{:.1%}"),
     "width / wait": (_width, "{:.2f}"),
 }
-"""Figures of the looks at which the start was known."""
+"""Figures of the looks with a known start."""
 
 
 def _cells(runs: _Runs) -> tuple[str, ...]:

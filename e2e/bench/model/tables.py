@@ -1,7 +1,7 @@
-"""Benchmark: published tables, reproduced from public traces to see that the models are sound.
+"""Benchmark: published tables, reproduced from public traces to validate the models.
 
-A part is a paper with its own traces, model and schedulers; each figure is published / here, with
-its tolerance. The traces are no part of this repository: docs/reports/published-tables.md names
+A part is a paper with its own traces, model and schedulers; each figure is published / rebuilt,
+with its tolerance. The traces are not in this repository: docs/reports/published-tables.md names
 their sources.
 """
 
@@ -19,7 +19,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "pollux": pollux.measure,
     "shapes": shapes.measure,
 }
-"""By the folder of its traces, what measures a part; `shapes` needs no trace."""
+"""The measurement of each part, by the folder of its traces; `shapes` needs no trace."""
 
 
 def measure(data: Path, *, parts: Sequence[str], quick: bool) -> str:

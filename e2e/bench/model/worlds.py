@@ -1,6 +1,6 @@
 """The shipped worlds, and worlds of the shapes of DRAGON's, SpeCon's and FlowCon's workloads.
 
-In the last world jobs often fit no single node. Jobs of one thread come to four nodes of one CPU.
+In the last world jobs often fit no single node. Jobs of one thread run on four nodes of one CPU.
 """
 
 from dataclasses import replace
@@ -34,16 +34,16 @@ def server_jobs(seed: int, *, load: float) -> World:
 
 
 def _with_server(spec: JobSpec) -> JobSpec:
-    asked = spec.workers + spec.leaders
-    made = replace(spec, kind=TENSORFLOW, style=Style.SERVERS, workers=asked, leaders=0, servers=1)
-    bounds = (max(1, asked // 4), 2 * asked)
-    return replace(made, bounds=bounds, starts=13.0, saving=Saving.NEVER)
+    size = spec.workers + spec.leaders
+    job = replace(spec, kind=TENSORFLOW, style=Style.SERVERS, workers=size, leaders=0, servers=1)
+    bounds = (max(1, size // 4), 2 * size)
+    return replace(job, bounds=bounds, starts=13.0, saving=Saving.NEVER)
 
 
 def spread(seed: int, *, load: float, speed: float) -> World:
-    """Return jobs of up to eight pods for eight nodes of eight slots, which often fit no one node.
+    """Return jobs of up to eight pods for eight nodes of eight slots, which often fit no node.
 
-    `speed`: on several nodes, as a part of the speed on one.
+    `speed`: on several nodes, as a part of the speed on one node.
     """
     random = Random(seed)
     pace = Pace(0.0, 1.0, 0.0, spread=speed)
@@ -63,7 +63,7 @@ def spread(seed: int, *, load: float, speed: float) -> World:
 
 
 def threads(seed: int, *, jobs: int, within: float, shows_end: bool = True) -> World:
-    """Return jobs that come within so many seconds; their losses converge early or late.
+    """Return jobs with arrivals within some seconds; their losses converge early or late.
 
     `shows_end`: whether their logs name the number of steps.
     """

@@ -1,9 +1,9 @@
-"""The five that are compared. Only the arm that is measured runs; the others leave no trace.
+"""The five compared arms. Only the measured arm runs; the others leave no trace.
 
 plain     plain Kubernetes with the training-operator.
-affinity  plain Kubernetes; both templates prefer (weight 100) the node where a pod of their job is.
+affinity  plain Kubernetes; both templates prefer (weight 100) the nodes of pods of their job.
           Preferred, since a gang of 64 on nodes of 8 GPUs could never start if it were required.
-native    kube-scheduler's own gangs, which do not regard how near the pods are.
+native    kube-scheduler's own gangs, which ignore the distance of the pods.
 kueue     Kueue's topology-aware scheduling, preferred topology: one node.
 kfext     webhook and controller, as in the other benchmarks.
 """
@@ -25,11 +25,11 @@ _LAST_LINES = 25
 
 
 class Arm:
-    """One way to get gangs placed, with a namespace of its own; as it stands, plain Kubernetes."""
+    """A way to place gangs, with a namespace of its own; this class is plain Kubernetes."""
 
     name = "plain"
     program = ""
-    """What its own processes are called."""
+    """The name of its own processes."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
@@ -39,17 +39,16 @@ class Arm:
 
     @property
     def namespace(self) -> str:
-        """Where its jobs go."""
         return f"peers-{self.name}"
 
     @property
     def groups(self) -> str:
-        """The collection (URL path) of what its user submits beside each job, if anything."""
+        """The collection (URL path) of objects that its user submits beside each job, if any."""
         return ""
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run its processes and webhooks for the time of a `with` block."""
+        """Run its processes and webhooks during a `with` block."""
         try:
             self.start()
             yield
@@ -57,30 +56,30 @@ class Arm:
             self.stop()
 
     def start(self) -> None:
-        """Start what belongs to it, and wait until it works."""
+        """Start its processes and webhooks, and wait until they work."""
 
     def stop(self) -> None:
-        """End what belongs to it, also what has not started whole."""
+        """Stop its processes and webhooks, even after a failed start."""
 
     def job(self, job: Object) -> Object:
         """Return the job as its user would submit it."""
         return job
 
     def group(self, job: Object) -> Object:
-        """Return what its user submits beside the job."""
+        """Return the object that its user submits beside the job."""
         raise NotImplementedError
 
     def tail(self) -> str:
-        """Return the last lines that its processes logged."""
+        """Return the last lines in the logs of its processes."""
         return ""
 
     @property
     def explains(self) -> str:
-        """The collection (URL path) in which it says why a job waits."""
+        """The collection (URL path) of objects with the reasons of waiting jobs."""
         return paths.pods(self.namespace)
 
     def reason(self, explained: Object) -> str:
-        """Return why a job waits, as an object of that collection says it; empty if it does not."""
+        """Return the reason of a waiting job from an object of that collection, or empty."""
         return _message(explained, "PodScheduled", {"Unschedulable"})
 
 
@@ -183,7 +182,7 @@ class ByKfext(Arm):
 
 
 def all_of(testbed: Testbed) -> list[Arm]:
-    """Return the five; none runs yet."""
+    """Return the five arms; none runs yet."""
     return [arm(testbed) for arm in (Arm, Affinity, Native, ByKueue, ByKfext)]
 
 

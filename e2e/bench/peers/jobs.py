@@ -1,4 +1,4 @@
-"""The jobs and pods of the comparison, alike for all."""
+"""The jobs and pods of the comparison, equal for all arms."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def train_job(name: str, pods: int) -> Object:
 def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
     """Return the job with `change` made to the pod template of every replica type.
 
-    A TrainJob has no templates: what the change makes of an empty one patches its runtime.
+    A TrainJob has no templates: the change of an empty template patches its runtime.
     """
     if job["kind"] == TrainJob.name:
         patch = {"name": "node", "template": {"spec": {"template": change({})}}}
@@ -53,14 +53,14 @@ def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
 
 
 def fillers(nodes: int, *, gpus: int, seed: int) -> Iterator[Object]:
-    """Yield single-GPU pods without an owner, bound already, that take about half of all GPUs.
+    """Yield bound single-GPU pods without an owner that use about half of all GPUs.
 
-    Nodes have 4 of them in the mean, of the 8 that fit (standard deviation 2): few are empty.
+    A node has a mean of 4 of them (standard deviation 2), of the 8 that fit: few nodes are empty.
     """
     draw = random.Random(seed)
     for node in range(nodes):
-        wanted = round(draw.gauss(_FILLED_MEAN, _FILLED_DEVIATION))
-        for number in range(min(gpus, max(0, wanted))):
+        number_of_pods = round(draw.gauss(_FILLED_MEAN, _FILLED_DEVIATION))
+        for number in range(min(gpus, max(0, number_of_pods))):
             yield _filler(f"filler-{node:03}-{number}", f"fake-{node:03}")
 
 

@@ -1,8 +1,8 @@
 """Kueue with topology-aware scheduling (TAS), as a process beside the testbed, and its objects.
 
-Only benchmarks need it. It starts with all that it needs, and leaves no webhook behind when it
-stops, so that others may run without it. Its settings are the defaults of its release, but the
-kinds that kfext serves are switched on: Kueue 0.19 leaves PyTorchJob off.
+Only benchmarks need it. It removes its webhooks when it stops, so that others can run without it.
+Its settings are the defaults of its release, except that the kinds that kfext serves are enabled:
+in Kueue 0.19 PyTorchJob is disabled by default.
 """
 
 import base64
@@ -30,7 +30,7 @@ QUEUE = "bench"
 _FLAVOR = "fake-nodes"
 _TOPOLOGY = "hosts"
 _PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-# Pods themselves are not queued here: no integration `pod`, so no webhook on pods.
+# Pods are not queued: no integration `pod`, so no webhook on pods.
 _HOOKS = frozenset(
     {
         *("mpytorchjob.kb.io", "mclusterqueue.kb.io", "mresourceflavor.kb.io", "mworkload.kb.io"),
@@ -39,7 +39,7 @@ _HOOKS = frozenset(
     }
 )
 _FRAMEWORKS = ["kubeflow.org/pytorchjob", "trainer.kubeflow.org/trainjob"]
-# More than the cluster has: what does not fit must be found by the topology, as kfext must.
+# More than the capacity of the cluster: Kueue, like kfext, must find by the topology what fits.
 _QUOTA = {"cpu": "1000000", "memory": "10000Ti", "nvidia.com/gpu": "100000"}
 VERSION = "v0.19.2"
 _MODULE = Path(__file__).with_name("module")
@@ -68,15 +68,15 @@ def configuration(*, port: int, probe: int, certificates: str, shipped: Object) 
 
 
 def webhooks(shipped: Sequence[Object], *, url: str, authority: str) -> Iterator[Object]:
-    """Yield the webhook configurations that matter here, called at `url` instead of a Service."""
+    """Yield the webhook configurations of the enabled kinds, with `url` instead of a Service."""
     for configured in shipped:
-        kept = []
+        needed = []
         for hook in configured["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
             client = {"url": url + path, "caBundle": authority}
-            kept += [{**hook, "clientConfig": client}] if hook["name"] in _HOOKS else []
+            needed += [{**hook, "clientConfig": client}] if hook["name"] in _HOOKS else []
         name = f"kueue-{configured['metadata']['name']}"
-        yield {**configured, "metadata": {"name": name}, "webhooks": kept}
+        yield {**configured, "metadata": {"name": name}, "webhooks": needed}
 
 
 def queues(namespace: str) -> Iterator[Object]:
@@ -96,7 +96,7 @@ def queues(namespace: str) -> Iterator[Object]:
 
 
 def queued(job: Object) -> Object:
-    """Return the job as a user of Kueue submits it: in the queue, its pods near each other."""
+    """Return the job as a user of Kueue submits it: in the queue, with a preferred topology."""
     near = {"metadata": {"annotations": {_PREFERRED: HOSTNAME}}}
     patched = with_templates(job, lambda template: {**template, **near})
     return {**patched, "metadata": {**job["metadata"], "labels": {KUEUE_QUEUE: QUEUE}}}
@@ -107,17 +107,17 @@ def _object(kind: str, name: str, spec: Object) -> Object:
 
 
 class Kueue:
-    """Kueue on one testbed; `install` once, then `start` and `stop` as often as one likes.
+    """Kueue on a testbed; `install` once, then `start` and `stop` any number of times.
 
-    Needs root: Kueue reads a certificate from a fixed path under /etc, which it gets to see in a
-    mount namespace of its own.
+    Needs root: Kueue reads a certificate from a fixed path under /etc, which is mounted in a
+    namespace of its own.
     """
 
     def __init__(self, testbed: Testbed, *, namespace: str) -> None:
         if os.geteuid() != 0:
             raise preflight.Unavailable(
-                "Kueue reads a certificate from a fixed path under /etc, which it gets to see in a "
-                "mount namespace of its own: run `python -m e2e.bench peers` as root"
+                "Kueue reads a certificate from a fixed path under /etc, which is mounted in a "
+                "namespace of its own: run `python -m e2e.bench peers` as root"
             )
         self._testbed = testbed
         self._namespace = namespace
@@ -127,7 +127,7 @@ class Kueue:
         self._hooks: list[Object] = []
 
     def install(self) -> None:
-        """Put Kueue's definitions into the cluster, and write what the process reads."""
+        """Apply Kueue's definitions to the cluster, and write the files of the process."""
         api = self._testbed.api
         for name in (NAMESPACE, self._namespace):
             api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -135,7 +135,7 @@ class Kueue:
         for definition in definitions:
             api.apply(definition)
         kinds = {definition["spec"]["names"]["kind"] for definition in definitions}
-        # Kueue ends at once if it does not find its own kinds.
+        # Kueue exits at once if its own kinds are not served.
         self._wait(lambda: kinds <= self._served(), "Kueue's kinds to be served")
         pair = self._testbed.pki.server("kueue", hosts=["127.0.0.1"])
         certificates = self._folder / "etc" / "kueue" / "metrics" / "certs"
@@ -157,7 +157,7 @@ class Kueue:
         )
 
     def start(self) -> None:
-        """Start the process, register its webhooks, and wait until a job on trial is suspended."""
+        """Start the process, register its webhooks, and wait until it suspends a dry-run job."""
         etc, config = self._folder / "etc", self._folder / "config.yaml"
         binary = resolve()
         self._running = self._testbed.start_process(
@@ -171,12 +171,12 @@ class Kueue:
         for configuration in self._hooks:
             self._testbed.api.apply(configuration)
         for manifest in queues(self._namespace):
-            self._wait(lambda: self._testbed.api.apply(manifest), "Kueue to take its queues")  # noqa: B023
+            self._wait(lambda: self._testbed.api.apply(manifest), "Kueue's queues")  # noqa: B023
         self._wait(self._ready, "Kueue to be ready")
-        self._wait(self._suspends, "Kueue to suspend a job on trial")
+        self._wait(self._suspends, "Kueue to suspend a job in a dry run")
 
     def stop(self) -> None:
-        """End the process if it runs, and take its webhooks out of the way of all others."""
+        """Stop the process if it runs, and remove its webhooks."""
         for configuration in self._hooks:
             self._testbed.api.delete(self._testbed.api.path(configuration))
         if self._running is not None:
@@ -187,9 +187,8 @@ class Kueue:
         self._testbed.wait_for(condition, what=what, seconds=_READY_SECONDS, needs=(_PROCESS,))
 
     def _served(self) -> set[str]:
-        """Return the kinds of Kueue that discovery names."""
         group, _ = API.split("/")
-        if group not in {found["name"] for found in self._testbed.api.get("/apis")["groups"]}:
+        if group not in {each["name"] for each in self._testbed.api.get("/apis")["groups"]}:
             return set()
         resources = self._testbed.api.get(f"/apis/{API}")["resources"]
         return {resource["kind"] for resource in resources}
@@ -205,7 +204,7 @@ class Kueue:
 
 
 def resolve() -> Path:
-    """Return the program, built now if it is nowhere; raise Unavailable if it cannot be."""
+    """Return the program, and build it if missing; raise Unavailable if that fails."""
     target = _cached() / "kueue"
     if not target.exists():
         with step(f"building kueue {VERSION}", expect="3 minutes"):
@@ -214,7 +213,7 @@ def resolve() -> Path:
 
 
 def _files() -> Path:
-    """Return the folder with Kueue's own manifests, copied beside the program once."""
+    """Return the folder with Kueue's own manifests, which is copied beside the program once."""
     folder = _cached() / "files"
     if not folder.exists():
         source = (

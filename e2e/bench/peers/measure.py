@@ -1,12 +1,12 @@
-"""The comparison: who runs when, in turns, on a cluster of its own, and the tables of it.
+"""The comparison: the arms in turns, on a cluster of its own, and its tables.
 
 The real training-operator, API server and scheduler, all with raised request limits, on 200 idle
-fake nodes of 8 GPUs. A turn starts one arm (the others' processes and webhooks are gone), lets it
-place one gang that does not count, and measures it; turns of the five alternate. For the third
-workload there are more nodes; single pods of no job hold half of the GPUs, and few nodes are empty.
+fake nodes of 8 GPUs. A turn starts one arm without the processes and webhooks of the others, lets
+it place a gang that does not count, and measures it; turns of the five alternate. The third
+workload has more nodes; single pods without a job use half of the GPUs, and few nodes are empty.
 
-All times are seconds from the first submission, by one watch of the driver, which shares the
-machine with the rest.
+All times are seconds from the first submission, by one watch of the driver, which runs on the same
+machine.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from kfext.kube.client import Client
 
 _GATING = ("kueue", "kfext")
 _THREE = ("plain", *_GATING)
-"""The arms that TrainJobs and the fragmented cluster are measured with."""
+"""The arms for TrainJobs and the fragmented cluster."""
 _WHO = {
     "plain": "plain Kubernetes",
     "affinity": "pod affinity, preferred",
@@ -48,14 +48,14 @@ _WHO = {
 }
 _WARM_UP_PODS = 8
 _LEAST_CPU = 0.1
-"""CPU seconds of a program that is worth a line."""
+"""The least CPU seconds of a program with a line of its own."""
 _SEED = 7
 _IN_FLIGHT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Gangs of `pods` pods that are submitted at once, and the runs of each arm so far."""
+    """Gangs of `pods` pods, submitted at once, and the runs of each arm so far."""
 
     title: str
     gangs: int
@@ -66,7 +66,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A column; `better` is 1 where greater is better, -1 where smaller is."""
+    """A column; `better` is 1 if larger is better, -1 if smaller is."""
 
     head: str
     of: Callable[[Run], float]
@@ -89,7 +89,7 @@ _FIGURES = (
 
 
 def of(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
-    """Return everything that is printed."""
+    """Return the whole output."""
     judged = [
         f"- {workload.gangs} {workload.kind}s of {workload.pods}, {line}"
         for workload in workloads
@@ -106,7 +106,7 @@ def of(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -
 
 
 def _judged(workload: Workload) -> Iterator[str]:
-    """Yield what kfext is judged by in a workload, beside plain Kubernetes and Kueue."""
+    """Yield the judged figures of kfext in a workload, against plain Kubernetes and Kueue."""
     plain = _ratios(workload, "plain", lambda run: run.rate)
     target = f" ({GANGS_TO_PLAIN.judge(median(plain))})" if workload.gangs > 1 else ""
     yield f"gangs/s, kfext / plain: {spread(plain)}{target}."
@@ -124,13 +124,13 @@ def _workload(workload: Workload) -> str:
         (
             _WHO[name],
             *(
-                spread([figure.of(run) for run in of], digits=figure.digits)
+                spread([figure.of(run) for run in own], digits=figure.digits)
                 if name in _GATING or not figure.gated
                 else "-"
                 for figure in _FIGURES
             ),
         )
-        for name, of in workload.runs.items()
+        for name, own in workload.runs.items()
     ]
     heads = ("who", *(figure.head for figure in _FIGURES))
     plural = "s" if repeats > 1 else ""
@@ -139,12 +139,12 @@ def _workload(workload: Workload) -> str:
 
 
 def _programs(workload: Workload) -> str:
-    """Return what each program of the testbed used under each arm, in CPU seconds."""
+    """Return a table of the CPU seconds of each program of the testbed under each arm."""
     runs_ = workload.runs
-    found = {name for of in runs_.values() for run in of for name in run.by_program}
+    programs = {name for own in runs_.values() for run in own for name in run.by_program}
     used = {
-        program: [median(run.by_program.get(program, 0.0) for run in of) for of in runs_.values()]
-        for program in found
+        program: [median(run.by_program.get(program, 0.0) for run in own) for own in runs_.values()]
+        for program in programs
     }
     rows = [
         (program, *(f"{seconds:.1f}" for seconds in used[program]))
@@ -156,43 +156,43 @@ def _programs(workload: Workload) -> str:
 
 def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
     rows = []
-    for name, given in answers.items():
-        seconds = [answer.seconds for answer in given]
+    for name, own in answers.items():
+        seconds = [answer.seconds for answer in own]
         judged = f" {WHY_NOT.judge(median(seconds))}" if name == "kfext" else ""
-        held = spread([answer.held for answer in given], digits=0)
-        rows.append((_WHO[name], spread(seconds) + judged, held, given[-1].reason))
+        held = spread([answer.held for answer in own], digits=0)
+        rows.append((_WHO[name], spread(seconds) + judged, held, own[-1].reason))
     return table(
-        "Why does a gang not start that needs one node more than there are?",
-        ("who", "seconds until it is said", "GPUs held in vain 2 s later", "what is said"),
+        "The reason of a gang that needs one node more than the cluster has",
+        ("who", "seconds until the reason", "GPUs held in vain 2 s later", "reason"),
         rows,
     )
 
 
-def _ratios(workload: Workload, to: str, of: Callable[[Run], float]) -> list[float]:
+def _ratios(workload: Workload, rival: str, figure: Callable[[Run], float]) -> list[float]:
     """Return a figure of kfext divided by another arm's, for each pair of runs."""
-    pairs = zip(workload.runs["kfext"], workload.runs[to], strict=True)
-    return [of(ours) / of(other) for ours, other in pairs]
+    pairs = zip(workload.runs["kfext"], workload.runs[rival], strict=True)
+    return [figure(ours) / figure(other) for ours, other in pairs]
 
 
 def _better(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
-    """Name the columns where the median of Kueue is better than kfext's."""
-    found = []
+    """Return a sentence with the columns in which the median of Kueue is better than kfext's."""
+    better = []
     for workload in workloads:
         for figure in _FIGURES:
             kueue, kfext = (median(map(figure.of, workload.runs[name])) for name in _GATING)
             if figure.better * (kueue - kfext) > 0:
                 figures = f"{kueue:.{figure.digits}f} against {kfext:.{figure.digits}f}"
                 named = f"{workload.gangs} {workload.kind}s of {workload.pods}"
-                found.append(f"{named}: {figure.head} {figures}")
-    said = [median(answer.seconds for answer in answers[name]) for name in _GATING]
-    if said[0] < said[1]:
-        found.append(f"seconds until the reason is said {said[0]:.2f} against {said[1]:.2f}")
-    return "Where Kueue is better than kfext: " + ("; ".join(found) or "nowhere") + "."
+                better.append(f"{named}: {figure.head} {figures}")
+    kueue, kfext = (median(answer.seconds for answer in answers[name]) for name in _GATING)
+    if kueue < kfext:
+        better.append(f"seconds until the reason is said {kueue:.2f} against {kfext:.2f}")
+    return "Where Kueue is better than kfext: " + ("; ".join(better) or "nowhere") + "."
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The size of the measurement."""
 
     repeats: int
     single: int
@@ -206,7 +206,7 @@ _QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES)
 
 
 def measure(*, quick: bool) -> str:
-    """Return the tables, and a line that says where Kueue is better than kfext."""
+    """Return the tables, and a line with the figures in which Kueue is better than kfext."""
     size = _QUICK if quick else _FULL
     with lifecycle.running(
         "bench-peers", fake_nodes=NODES, fast=True, native_gangs=True
@@ -236,7 +236,7 @@ def measure(*, quick: bool) -> str:
 
 
 def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, nodes: str) -> Workload:
-    """Measure as many TrainJobs; Trainer runs meanwhile."""
+    """Measure the same number of TrainJobs, with Trainer running."""
     title = f"{size.many} TrainJobs of 8 pods at once, {nodes}"
     workload = Workload(title, gangs=size.many, pods=8, kind="TrainJob")
     trainer.start(testbed)
@@ -251,7 +251,7 @@ def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, nodes: st
 def _turn(
     arm: Arm, repeat: int, workloads: list[Workload], answers: list[runs.Answer] | None
 ) -> None:
-    """Measure one arm once; the results are added to the workloads and to the answers."""
+    """Measure an arm once; the results are added to the workloads and to the answers."""
 
     async def measured(client: Client) -> None:
         kind = workloads[0].kind
@@ -275,20 +275,20 @@ def _turn(
 
 
 def _fragment(testbed: Testbed, nodes: int) -> str:
-    """Bring the cluster to so many nodes, half-full; return in words what is taken."""
+    """Grow the cluster to some nodes and fill half of it; return a description."""
     gpus = int(fakenodes.CAPACITY["nvidia.com/gpu"])
     added = [
         fakenodes.node(f"fake-{number:03}", capacity=fakenodes.CAPACITY, labels={}, taints=[])
         for number in range(NODES, nodes)
     ]
-    taken = list(fillers(nodes, gpus=gpus, seed=_SEED))
-    with step(f"{nodes} nodes, {len(taken)} pods on them"), ThreadPoolExecutor(_IN_FLIGHT) as pool:
+    pods = list(fillers(nodes, gpus=gpus, seed=_SEED))
+    with step(f"{nodes} nodes, {len(pods)} pods on them"), ThreadPoolExecutor(_IN_FLIGHT) as pool:
         list(pool.map(lambda body: testbed.api.create("/api/v1/nodes", body), added))
         fakenodes.wait_ready(testbed, nodes)
         path = "/api/v1/namespaces/default/pods"
-        list(pool.map(lambda body: testbed.api.create(path, body), taken))
-    touched = len({pod["spec"]["nodeName"] for pod in taken})
-    return f"{len(taken)} of {nodes * gpus} GPUs taken at random, {nodes - touched} nodes empty"
+        list(pool.map(lambda body: testbed.api.create(path, body), pods))
+    touched = len({pod["spec"]["nodeName"] for pod in pods})
+    return f"{len(pods)} of {nodes * gpus} GPUs used at random, {nodes - touched} nodes empty"
 
 
 def _with_client(testbed: Testbed, work: Callable[[Client], Awaitable[Any]]) -> None:

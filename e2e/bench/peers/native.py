@@ -1,4 +1,4 @@
-"""kube-scheduler's own gangs: a PodGroup for each job, which each pod of the job names.
+"""kube-scheduler's own gangs: a PodGroup for each job, named by each pod of the job.
 
 The operator does not know PodGroups of kube-scheduler, and its CRD drops the field that names the
 group. So a MutatingAdmissionPolicy sets the field of each new pod.
@@ -20,7 +20,7 @@ _GROUP = (
 
 
 def group(job: Object) -> Object:
-    """Return the PodGroup of a PyTorchJob: all of its pods, or none."""
+    """Return the PodGroup of a PyTorchJob, with all of its pods or none."""
     pods = sum(replicas["replicas"] for replicas in job["spec"]["pytorchReplicaSpecs"].values())
     metadata = {"name": job["metadata"]["name"]}
     policy = {"schedulingPolicy": {"gang": {"minCount": pods}}}
@@ -28,7 +28,7 @@ def group(job: Object) -> Object:
 
 
 def admission(namespace: str) -> Iterator[Object]:
-    """Yield what makes each new pod of a job in the namespace name the job's group."""
+    """Yield the policy that adds the job's group to each new pod in the namespace."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": _GROUP}}
     selected = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

@@ -1,9 +1,9 @@
-"""One run of one arm: gangs are submitted at once, timed by the driver's watch, and cleared away.
+"""A run of an arm: gangs are submitted at once, timed by the driver's watch, and deleted.
 
-A second kind of run measures how long it takes until a user can read why a gang does not start. The
-gang needs one whole node more than the cluster has, while each of its pods fits. The time runs from
-before the POST to the first watch line of the driver that holds the reason. Pods of the gang that
-are bound meanwhile hold their GPUs in vain: they are counted.
+A second kind of run measures the time until a user can read why a gang does not start. The gang
+needs one whole node more than the cluster has, while each of its pods fits. The time is from before
+the POST to the first watch line of the driver with the reason. Pods of the gang that are bound
+meanwhile hold their GPUs in vain: they are counted.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _LOOK_AGAIN_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of `gangs` gangs; times in seconds from the first submission.
+    """The results of `gangs` gangs; times in seconds from the first submission.
 
     `waits` are per gang, from its last pod created to its last pod ungated. `nodes` is the mean
     over gangs. CPU seconds are of the arm's own processes, and of each program of the testbed,
@@ -62,15 +62,15 @@ class Run:
 
     @property
     def all_cpu(self) -> float:
-        """CPU seconds of all of the testbed."""
+        """CPU seconds of the whole testbed."""
         return sum(self.by_program.values())
 
 
 async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kind: str) -> Run:
-    """Submit gangs at once and wait until all of their pods are bound; then clear them away."""
+    """Submit gangs at once, wait until all of their pods are bound, and delete them."""
     names = [f"{name}-{number:03}" for number in range(gangs)]
-    made = {"PyTorchJob": gang, "TrainJob": train_job}[kind]
-    bodies = [arm.job(made(each, pods)) for each in names]
+    make = {"PyTorchJob": gang, "TrainJob": train_job}[kind]
+    bodies = [arm.job(make(each, pods)) for each in names]
     before = _cpu(arm.testbed)
     async with watching(client, paths.pods(arm.namespace)) as seen:
         submitted = time.monotonic()
@@ -82,8 +82,8 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kin
                 seconds=_PATIENCE_SECONDS,
             )
         except TimeoutError as error:
-            said = f"{len(seen.added)} created, {len(seen.bound)} bound\n{arm.tail()}"
-            raise TimeoutError(f"{error}: {said}") from None
+            state = f"{len(seen.added)} created, {len(seen.bound)} bound\n{arm.tail()}"
+            raise TimeoutError(f"{error}: {state}") from None
         await asyncio.sleep(_CALM_SECONDS)
     used: dict[str, float] = {}
     for pid, (program, seconds) in _cpu(arm.testbed).items():
@@ -95,7 +95,7 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kin
 
 
 async def _submit(client: Client, arm: Arm, kind: str, bodies: Sequence[Object]) -> None:
-    """Create jobs, each with what the arm has beside it."""
+    """Create jobs, each with the object that the arm needs beside it."""
     jobs = paths.jobs(KINDS[kind], arm.namespace)
     await _in_flight(
         client.create(collection, body)
@@ -133,8 +133,8 @@ def _run(
 
 
 async def clear(client: Client, arm: Arm) -> None:
-    """Delete all jobs of an arm, and wait until nothing that belonged to them is left."""
-    # Pods of a job that still lives would be made again.
+    """Delete all jobs of an arm, and wait until all of their objects are deleted."""
+    # Pods of an existing job would be created again.
     for kind in ("PyTorchJob", "TrainJob"):
         with suppress(NotFound):  # Trainer is not installed
             await _remove(client, paths.jobs(KINDS[kind], arm.namespace))
@@ -147,42 +147,42 @@ async def clear(client: Client, arm: Arm) -> None:
 
 
 async def _remove(client: Client, collection: str) -> None:
-    """Delete what is in a collection, without grace, until nothing is left."""
+    """Delete all objects of a collection, without grace, until it is empty."""
 
     async def delete(name: str) -> None:
-        with suppress(NotFound, Unavailable):  # gone, or to be tried again
+        with suppress(NotFound, Unavailable):  # deleted, or tried again
             await client.delete(f"{collection}/{name}", grace=0)
 
     async def deleted() -> list[str]:
-        left = [found["metadata"]["name"] for found in await client.list_all(collection)]
-        await _in_flight(delete(name) for name in left)
-        return left
+        present = [each["metadata"]["name"] for each in await client.list_all(collection)]
+        await _in_flight(delete(name) for name in present)
+        return present
 
     await _until(deleted, what=f"{collection} to be empty")
 
 
-async def _until(left: Callable[[], Awaitable[Sequence[object]]], *, what: str) -> None:
-    """Look again and again until nothing is left."""
+async def _until(remaining: Callable[[], Awaitable[Sequence[object]]], *, what: str) -> None:
+    """Wait until nothing remains."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while found := await left():
+    while objects := await remaining():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {_PATIENCE_SECONDS:.0f} s for {what}: {len(found)} left")
+            raise TimeoutError(f"waited {_PATIENCE_SECONDS:.0f} s for {what}: {len(objects)} left")
         await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _in_flight(requests: Iterable[Awaitable[object]]) -> None:
     """Send requests, 64 at once: the client has as many connections."""
-    room = asyncio.Semaphore(_IN_FLIGHT)
+    limit = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def one_of(request: Awaitable[object]) -> None:
-        async with room:
+    async def send(request: Awaitable[object]) -> None:
+        async with limit:
             await request
 
-    await asyncio.gather(*map(one_of, requests))
+    await asyncio.gather(*map(send, requests))
 
 
 def _cpu(testbed: Testbed) -> dict[int, tuple[str, float]]:
-    """Return program and CPU seconds so far of every process of the testbed, by process id."""
+    """Return the program and the CPU seconds so far of each process of the testbed, by its id."""
     used = {}
     for pid in process.marked(testbed.name):
         folder = Path("/proc", str(pid))
@@ -198,7 +198,7 @@ def _cpu(testbed: Testbed) -> dict[int, tuple[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Seconds until the reason could be read, the reason, and GPUs held in vain 2 s later."""
+    """The seconds until the reason could be read, the reason, and GPUs held in vain 2 s later."""
 
     seconds: float
     reason: str
@@ -206,7 +206,7 @@ class Answer:
 
 
 async def ask(client: Client, arm: Arm, *, name: str, nodes: int) -> Answer:
-    """Submit a gang of one pod more than there are nodes; each pod takes a whole node."""
+    """Submit a gang with one pod more than nodes; each pod needs a whole node."""
     gpus = int(fakenodes.CAPACITY["nvidia.com/gpu"])
     body = arm.job(gang(name, nodes + 1, gpus=gpus))
     version = msgspec.json.decode(await client.read(arm.explains, limit="1"))["metadata"]
@@ -230,7 +230,7 @@ async def ask(client: Client, arm: Arm, *, name: str, nodes: int) -> Answer:
 
 
 async def _hear(client: Client, arm: Arm, version: str) -> tuple[float, str]:
-    """Return when a reason was heard of, in monotonic seconds, and the reason."""
+    """Return the time of the first reason, in monotonic seconds, and the reason."""
     while True:  # a busy API server may end a watch at any time; nothing is lost by that
         rest = b""
         stream = client.watch(

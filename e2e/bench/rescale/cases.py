@@ -1,4 +1,4 @@
-"""What is rescaled: the job, how it ends its pods and meets again, and whether it is disturbed."""
+"""The cases: the job, its termination and rendezvous settings, and whether a gang disturbs it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from e2e.harness.training import pytorch_job
 Object = dict[str, Any]
 TRAIN, GANG, GANG_KIND = "train", "gang", "PyTorchJob"
 FULL, LEAST = 4, 2
-"""Pods of the job, one a node; and when it is smallest."""
+"""The pods of the job, one on each node, and at its smallest size."""
 CPU = "340m"
 DEFAULT_GRACE = 30
 TORCHRUN_LAST_CALL = 30
-"""Seconds that torchrun waits for more workers by default."""
+"""The seconds that torchrun waits for more workers by default."""
 _TESTBED_GRACE = 2
 _KEPT_EVERY = 300
-"""Steps from one checkpoint to the next, so far apart that the next one is not near by chance."""
+"""Steps between checkpoints, so many that the next checkpoint is not near by chance."""
 _PACE = {"PyTorchJob": 0.8, "TFJob": 0.3}
-"""Seconds that a batch takes one worker: of a PyTorchJob a step's, which all workers share."""
+"""Seconds of a batch on a single worker; the workers of a PyTorchJob share a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a run is. `steps`: by kind; `parameters`: of the policy, its defaults if empty.
+    """The length of a run. `steps`: by kind; `parameters`: of the policy, empty for its defaults.
 
-    `quiet`: seconds that the job trains before the gang comes, so that its size counts as settled
+    `quiet`: seconds that the job trains before the gang arrives, so that its size counts as settled
     and its progress is known.
     """
 
@@ -50,12 +50,12 @@ QUICK_PACE = Pace(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One set-up.
+    """A set-up.
 
-    `grace`: the seconds that a pod has to end.
-    `last_call`: of the job's own elasticPolicy; unset: kfext writes it.
-    `listens`: whether the job saves when it is asked to.
-    `disturbed`: whether the gang comes.
+    `grace`: the termination grace period of a pod, in seconds.
+    `last_call`: of the job's own elasticPolicy; None means that kfext writes it.
+    `listens`: whether the job saves on request.
+    `disturbed`: whether the gang arrives.
     """
 
     title: str
@@ -67,16 +67,16 @@ class Case:
 
     @property
     def pods(self) -> int:
-        """Training pods: the parameter server is none."""
+        """The number of training pods, without the parameter server."""
         return FULL if self.kind == "PyTorchJob" else FULL - 1
 
     @property
     def least(self) -> int:
-        """Training pods when it is smallest."""
+        """The number of training pods at its smallest size."""
         return self.pods - (FULL - LEAST)
 
     def manifest(self, pace: Pace, folder: Path) -> Object:
-        """Return what is submitted; its checkpoints are in a folder of this machine."""
+        """Return its manifest; its checkpoints are in a folder of this machine."""
         arguments = ["--steps", f"{pace.steps[self.kind]}", "--least", f"{_PACE[self.kind]}"]
         arguments += ["--every", f"{_KEPT_EVERY}", "--print-every", "1"]
         if not self.listens:
@@ -90,10 +90,10 @@ class Case:
 
 
 def gang(pace: Pace) -> Object:
-    """Return the gang, which needs as much as the job can give."""
+    """Return the gang, which needs the most that the job can release."""
     arguments = ("--model", "cnn", "--steps", str(pace.gang_steps))
-    made = pytorch_job(GANG, workers=FULL - LEAST - 1, cpu=CPU, arguments=arguments)
-    body: Object = ApiClient().sanitize_for_serialization(made)
+    job = pytorch_job(GANG, workers=FULL - LEAST - 1, cpu=CPU, arguments=arguments)
+    body: Object = ApiClient().sanitize_for_serialization(job)
     return body
 
 
@@ -108,6 +108,6 @@ UNDISTURBED = {
     "PyTorchJob": Case("torchrun, undisturbed", disturbed=False),
     "TFJob": Case("TFJob, undisturbed", kind="TFJob", disturbed=False),
 }
-"""What the loss of the others is compared with, by kind."""
+"""The references for the loss of the others, by kind."""
 CASES = (TORCH, AGAIN, TORCH_GRACE, OWN_SETTINGS, DEAF, TF, TF_GRACE, *UNDISTURBED.values())
 QUICK_CASES = (TORCH, TF, *UNDISTURBED.values())

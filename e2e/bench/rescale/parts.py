@@ -1,4 +1,4 @@
-"""A run taken apart: what happened when, and how long each part of a change of size took."""
+"""The analysis of a run: the events, and the duration of each part of a change of size."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,19 +15,19 @@ _ACTS = frozenset({names.REASON_AWAITS_CHECKPOINT, names.REASON_RESCALING})
 
 
 class NotSeenError(Exception):
-    """What a part begins or ends with was never seen in a run."""
+    """The begin or the end of a part was never observed in a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """One change of the size of the job; seconds.
+    """A change of the size of the job; in seconds.
 
-    `idle`: from what it is for (the gang comes, or has gone) until kfext acts.
+    `idle`: from its cause (the gang arrives, or has ended) until kfext acts.
     `checkpoint`: until the new size is written.
-    `pods`: until the pods that leave are gone, or the pods that come run.
-    `rendezvous`: until the training says that it goes on; 0 if its processes were never stopped.
-    `first_step`: until it has done a step.
-    `stood_still`: the longest time without a step, of `usual` that a step takes.
+    `pods`: until the removed pods are gone, or the new pods run.
+    `rendezvous`: until the training resumes; 0 if its processes were never stopped.
+    `first_step`: until its next step.
+    `stood_still`: the longest time without a step; `usual`: the median time of a step.
     """
 
     before: int
@@ -43,25 +43,23 @@ class Rescale:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A whole run. `to_bind`: from the end of the last pod that left until the gang was bound."""
+    """A whole run. `to_bind`: from the end of the last removed pod until the gang was bound."""
 
     shrink: Rescale
     to_bind: float
     growth: Rescale
 
     def stored(self) -> Object:
-        """Return it as JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
-        """Return what was stored."""
+    def restore(cls, stored: Object) -> Self:
         shrink, growth = Rescale(**stored["shrink"]), Rescale(**stored["growth"])
         return cls(shrink, stored["to_bind"], growth)
 
 
 def story(samples: Sequence[Sample], *, came: float, went: float) -> Story:
-    """Return a run in which the gang came and went at these times; raise NotSeenError."""
+    """Return a run with the times of the gang's arrival and end; raise NotSeenError."""
     shrink = _rescale(samples, since=came)
     gone = came + shrink.idle + shrink.checkpoint + shrink.pods
     bound = _first(samples, is_bound, after=came, what="the gang was bound")
@@ -69,12 +67,12 @@ def story(samples: Sequence[Sample], *, came: float, went: float) -> Story:
 
 
 def is_bound(sample: Sample) -> bool:
-    """Return whether all of the gang is bound."""
+    """Return whether the whole gang is bound."""
     return len(sample.gang) > 1 and all(pod.bound for pod in sample.gang)
 
 
 def is_whole(sample: Sample) -> bool:
-    """Return whether the job has the workers that are written in it, and all of them run."""
+    """Return whether the job has all workers of its spec, and all of them run."""
     return sample.size == len(sample.workers) and all(
         pod.runs and not pod.ends for pod in sample.own
     )
@@ -114,7 +112,7 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
         checkpoint=written - acted,
         pods=moved - written,
         rendezvous=max(0.0, resumed - moved) if resumed else 0.0,
-        # The pods of a worker that leaves may end long after the others have gone on.
+        # The pod of a removed worker may end long after the others have resumed.
         first_step=max(0.0, stepped - max(moved, resumed or 0.0)),
         stood_still=still,
         usual=usual,
@@ -132,7 +130,7 @@ def _runs(pod: Pod) -> bool:
 
 
 def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | None:
-    """Return when the processes of a training began anew; None: they were not stopped."""
+    """Return the time at which the processes of a training restarted, or None."""
     for sample in samples:
         if sample.at >= since and world in worlds(sample.lines):
             return sample.at
@@ -142,7 +140,7 @@ def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | 
 def _gaps(
     samples: Sequence[Sample], *, since: float, written: float, until: float
 ) -> tuple[float, float]:
-    """Return the longest time without a step from just before a change on, and the usual one."""
+    """Return the longest time without a step around a change, and the median time before it."""
     stepped = [sample.at for sample in samples if sample.steps]
     before = [new - old for old, new in pairwise(stepped) if new <= since]
     during = [new - old for old, new in pairwise(stepped) if written < new and old < until]
@@ -152,7 +150,7 @@ def _gaps(
 def _first(
     samples: Iterable[Sample], condition: Callable[[Sample], bool], *, after: float, what: str
 ) -> float:
-    """Return when something was first seen from a time on."""
+    """Return the first time from `after` on at which a condition held."""
     for sample in samples:
         if sample.at >= after and condition(sample):
             return sample.at

@@ -1,6 +1,6 @@
-"""The benchmark: every case in turn; what is stored is not run again.
+"""The benchmark: every case in turn; stored runs are not repeated.
 
-In a case the job fills the nodes, the gang comes and goes, and the job ends.
+In a case the job fills the nodes, the gang arrives and ends, and the job ends.
 """
 
 import json
@@ -39,10 +39,10 @@ from e2e.testbed.progress import say, step
 
 Object = dict[str, Any]
 _PATIENCE_SECONDS = 600.0
-"""For the next thing to happen: a job that was asked for a checkpoint in vain is left alone for
+"""The wait for the next event: a job that did not answer a checkpoint request is ineligible for
 300 s."""
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
-"""One request of the ten thousand of a benchmark may go wrong."""
+"""One request of the ten thousand of a benchmark may fail."""
 _HERE = Path(__file__).parent
 _SOURCES = (
     *(_HERE / f"{name}.py" for name in ("cases", "parts", "watch", "run")),
@@ -51,14 +51,14 @@ _SOURCES = (
     *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in ("elastic_ddp", "elastic_ps")),
 )
 _MINUTES = {True: 7.0, False: 6.0}
-"""Of a run, by whether the gang comes."""
+"""The duration of a run, by whether the gang arrives."""
 _QUICK = 0.5
-"""A quick run takes this part of it."""
+"""The duration of a quick run, as a part of it."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """A run while it goes on."""
+    """A run in progress."""
 
     pods: Pods
     case: Case
@@ -66,7 +66,7 @@ class _Run:
     watch: Watch
 
     def gang_comes_and_goes(self) -> tuple[float, float]:
-        """Return when the gang came and when it was gone; the job has grown back after that."""
+        """Return the times of the gang's arrival and end, once the job has grown back."""
         watch = self.watch
         watch.rest(self.pace.quiet)
         came = watch.now()
@@ -80,7 +80,7 @@ class _Run:
         self.until(
             lambda sample: not any(pod.runs for pod in sample.gang), "the gang's pods have ended"
         )
-        went = watch.now()  # their room is free from now on, and a TFJob may grow within a second
+        went = watch.now()  # their capacity is free now, and a TFJob may grow within a second
         self.until(lambda _: watch.gang_has_ended(), "the gang has trained")
         self.pods.bed.api.delete(jobs_path(self.pods.namespace, GANG_KIND, GANG))
         self.until(lambda sample: not sample.gang, "the gang is gone")
@@ -89,7 +89,7 @@ class _Run:
         return came, went
 
     def trains(self, sample: Sample) -> bool:
-        """Return whether all of the job trains; raise SpoiledError if it has ended."""
+        """Return whether the whole job trains; raise SpoiledError if it has ended."""
         if sample.ended:
             raise SpoiledError("the job ended before it had all of its workers")
         world = resumes(self.watch.lines)[-1].world if resumes(self.watch.lines) else 0
@@ -97,22 +97,21 @@ class _Run:
         return whole and sample.steps and world in {0, self.case.pods}
 
     def until(self, condition: Any, what: str) -> None:
-        """Wait for what happens next."""
+        """Wait for the next event."""
         self.watch.until(condition, what=what, seconds=_PATIENCE_SECONDS)
 
     def create(self, kind: str, body: Object) -> None:
-        """Submit a job."""
         self.pods.bed.api.create(jobs_path(self.pods.namespace, kind), body)
 
 
 def run(pods: Pods, case: Case, pace: Pace) -> Object:
-    """Return what a run has shown, as JSON; raise SpoiledError if it does not count."""
+    """Return the result of a run as JSON; raise SpoiledError if it does not count."""
     folder = pods.bed.folder / "checkpoints" / pods.namespace
     try:
         with policy(pods.bed, pods.namespace, companion={"scale": _scale(pace)}):
             rescale = _Run(pods, case, pace, Watch(pods, case.kind, folder))
             rescale.create(case.kind, case.manifest(pace, folder))
-            rescale.until(rescale.trains, "all of the job trains")
+            rescale.until(rescale.trains, "the whole job trains")
             times = rescale.gang_comes_and_goes() if case.disturbed else None
             rescale.until(lambda seen: seen.ended, "the job has ended")
             rescale.watch.look()
@@ -129,7 +128,7 @@ def _scale(pace: Pace) -> Object:
 
 def _measured(watch: Watch, times: tuple[float, float] | None) -> Object:
     lines = watch.lines
-    found: Object = {
+    measured: Object = {
         "loss": json.loads(lines[-1])["loss"],
         "redone": redone(lines),
         "lost": sum(not start.kept for start in resumes(lines)),
@@ -137,12 +136,12 @@ def _measured(watch: Watch, times: tuple[float, float] | None) -> Object:
     }
     if times is not None:
         came, went = times
-        found["story"] = story(watch.samples, came=came, went=went).stored()
-    return found
+        measured["story"] = story(watch.samples, came=came, went=went).stored()
+    return measured
 
 
 def measure(*, quick: bool, repeats: int, anew: bool) -> str:
-    """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
+    """Run the missing runs, and return the tables; `anew` first deletes the stored runs."""
     cases, pace = (QUICK_CASES, QUICK_PACE) if quick else (CASES, PACE)
     arms = bench(cases, pace, repeats=repeats)
     if anew:
@@ -173,12 +172,12 @@ def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
 
 
 def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:
-    def one() -> Object:
+    def attempt() -> Object:
         with (
             step(f"{case.title}, repeat {repeat + 1}"),
             site.namespace("rescale", managed=True) as pods,
         ):
             return run(pods, case, pace)
 
-    found, spoiled = first_unspoiled(case.title, one)
-    return {**found, "spoiled": spoiled}
+    measured, spoiled = first_unspoiled(case.title, attempt)
+    return {**measured, "spoiled": spoiled}

@@ -1,4 +1,4 @@
-"""What the runs come to: medians and ranges of the repeats, by case."""
+"""Tables of the runs: medians and ranges of the repeats, by case."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
@@ -27,7 +27,7 @@ from e2e.bench.rescale.parts import Rescale, Story
 
 Object = dict[str, Any]
 Runs = Mapping[str, Sequence[Object]]
-"""What was stored of each case, by its title and by repeat."""
+"""The stored runs of each case, by its title and by repeat."""
 _CASES = {case.title: case for case in CASES}
 _STILL = "training stood still"
 _FIGURES: Mapping[str, Callable[[Rescale], float]] = {
@@ -49,13 +49,13 @@ _BOUGHT = (
 )
 """An improvement, the cases with it and without it, and the part of a rescale that it shortens.
 
-torchrun waits for its last call only while it has fewer than the most that it may have, and it ends
-by SIGTERM within any grace; a TFJob's Python is process 1 and takes all of it.
+torchrun waits for its last call only below its largest size, and SIGTERM ends it within any grace
+period; a TFJob's Python is process 1 and uses all of it.
 """
 
 
 def guard_table(runs: Runs) -> str:
-    """Return a row for each case: how long the gang waited, and for what."""
+    """Return a table with a row for each case: the wait of the gang, by part."""
     head = (
         "job", "gang comes to kfext acts s", "target", "checkpoint s", "pods end s",
         "last one gone to gang bound s", "target", "gang comes to bound s", "repeats",
@@ -80,28 +80,28 @@ def guard_table(runs: Runs) -> str:
 
 
 def pause_table(runs: Runs) -> str:
-    """Return two rows for each case: the parts of its change out and in, in seconds.
+    """Return a table with two rows for each case: the parts of its changes, in seconds.
 
-    How long training stood still is judged where torchrun does the same by itself.
+    The pause of training is judged where torchrun does the same by itself.
     """
     head = ("job", "workers", *_FIGURES, "target")
     rows = []
     for name, stories in _stories(runs).items():
         for way in ("in", "out"):
-            of = _ways(stories, way)
-            sizes = f"{way}, {of[0].before} to {of[0].after}"
-            still = median(story.stood_still for story in of)
+            changes = _ways(stories, way)
+            sizes = f"{way}, {changes[0].before} to {changes[0].after}"
+            still = median(change.stood_still for change in changes)
             by_torchrun = _CASES[name].kind == "PyTorchJob"
             judged = TORCHRUN_PAUSE[way].judge(still) if by_torchrun else ""
-            figures = (_spread(of, figure) for figure in _FIGURES.values())
+            figures = (_spread(changes, figure) for figure in _FIGURES.values())
             rows.append((name, sizes, *figures, judged))
     return table("The parts of a rescale, in seconds", head, rows)
 
 
 def work_table(runs: Runs) -> str:
-    """Return a row for each case: what became of its work."""
+    """Return a table with a row for each case: its restarts, repeated steps and loss."""
     head = (
-        "job", "processes began anew", "steps done again", "began before what was saved", "target",
+        "job", "restarts", "repeated steps", "resumed before a saved step", "target",
         "last loss", "off an undisturbed run by", "target", "runs that did not count",
     )  # fmt: skip
     rows = []
@@ -126,13 +126,13 @@ def work_table(runs: Runs) -> str:
                 str(sum(run.get("spoiled", 0) for run in some)),
             )
         )
-    return table("What became of the work", head, rows)
+    return table("The work of the jobs", head, rows)
 
 
 def bought_table(runs: Runs) -> str:
-    """Return a row for each improvement: the part of a rescale that it shortens, in seconds.
+    """Return a table of the improvements: the part of a rescale that each shortens, in seconds.
 
-    The last column has the median of the differences of pairs of one repeat.
+    The last column is the median difference of pairs of the same repeat.
     """
     stories, rows = _stories(runs), []
     for title, first, other, way, part in _BOUGHT:
@@ -145,16 +145,16 @@ def bought_table(runs: Runs) -> str:
             figures = (spread(ours, digits=1), spread(without, digits=1), f"{saved:.1f}")
             rows.append((title, way, part, *figures))
     head = ("improvement", "workers", "part", "with it", "without it", "saved")
-    return table("What improvements bought, in seconds", head, rows)
+    return table("Gains of improvements, in seconds", head, rows)
 
 
 def _stories(runs: Runs) -> dict[str, list[Story]]:
-    """Return the runs of each case in which the gang came."""
-    found = {
-        name: [Story.of(run["story"]) for run in some if "story" in run]
+    """Return the runs of each case with the gang."""
+    stories = {
+        name: [Story.restore(run["story"]) for run in some if "story" in run]
         for name, some in runs.items()
     }
-    return {name: some for name, some in found.items() if some}
+    return {name: some for name, some in stories.items() if some}
 
 
 def _ways(stories: Sequence[Story], way: str) -> list[Rescale]:

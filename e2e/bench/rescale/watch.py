@@ -1,4 +1,4 @@
-"""What is seen of the cluster at one moment, and the look several times a second that sees it."""
+"""Samples of the cluster, several times a second."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ _GONE = 404
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `worker`: its index among the workers that may be taken; unset: no such worker."""
+    """A pod; `worker`: its index among the removable workers, None for other pods."""
 
     worker: int | None
     bound: bool
@@ -31,12 +31,11 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look, `at` seconds after the run began.
+    """A look, `at` seconds after the run began.
 
-    `size`: workers that are written in the job; unset: it is not there; `asked`: the number of
-    the last checkpoint that it was asked for; `reason`: what kfext shows of its size.
-    `lines`: what it has printed since the last look. `ended`: how the job has ended, empty if it
-    has not.
+    `size`: the number of workers in the job's spec, None without the job; `asked`: the number of
+    the last checkpoint request; `reason`: of the condition Scaled. `lines`: its output since the
+    last look. `ended`: the outcome of the job, empty before its end.
     """
 
     at: float
@@ -50,12 +49,11 @@ class Sample:
 
     @property
     def workers(self) -> tuple[Pod, ...]:
-        """The workers of the job."""
         return tuple(pod for pod in self.own if pod.worker is not None)
 
     @property
     def steps(self) -> bool:
-        """Whether the job has done a step since the last look."""
+        """Whether the job has made a step since the last look."""
         return any(line.startswith("step ") for line in self.lines)
 
 
@@ -67,7 +65,7 @@ def sample(
     pods: Iterable[Object],
     lines: Iterable[str],
 ) -> Sample:
-    """Return a look from objects of the API server; `view`: the TrainingPlan, empty without one."""
+    """Return a look from objects of the API server; `view`: the TrainingPlan, empty if missing."""
     by_job: dict[str, list[Object]] = {TRAIN: [], GANG: []}
     for body in pods:
         by_job.setdefault(_labels(body).get(names.JOB_NAME, ""), []).append(body)
@@ -92,8 +90,8 @@ def sample(
 
 
 def _size(job: Object) -> int:
-    found = specs(job)
-    return int(found["Worker"]["replicas"]) + ("Master" in found)
+    replicas = specs(job)
+    return int(replicas["Worker"]["replicas"]) + ("Master" in replicas)
 
 
 def _pod(body: Object) -> Pod:
@@ -108,12 +106,12 @@ def _pod(body: Object) -> Pod:
 
 
 def _labels(body: Object) -> Mapping[str, str]:
-    found: Mapping[str, str] = body["metadata"].get("labels", {})
-    return found
+    labels: Mapping[str, str] = body["metadata"].get("labels", {})
+    return labels
 
 
 class Watch:
-    """The samples of a run of a job of some kind; `folder`: where it writes its journal."""
+    """The samples of a run of a job of some kind; `folder`: the folder of its journal."""
 
     def __init__(self, pods: Pods, kind: str, folder: Path) -> None:
         self.samples: list[Sample] = []
@@ -128,19 +126,19 @@ class Watch:
         return time.monotonic() - self._began
 
     def look(self) -> Sample:
-        """Take a sample, and wait until the next one is due."""
+        """Record a sample, and wait until the next is due."""
         began = self.now()
         body = self._find(jobs_path(self._pods.namespace, self._kind, TRAIN))
         view = self._find(self._plan)
         new = journal(self._folder)[len(self.lines) :]
         self.lines += new
         bodies = self._pods.bodies()
-        found = sample(self.now(), job=body, view=view or {}, pods=bodies, lines=new)
-        self.samples.append(found)
-        if found.ended == "Failed":
+        latest = sample(self.now(), job=body, view=view or {}, pods=bodies, lines=new)
+        self.samples.append(latest)
+        if latest.ended == "Failed":
             raise SpoiledError("the job failed")
         time.sleep(max(0.0, _LOOK_SECONDS - (self.now() - began)))
-        return found
+        return latest
 
     def until(self, condition: Callable[[Sample], bool], *, what: str, seconds: float) -> None:
         """Look until a condition holds; raise SpoiledError if it does not in time."""
@@ -157,17 +155,17 @@ class Watch:
             self.look()
 
     def gang_has_ended(self) -> bool:
-        """Return whether the gang has ended well; raise SpoiledError if it has failed."""
+        """Return whether the gang has succeeded; raise SpoiledError if it has failed."""
         body = self._find(jobs_path(self._pods.namespace, GANG_KIND, GANG)) or {}
-        if (how := ended(body)) == "Failed":
+        if (outcome := ended(body)) == "Failed":
             raise SpoiledError(f"{GANG} failed")
-        return how == "Succeeded"
+        return outcome == "Succeeded"
 
     def _find(self, path: str) -> Object | None:
         try:
-            found: Object = self._pods.bed.api.get(path)
+            body: Object = self._pods.bed.api.get(path)
         except ApiError as error:
             if error.status == _GONE:
                 return None
             raise
-        return found
+        return body

@@ -1,4 +1,4 @@
-"""The benchmark: a stream under every arm in turn; what is stored is not run again.
+"""The benchmark: a stream under every arm in turn; stored runs are not repeated.
 
 Changes in the tables are against `plain` in the same repeat, in percent.
 """
@@ -32,7 +32,7 @@ from e2e.testbed.realnodes import nodes
 Runs = Mapping[str, Sequence[Outcome]]
 """The outcomes of each arm, by repeat."""
 _PUBLISHED = {"CPU used %": "+20 to +30 %", "elapsed s, mean": "-65 %"}
-"""What DRAGON's authors report of their own cluster and jobs, against plain Kubernetes."""
+"""The gains that DRAGON's authors report for their own cluster, against plain Kubernetes."""
 Object = dict[str, Any]
 _HERE = Path(__file__).parent
 _SOURCES = (
@@ -45,12 +45,12 @@ NINE, SERVERS = "nine", "servers"
 SHAPES = (NINE, SERVERS)
 QUICK_MINUTES = 2.0
 _AROUND_MINUTES = 1.5
-"""Of a run: the last jobs end, and the namespace is deleted."""
+"""The time in a run to end the last jobs and to delete the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a run; `compared`: whether its changes mean anything."""
+    """A figure of a run; `compared`: whether its changes are meaningful."""
 
     title: str
     of: Callable[[Outcome], float]
@@ -58,12 +58,12 @@ class Figure:
     compared: bool = True
 
 
-def _mean(of: Callable[[Story, float], float]) -> Callable[[Outcome], float]:
-    return lambda outcome: fmean(of(job, outcome.until) for job in outcome.jobs.values())
+def _mean(time: Callable[[Story, float], float]) -> Callable[[Outcome], float]:
+    return lambda outcome: fmean(time(job, outcome.until) for job in outcome.jobs.values())
 
 
-def _sum(of: Callable[[Story], int]) -> Callable[[Outcome], float]:
-    return lambda outcome: sum(of(job) for job in outcome.jobs.values())
+def _sum(count: Callable[[Story], int]) -> Callable[[Outcome], float]:
+    return lambda outcome: sum(count(job) for job in outcome.jobs.values())
 
 
 FIGURES = (
@@ -74,18 +74,18 @@ FIGURES = (
     Figure("run s, mean", _mean(Story.run)),
     Figure("makespan s", lambda run: run.until),
     Figure("changes of size", _sum(lambda story: story.rescales), compared=False),
-    Figure("steps done again", _sum(lambda story: story.redone), compared=False),
+    Figure("repeated steps", _sum(lambda story: story.redone), compared=False),
     Figure("not ended well", _sum(lambda story: not story.succeeded), compared=False),
 )
 
 
 def arms_table(runs: Runs, *, title: str) -> str:
-    """Return a row for each figure: its values, and the medians of its changes by pairs."""
+    """Return a table with a row for each figure: its values, and the medians of paired changes."""
     rows = []
     for figure in FIGURES:
         row = [figure.title]
-        for name, found in runs.items():
-            values = [figure.of(run) for run in found]
+        for name, outcomes in runs.items():
+            values = [figure.of(run) for run in outcomes]
             row.append(spread(values, digits=figure.digits))
             if name != PLAIN:
                 before = [figure.of(run) for run in runs[PLAIN]]
@@ -94,17 +94,17 @@ def arms_table(runs: Runs, *, title: str) -> str:
     head = [""]
     for name in runs:
         head += [PLAIN] if name == PLAIN else [titled(name), "against plain"]
-    repeats = min(len(found) for found in runs.values())
+    repeats = min(len(outcomes) for outcomes in runs.values())
     return table(f"{title}; repeats: {repeats}", [*head, "published"], rows)
 
 
 def worst_table(runs: Runs) -> str:
-    """Return a row for each arm: what it did to the best, the mean and the worst job."""
+    """Return a table with a row for each arm: its effect on the best, mean and worst job."""
     most, rows = noise(elapsed(runs, AGAIN)), []
     for name in runs:
         if name != PLAIN:
             jobs = elapsed(runs, name)
-            medians = {job: median(found) for job, found in jobs.items()}
+            medians = {job: median(values) for job, values in jobs.items()}
             best, worst = (choose(medians, key=medians.__getitem__) for choose in (min, max))
             mean = [fmean(some) for some in zip(*jobs.values(), strict=True)]
             cells = (f"{job}: {percent(jobs[job])}" for job in (best, worst))
@@ -113,7 +113,7 @@ def worst_table(runs: Runs) -> str:
         "elapsed against plain", "mean of the jobs", "best job", "worst job",
         f"jobs improved by over {most:.1f} %", "jobs worse by over that",
     )  # fmt: skip
-    return table("What each arm does to a job", head, rows)
+    return table("Effect of each arm on a job", head, rows)
 
 
 def elapsed(runs: Runs, arm: str) -> dict[str, list[float]]:
@@ -126,15 +126,15 @@ def elapsed(runs: Runs, arm: str) -> dict[str, list[float]]:
 
 
 def jobs_table(runs: Runs) -> str:
-    """Return a row for each job: the median of its wait and its run under each arm, in seconds."""
+    """Return a table with a row for each job: its median wait and run under each arm, in s."""
     head = ["job", "comes at s"]
     for name in runs:
         head += [f"{titled(name)}: wait", "run"]
     rows = []
     for job, first in runs[PLAIN][0].jobs.items():
         row = [job, f"{first.submitted:.0f}"]
-        for found in runs.values():
-            stories = [(run.jobs[job], run.until) for run in found]
+        for outcomes in runs.values():
+            stories = [(run.jobs[job], run.until) for run in outcomes]
             more = "" if all(story.succeeded for story, _ in stories) else "> "
             row.append(f"{median(story.wait(until) for story, until in stories):.0f}")
             row.append(f"{more}{median(story.run(until) for story, until in stories):.0f}")
@@ -143,12 +143,12 @@ def jobs_table(runs: Runs) -> str:
 
 
 def titled(arm: str) -> str:
-    """Return how a table names an arm."""
+    """Return the name of an arm in a table."""
     return f"{arm} (A/A)" if arm == AGAIN else arm
 
 
 def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool) -> str:
-    """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
+    """Run the missing runs, and return the tables; `anew` first deletes the stored runs."""
     minutes = QUICK_MINUTES if quick else minutes
     if shape == SERVERS:
         coming, load = with_servers(minutes=minutes), f", load {SERVER_LOAD:g}"
@@ -162,12 +162,12 @@ def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool
     say(f"to run: {missing} runs, about {missing * (minutes + _AROUND_MINUTES):.0f} minutes")
     if missing:
         with four_nodes("bench-stream") as site:
-            with step("warm up: what training reads from disk"):
+            with step("warm up the files of the trainings"):
                 _one(site, chosen[PLAIN], _warm_up(), minutes=0.1)
             bench.measure(
                 lambda repeat, name: _named(site, chosen, name, coming, minutes, repeat=repeat)
             )
-    runs = {name: list(map(Outcome.of, found)) for name, found in bench.runs().items()}
+    runs = {name: list(map(Outcome.restore, stored)) for name, stored in bench.runs().items()}
     title = (
         f"{len(coming)} jobs within {coming[-1].seconds:.0f} s{load} on {COUNT} nodes, "
         f"{MILLICORES}m a pod, seed {SEED}"
@@ -178,7 +178,6 @@ def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool
 def of_arms(
     chosen: Arms, coming: Sequence[Arrival], *, minutes: float, repeats: int
 ) -> Interleaved:
-    """Return the runs of some arms."""
     inputs = repr((coming, minutes))
     stores = {
         name: Store(f"stream {name}", [inputs, repr(arm.scale)], [*_SOURCES, *arm.sources])
@@ -206,6 +205,6 @@ def _one(site: Site, arm: Arm, coming: Sequence[Arrival], *, minutes: float) -> 
 
 
 def _warm_up() -> list[Arrival]:
-    """Return one job of each kind: the first arm shall not pay for cold files."""
+    """Return a job of each kind, so that the first arm does not pay for cold files."""
     kinds = {job.kind: job for job in FEW if job.elastic}
     return [Arrival(0.0, job) for job in kinds.values()]

@@ -1,4 +1,4 @@
-"""The stream once, under one arm, and what became of each job."""
+"""A run of the stream under one arm, and the story of each job."""
 
 import shutil
 import time
@@ -13,7 +13,7 @@ import urllib3
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
 from e2e.bench.companion.site import Pods
 from e2e.bench.stream.workload import MILLICORES, Arrival
-from e2e.harness.elastic_jobs import delete_left, journal, made_elastic
+from e2e.harness.elastic_jobs import becomes_elastic, delete_remaining, journal
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.journal import redone
 from e2e.harness.training import policy
@@ -27,22 +27,21 @@ from kfext.names import JOB_NAME
 Object = dict[str, Any]
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
-"""After twice the time of a stream, when jobs that have not ended are given up: two gangs that each
-hold what the other lacks never end."""
+"""The wait after twice the time of a stream, until unfinished jobs are abandoned: two half gangs
+that hold each other's capacity never end."""
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 
 
 OFF, OURS = "kfext, scale off", "kfext"
 QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
-"""Of the policy of scaling, in a run of a few minutes."""
+"""The parameters of the policy `scale` in a run of a few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Who starts and scales the jobs; as it stands, plain Kubernetes.
+    """A way to start and scale the jobs; the default is plain Kubernetes.
 
-    `managed`: whether kfext handles the namespace; `mode` and `parameters`: of its policy of
-    scaling there.
+    `managed`: whether kfext manages the namespace; `mode` and `parameters`: of the policy `scale`.
     """
 
     managed: bool = False
@@ -56,7 +55,7 @@ class Arm:
 
     @property
     def scale(self) -> Object:
-        """The policy of scaling as a TrainingPolicy states it."""
+        """The policy `scale` in a TrainingPolicy."""
         return {"mode": self.mode, "parameters": dict(self.parameters)}
 
 
@@ -64,7 +63,7 @@ Arms = Mapping[str, Arm]
 
 
 def arms(parameters: Mapping[str, float]) -> Arms:
-    """Return plain Kubernetes twice, and kfext without its policy and with it."""
+    """Return plain Kubernetes twice, and kfext without the policy and with it."""
     return {
         PLAIN: Arm(),
         AGAIN: Arm(),
@@ -75,12 +74,12 @@ def arms(parameters: Mapping[str, float]) -> Arms:
 
 @dataclass(slots=True)
 class Story:
-    """One job; seconds since the run began, None for what never was.
+    """A job; times are seconds since the run began, None for events that never were.
 
-    `trained`: when all pods that it was to have then ran for the first time.
+    `trained`: the first time at which all pods of its size ran.
     `outcome`: the condition at its end.
-    `sizes`: the numbers of its replicas one after the other, from when it trained.
-    `redone`: steps that it did more than once.
+    `sizes`: the numbers of its replicas, in order, since it trained.
+    `redone`: the number of repeated steps.
     """
 
     submitted: float
@@ -91,7 +90,7 @@ class Story:
     redone: int = 0
 
     def see(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
-        """Note what job and pods look like now."""
+        """Record the current state of the job and its pods."""
         size = sum(spec["replicas"] for spec in specs(body).values())
         running = sum(pod["status"].get("phase") in {"Running", "Succeeded"} for pod in pods)
         if self.trained is None and 0 < size <= running:
@@ -104,32 +103,30 @@ class Story:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it came to a good end."""
         return self.outcome == "Succeeded"
 
     @property
     def rescales(self) -> int:
-        """How often its size changed."""
         return len(self.sizes or [0]) - 1
 
     def elapsed(self, until: float) -> float:
-        """Return the seconds from its submission to its end; to `until` for one without end."""
+        """Return the seconds from its submission to its end, or to `until` before it."""
         return (until if self.ended is None else self.ended) - self.submitted
 
     def wait(self, until: float) -> float:
-        """Return the part of that before it trained."""
+        """Return the seconds before it trained."""
         return (until if self.trained is None else self.trained) - self.submitted
 
     def run(self, until: float) -> float:
-        """Return the rest of it."""
+        """Return the seconds from then to its end."""
         return self.elapsed(until) - self.wait(until)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All jobs under one arm, by name; `until`: when the last ended, or patience did.
+    """All jobs under one arm, by name; `until`: the end of the last job, or the deadline.
 
-    `used`, `reserved` and `capacity` are core seconds while there was a job: of all pods by the
+    `used`, `reserved` and `capacity` are core seconds while a job existed: of all pods by the
     nodes' meters, of the requests of running pods, and of the nodes.
     """
 
@@ -140,12 +137,10 @@ class Outcome:
     capacity: float
 
     def stored(self) -> Object:
-        """Return it as JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Object) -> Self:
-        """Return what was stored."""
+    def restore(cls, stored: Object) -> Self:
         jobs = {name: Story(**story) for name, story in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
 
@@ -153,14 +148,14 @@ class Outcome:
 def run(
     pods: Pods, arm: Arm, coming: Sequence[Arrival], members: Sequence[Node], *, minutes: float
 ) -> Outcome:
-    """Submit the jobs as they come, and wait for the last one."""
+    """Submit the jobs at their times, and wait for the last job."""
     folder = pods.bed.folder / "checkpoints" / pods.namespace
     try:
         with policy(pods.bed, pods.namespace, companion={"scale": arm.scale}):
             if arm.managed:
-                acts = arm.mode == "act"
+                act = arm.mode == "act"
                 until(
-                    lambda: made_elastic(pods.bed, pods.namespace) == acts,
+                    lambda: becomes_elastic(pods.bed, pods.namespace) == act,
                     what="the webhook knows the policy",
                 )
             return _Run(pods, list(coming), members, minutes=minutes, folder=folder).follow()
@@ -169,7 +164,7 @@ def run(
 
 
 class _Run:
-    """A run while it goes on."""
+    """A run in progress."""
 
     def __init__(
         self,
@@ -194,7 +189,7 @@ class _Run:
             busy = bool(self._open())
             self._submit_due(now)
             running = 0
-            with suppress(*_UNANSWERED):  # the next look sees it as well
+            with suppress(*_UNANSWERED):  # the next look succeeds
                 running = self._look()
             then, before = seen, cpu
             seen, cpu = self._now(), self._cpu()
@@ -206,7 +201,7 @@ class _Run:
         return Outcome(self._stories, self._now(), self._used, self._reserved, self._capacity)
 
     def _count(self, seconds: float, cpu: float, running: int) -> None:
-        """Count some seconds in which there was a job."""
+        """Count some seconds with a job."""
         self._used += cpu
         self._reserved += seconds * running * MILLICORES / 1000
         self._capacity += seconds * sum(node.millicores for node in self._members) / 1000
@@ -220,7 +215,7 @@ class _Run:
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
     def _look(self) -> int:
-        """Register what is there; return how many pods run."""
+        """Record the jobs and pods; return the number of running pods."""
         jobs = {
             body["metadata"]["name"]: body
             for kind in PLURAL
@@ -234,7 +229,7 @@ class _Run:
                 if story.ended is not None:
                     say(f"    {story.ended:4.0f} s: {name} {story.outcome}")
             if story.ended is not None:
-                delete_left(self._pods.bed, self._pods.namespace, name, own)
+                delete_remaining(self._pods.bed, self._pods.namespace, name, own)
         return sum(pod["status"].get("phase") == "Running" for pod in bodies)
 
     def _open(self) -> list[str]:

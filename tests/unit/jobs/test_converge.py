@@ -54,10 +54,10 @@ def test_every_step_is_printed_in_a_form_that_is_recognised(
 def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     killed = Counting(ends_at=7)
     with pytest.raises(KeyboardInterrupt):
-        train(killed, feed, steps=10, keep=tmp_path, every=3)
+        train(killed, feed, steps=10, checkpoints=tmp_path, every=3)
     assert killed.seen == [1, 2, 3, 4, 5, 6, 7]
     again = Counting()
-    totals = train(again, feed, steps=10, keep=tmp_path, every=3)
+    totals = train(again, feed, steps=10, checkpoints=tmp_path, every=3)
     assert again.seen == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     assert totals["steps"] == 4
 

@@ -1,6 +1,6 @@
 """kfext on Muri's traces: its own decisions, in the model of `kfext simulate`.
 
-Jobs take weeks, so kfext's loop turns every ten minutes, unless something happens, and measures no
+Jobs take weeks, so kfext's loop runs every ten minutes, unless an event occurs, and measures no
 CPU. No job is elastic, and the trace has no series of jobs: kfext learns the length of a job from
 its log, once it trains.
 """
@@ -18,10 +18,10 @@ from kfext.sim.job_table import read_world
 
 _NODES = "8x8000m/8xV100"
 _CPU = 1000
-"""Millicores of a worker for each of its GPUs, so that the CPU in use is the GPUs in use."""
+"""Millicores of a worker for each of its GPUs, so that the used CPU stands for the used GPUs."""
 _TURN = 600.0
 _LINES = 50
-"""Lines of the log of a job."""
+"""Lines in the log of a job."""
 
 
 def world_of(data: Path, trace: str) -> World:
@@ -38,7 +38,7 @@ def world_of(data: Path, trace: str) -> World:
 
 @contextmanager
 def coarsely() -> Iterator[None]:
-    """Let kfext's loop turn seldom, for jobs of weeks."""
+    """Run kfext's loop rarely, for jobs of weeks."""
     unmeasured = patch.object(driver.Driver, "begin", lambda _driver: None)
     with patch.object(driver, "TURN_SECONDS", _TURN), unmeasured:
         yield

@@ -1,4 +1,4 @@
-"""Reading of CSV files that other people published: what is wrong is said with file and line."""
+"""Readers of CSV files published by others; errors name the file and the line."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -54,7 +54,7 @@ PUBLISHED = {
         "Tiresias-L": Figures(2_674_023, 12_584_604, 11_219_878),
     },
 }
-"""Trace -> scheduler -> seconds, rounded. In a trace with _pr all jobs come at once."""
+"""Trace -> scheduler -> seconds, rounded. In a trace with _pr all jobs arrive at once."""
 TOLERANCE = Target("<=", 2.0, "%")
 _QUICK = ("trace3",)
 _ARMS = ("gang", "gang-shortest", "true-shortest")
@@ -65,7 +65,7 @@ _HEAD = ("trace", "scheduler", "published s", "kfext's model s", "difference", "
 
 
 def measure(data: Path, *, quick: bool) -> str:
-    """Return a table for each figure of V6, and for each trace one with kfext.
+    """Return a table for each figure of V6, and a table with kfext for each trace.
 
     `data`: the folder with muri/. Raises UserError.
     """

@@ -1,14 +1,14 @@
 """Muri's published simulation of jobs that do not share GPUs: from one decision to the next.
 
 Source: the simulator of Zhao et al., SIGCOMM 2022 (github.com/Rivendile/Muri, simulator/). The
-scheduler decides when a job comes or ends, and when a job has attained so much that its rank
-changes; there is no other tick. Then it chooses anew among all jobs. A job that stops keeps the
-iterations that it has done, and goes on wherever there is room.
+scheduler decides when a job arrives or ends, and when the attained service of a job changes its
+rank; there is no other tick. Then it chooses again among all jobs. A stopped job keeps its finished
+iterations, and resumes on any free GPUs.
 
 Its faults are kept, since the published figures contain them:
-- Every decision costs every running job a start, whether the job stops, moves or just goes on. So
-  a job that runs for less than a start between two decisions gets nothing done.
-- Only a job that ends before the next decision is spared.
+- Every decision costs every running job a start, whether the job stops, moves or continues. So a
+  job that runs for less than a start between two decisions makes no progress.
+- Only a job that ends before the next decision is exempt.
 
 The simulator counts CPU and memory as well, but its nodes have more than their GPUs can use.
 """
@@ -25,15 +25,15 @@ from e2e.bench.report import quantile
 from kfext.errors import UserError
 
 _TOGETHER = 1e-9
-"""Jobs with ends that differ by this part of the time at most end at once."""
+"""Jobs end together if their ends differ by at most this part of the time."""
 
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """A job that has come and has not ended.
+    """A job that has arrived and has not ended.
 
-    `iterations`: how many it still has to do.
-    `attained`: seconds that it has had its GPUs.
+    `iterations`: the remaining number.
+    `attained`: the seconds that it has had its GPUs.
     """
 
     job: Job
@@ -42,29 +42,29 @@ class Live:
 
     @property
     def remaining(self) -> float:
-        """Seconds until it ends if it is not stopped."""
+        """The seconds until its end without a stop."""
         return self.iterations * self.job.seconds
 
     def run(self, seconds: float) -> None:
-        """Let it run from one decision to the next, a start included."""
+        """Run it from one decision to the next, including a start."""
         self.attained += seconds
         self.iterations -= max(seconds - self.job.start, 0) / self.job.seconds
 
 
 class Scheduler(Protocol):
-    """Says which jobs run."""
+    """Chooses the running jobs."""
 
     def add(self, live: Live) -> None:
-        """Register a job that has come."""
+        """Add a job that has arrived."""
 
     def remove(self, live: Live) -> None:
-        """Forget a job that has ended."""
+        """Remove a job that has ended."""
 
     def choose(self) -> Sequence[Live]:
         """Return the jobs that run until the next decision; all others wait."""
 
     def holds(self) -> float:
-        """Return for how many seconds the choice holds if no job comes or ends."""
+        """Return the seconds that the choice is valid if no job arrives or ends."""
 
 
 class Ended(NamedTuple):
@@ -75,7 +75,7 @@ class Ended(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What is published of a replay, in seconds: mean and 99th percentile of the JCT, last end."""
+    """The published figures of a replay, in seconds: mean and p99 of the JCT, and the makespan."""
 
     mean: float
     makespan: float

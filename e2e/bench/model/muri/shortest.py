@@ -1,9 +1,9 @@
-"""SRTF and SRSF: the job that needs the least goes first, and others stop for it.
+"""SRTF and SRSF: the job with the least remaining work is first, and others stop for it.
 
 Source: Muri's simulator (github.com/Rivendile/Muri, simulator/). SRTF ranks jobs by their remaining
 time, SRSF by remaining time times GPUs. Both know the iterations of a job. All jobs are placed
-anew at each decision, in order of rank. A job without room is passed over, and a later job may
-run, so GPUs on several nodes may be free and yet too few on each of them.
+again at each decision, in order of rank. A job that does not fit is skipped, and a later job may
+run, so GPUs on several nodes may be free but too few on each of them.
 """
 
 import math
@@ -14,7 +14,7 @@ from e2e.bench.model.muri.trace import Cluster
 
 
 class Shortest:
-    """Runs the jobs with the least `rank` that have room; equal jobs keep their order."""
+    """Runs the jobs with the least `rank` that fit; equal jobs keep their order."""
 
     def __init__(self, cluster: Cluster, rank: Callable[[Live], float]) -> None:
         self._cluster, self._rank = cluster, rank
@@ -46,9 +46,9 @@ def srsf(cluster: Cluster) -> Shortest:
 
 
 def take(free: list[int], gpus: int, per_node: int) -> bool:
-    """Take GPUs off what each node has free, and return whether there was room.
+    """Subtract GPUs from the free GPUs of the nodes, and return whether they fit.
 
-    A job gets whole nodes, and the rest of its GPUs on the first other node that has them.
+    A job gets whole nodes, and its remaining GPUs on the first other node that has them.
     """
     if gpus > sum(free):  # most jobs wait: the quick answer halves the time of a replay
         return False

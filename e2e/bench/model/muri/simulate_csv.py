@@ -18,8 +18,8 @@ _PER_NODE = 8
 """The GPUs of the largest nodes of Philly."""
 
 
-class _Asked(NamedTuple):
-    """A job with the GPUs that it asks for; times in seconds."""
+class _Request(NamedTuple):
+    """A job with its requested GPUs; times in seconds."""
 
     name: str
     arrives: float
@@ -33,20 +33,20 @@ def jobs_csv(data: Path, trace: str) -> str:
     `data`: the folder with muri/. Raises UserError.
     """
     return _csv(
-        _Asked(f"job-{job.name}", job.submitted, job.iterations * job.seconds, job.gpus)
+        _Request(f"job-{job.name}", job.submitted, job.iterations * job.seconds, job.gpus)
         for job in read_jobs(data / "muri" / f"{trace}.csv")
     )
 
 
 def philly_csv(data: Path, *, cluster: str, start: datetime, hours: float) -> str:
-    """Return the jobs of a virtual cluster of Philly that came in so many hours from `start` on.
+    """Return the jobs of a virtual cluster of Philly that arrived in the hours from `start` on.
 
-    `data`: the folder with pollux/. A job has the number of its line in philly.csv as its name.
+    `data`: the folder with pollux/. A job is named by the number of its line in philly.csv.
     Raises UserError.
     """
     path, until = data / "pollux" / "philly.csv", start + timedelta(hours=hours)
     jobs = [
-        _Asked(
+        _Request(
             f"job-{line.place}",
             (came - start).total_seconds(),
             line.number("duration"),
@@ -68,7 +68,7 @@ def _time(line: Line) -> datetime:
         raise UserError(f"{line.where}: timestamp {text!r} is not a time: {error}") from error
 
 
-def _csv(jobs: Iterable[_Asked]) -> str:
+def _csv(jobs: Iterable[_Request]) -> str:
     rows = [_HEAD]
     for name, arrives, seconds, gpus in jobs:
         each = max(count for count in range(1, _PER_NODE + 1) if gpus % count == 0)

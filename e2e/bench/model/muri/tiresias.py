@@ -1,13 +1,13 @@
 """Tiresias-L: the less a job has attained, the sooner it runs.
 
 Source: Gu et al., Tiresias, NSDI 2019, as rebuilt in Muri's simulator (github.com/Rivendile/Muri,
-simulator/). It knows nothing of the length of a job. A job begins in the first of three queues and
+simulator/). It does not know the length of a job. A job begins in the first of three queues and
 moves to the next when its time on GPUs times their number reaches a limit; no job moves back. The
-first queue goes first. In a queue the jobs that run there already go first, and else the job that
-came there first. A job without room is passed over.
+first queue has priority. In a queue running jobs are first, then jobs in order of their arrival
+there. A job that does not fit is skipped.
 
-Nodes do not matter: the rebuilt Tiresias counts the free GPUs of the cluster, so it never finds
-that GPUs are free but scattered.
+Nodes do not matter: the rebuilt Tiresias counts the free GPUs of the cluster, so it ignores their
+fragmentation.
 """
 
 import math
@@ -19,16 +19,16 @@ from e2e.bench.model.muri.trace import Cluster
 _LIMITS = (3250, 7200)
 """GPU-seconds at which a job moves to the second and to the third queue."""
 _CLOSE = 1e-3
-"""GPU-seconds below a limit that are rounding: the job has reached the limit.
+"""A tolerance in GPU-seconds for rounding: a job this close below a limit has reached it.
 
-The rebuilt Tiresias lets rounding decide. At second 3,250 of trace4_pr it moves 1 job, and 36 jobs
-a picosecond later; for such ties alone its mean JCT of that trace is 0.4 % longer.
+In the rebuilt Tiresias rounding decides. At second 3,250 of trace4_pr it moves 1 job, and 36 jobs a
+picosecond later; only because of such ties its mean JCT of that trace is 0.4 % longer.
 """
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The jobs of a queue; the running jobs go first."""
+    """The jobs of a queue; the running jobs are first."""
 
     running: list[Live] = field(default_factory=list)
     waiting: list[Live] = field(default_factory=list)

@@ -11,7 +11,7 @@ from e2e.bench.model.muri.files import Line, lines
 from kfext.errors import UserError
 
 _SLOWER = 1.015
-"""The simulator's time of an iteration of a job that runs alone, divided by the trace's."""
+"""The simulator's iteration time of a lone job, divided by the trace's."""
 _SIZES = (1, 2, 4, 8, 16, 32)
 _STARTS = {
     "a2c": (38, 39, 39, 46, 46, 46),
@@ -23,7 +23,7 @@ _STARTS = {
     "vgg16": (7, 7, 8, 9, 9, 10),
     "vgg19": (7, 7, 8, 9, 10, 10),
 }
-"""Model -> seconds that a start takes on each number of GPUs, as profiled by Muri's authors."""
+"""Model -> seconds of a start on each number of GPUs, as profiled by Muri's authors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Job:
     """A job that always uses the same number of GPUs.
 
     `submitted`: seconds since the start of the trace.
-    `seconds`: of each of its iterations.
+    `seconds`: the time of an iteration.
     `start`: seconds until the first iteration after a start.
     """
 

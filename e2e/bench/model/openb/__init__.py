@@ -2,5 +2,5 @@
 
 `trace` reads the files, `fill` draws the pods and places one after the other on a `cluster`.
 `scores` and `fgd` are the published schedulers, `by_kfext` is kfext. `measure` compares them with
-what was published.
+the published figures.
 """

@@ -1,10 +1,10 @@
 """kfext in the same run: each pod is a gang of its own, placed by the solver on kfext's ledger.
 
 Every GPU is a slot that may be shared. A pod with a part of a GPU has low priority, the default;
-its slot is chosen as the controller does, and a slot with a part takes a whole GPU of the node. GPU
+its slot is chosen as by the controller, and a slot with a part uses a whole GPU of the node. GPU
 types are node labels and required node affinity. All settings are the defaults.
 
-kfext counts parts in hundredths and rounds up. The trace states neither limits nor memory of GPUs:
+kfext counts parts in hundredths and rounds up. The trace has neither limits nor memory of GPUs:
 pods may burst, and a part of a GPU has the same part of its memory.
 """
 
@@ -35,7 +35,7 @@ _TYPE = "gpu-type"
 """The label with the GPU type of a node."""
 _MIB = 2**20
 _CARD = 16 * 2**10
-"""The MiB of each GPU: no pod states any, so the number decides nothing."""
+"""The MiB of each GPU: no pod requests memory, so the number has no effect."""
 _MOST_PODS = 110
 """The default of kubelet."""
 _KEY = ReplicaKey("master", 0)
@@ -52,32 +52,32 @@ class ByKfext:
         self._placed = 0
 
     def __call__(self, cluster: Cluster, pod: Pod) -> Place | None:
-        """Return where a pod goes, and claim it there; the run lets the pod take it at once.
+        """Return the place of a pod, and claim it; the run then places the pod at once.
 
-        As in kfext, a refusal holds for all pods of its shape while nothing comes free.
+        As in kfext, a refusal holds for all pods of the same shape until capacity is freed.
         """
         member = _member(pod)
         shape = (tuple(member.requests.items()), member.constraints)
         if shape in self._refused:
             return None
-        found = place([member], self._ledger, self._limits)
-        if isinstance(found, Verdict):
+        assignment = place([member], self._ledger, self._limits)
+        if isinstance(assignment, Verdict):
             self._refused.add(shape)
             return None
-        node = found[_KEY]
-        chosen = slots_for([member], found, self._ledger)
+        node = assignment[_KEY]
+        chosen = slots_for([member], assignment, self._ledger)
         if chosen is None:
             raise RuntimeError(f"no slot of {node} has the part that the solver found there")
         row = self._ledger.row(node)
         assert row is not None
         requests: Resources = uncounted(member.requests)
         if member.card is not None:
-            at = (node, chosen[_KEY])
-            if at not in self._gpus:
-                self._gpus[at] = int((cluster.gpu[row] == WHOLE).argmax())
-                self._ledger.claim(("reservation", at), reserved_gpu(at))
-            requests = {**requests, **taken_by(member.card, at[1])}
-            gpus: Sequence[int] = [self._gpus[at]]
+            slot = (node, chosen[_KEY])
+            if slot not in self._gpus:
+                self._gpus[slot] = int((cluster.gpu[row] == WHOLE).argmax())
+                self._ledger.claim(("reservation", slot), reserved_gpu(slot))
+            requests = {**requests, **taken_by(member.card, slot[1])}
+            gpus: Sequence[int] = [self._gpus[slot]]
         else:
             gpus = cluster.fullest(row, pod)
         self._placed += 1
@@ -92,7 +92,7 @@ def rounded_up(pod: Pod) -> bool:
 
 
 def _node(node: trace.Node, row: int) -> Node:
-    """Return a node of the ledger; its name puts it at its row in the order of ties."""
+    """Return a node of the ledger; its name has its row as its position in ties."""
     amounts = {CPU: node.cpu, MEMORY: node.memory * _MIB, PODS: _MOST_PODS, NATIVE_GPU: node.gpus}
     for slot in range(node.gpus):
         amounts |= {resource_of(slot): UNITS, **capacity(slot, memory=_CARD)}

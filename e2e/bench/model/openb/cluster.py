@@ -1,7 +1,7 @@
-"""What is free in a cluster that only fills up, as arrays over its nodes.
+"""The free capacity of a cluster that only fills up, as arrays over its nodes.
 
-A row is a node. A tie between nodes goes to the lowest row, so the order of the rows is the order
-of the node names.
+A row is a node. Of equal nodes the lowest row wins, so the order of the rows is the order of the
+node names.
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Place = tuple[int, Sequence[int]]
-"""The row of a node, and the GPUs that a pod gets there."""
+"""The row of a node, and the GPUs of a pod on that node."""
 
 
 class Cluster:
     """The free amounts of each node.
 
-    `cpu`, `memory`: what is free, in millicores and MiB, shape (rows,).
+    `cpu`, `memory`: the free amounts, in millicores and MiB, shape (rows,).
     `gpu`: the free thousandths of each GPU, shape (rows, most GPUs of a node); 0 where there is no
         GPU.
     `gpus`: the number of GPUs, shape (rows,).
     `models`: the GPU types of the cluster; `model`: the number of each node's type, shape (rows,).
     `kinds`: whether a node has a pod of a kind, shape (rows, kinds). Kind 0 has a part of a GPU,
         and kind k has k whole GPUs.
-    `changed`: when a pod last came to a node, counted in pods, shape (rows,).
+    `changed`: the number of the last pod that was placed on a node, shape (rows,).
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -45,7 +45,7 @@ class Cluster:
         self._of_types: dict[str, Mask] = {}
 
     def fitting(self, pod: Pod) -> Rows:
-        """Return the rows with room for a pod, in order."""
+        """Return the rows on which a pod fits, in order."""
         fits = (self.cpu >= pod.cpu) & (self.memory >= pod.memory)
         if pod.gpus:
             fits &= (self.gpu >= pod.milli).sum(axis=1) >= pod.gpus
@@ -53,7 +53,7 @@ class Cluster:
         return np.flatnonzero(fits)
 
     def take(self, pod: Pod, place: Place) -> None:
-        """Let a pod take what it requests."""
+        """Place a pod: subtract its requests."""
         row, gpus = place
         self._pods += 1
         self.cpu[row] -= pod.cpu
@@ -66,7 +66,7 @@ class Cluster:
     def fullest(self, row: int, pod: Pod) -> Sequence[int]:
         """Return the fullest GPU of a row that fits a part, or the first free GPUs; ties by number.
 
-        The row must have room for the pod.
+        The pod must fit the row.
         """
         free = self.gpu[row]
         if pod.shares:
@@ -85,6 +85,6 @@ def kind_of(pod: Pod) -> int:
 
 
 def allowed(types: str, models: Sequence[str]) -> Mask:
-    """Return which GPU types a pod may use."""
+    """Return whether a pod may use each GPU type, shape (types,)."""
     wanted = {name for name in types.split("|") if name}
     return np.array([not wanted or model in wanted for model in models], dtype=np.bool_)

@@ -1,11 +1,11 @@
-"""FGD: each pod goes where it adds least to the fragmentation of the GPUs.
+"""FGD: each pod is placed where it adds least to the fragmentation of the GPUs.
 
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, and its published code, faults
-included: the score is cut to a whole number from 0 to 100, so that many nodes are equal, and the
-first of them gets the pod.
+included: the score is truncated to a whole number from 0 to 100, so that many nodes are equal, and
+the first of them gets the pod.
 
-A score depends on the node alone, so the scores of a request are kept, and only nodes where a pod
-came since are scored anew.
+A score depends on the node alone, so the scores of a request are cached, and only nodes with a new
+pod since are scored again.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Scores:
     """The scores of a request by row, with the best GPU for a part, and `Cluster.changed` then."""
 
     score: Ints
@@ -30,14 +30,14 @@ class _Known:
 
 
 class FGD:
-    """The scheduler of one cluster, for a workload with these typical pods."""
+    """The scheduler of a cluster, for a workload with some typical pods."""
 
     def __init__(self, typical: Typical) -> None:
         self._typical = typical
-        self._known: dict[tuple[int, int, int], _Known] = {}
+        self._known: dict[tuple[int, int, int], _Scores] = {}
 
     def __call__(self, cluster: Cluster, pod: Pod) -> Place | None:
-        """Return where a pod goes."""
+        """Return the place of a pod, or None."""
         rows = cluster.fitting(pod)
         if not len(rows):
             return None
@@ -45,7 +45,7 @@ class FGD:
         known = self._known.get(key)
         if known is None:
             unknown = np.full_like(cluster.changed, _NEVER)
-            known = self._known[key] = _Known(unknown, unknown.copy(), unknown.copy())
+            known = self._known[key] = _Scores(unknown, unknown.copy(), unknown.copy())
         stale = rows[known.seen[rows] != cluster.changed[rows]]
         if len(stale):
             known.score[stale], known.gpu[stale] = self._judge(cluster, pod, stale)
@@ -54,28 +54,28 @@ class FGD:
         return row, [int(known.gpu[row])] if pod.shares else cluster.fullest(row, pod)
 
     def _judge(self, cluster: Cluster, pod: Pod, rows: Rows) -> tuple[Ints, Ints]:
-        """Return the score of each row, and the GPU for a part that has the score."""
+        """Return the score of each row, and the GPU with that score for a part."""
         gpu = cluster.gpu[rows]
         if not pod.shares:
             free = gpu == WHOLE
-            taken = free & (free.cumsum(axis=1) <= pod.gpus)
+            chosen = free & (free.cumsum(axis=1) <= pod.gpus)
             every = np.arange(len(rows))
-            return self._scores(cluster, pod, rows, every, np.where(taken, 0, gpu)), every
-        at, number = np.nonzero(gpu >= pod.milli)
-        after = gpu[at]
-        after[np.arange(len(at)), number] -= pod.milli
+            return self._scores(cluster, pod, rows, every, np.where(chosen, 0, gpu)), every
+        position, number = np.nonzero(gpu >= pod.milli)
+        after = gpu[position]
+        after[np.arange(len(position)), number] -= pod.milli
         scores: Ints = np.full(gpu.shape, _NEVER, dtype=np.int64)
-        scores[at, number] = self._scores(cluster, pod, rows, at, after)
+        scores[position, number] = self._scores(cluster, pod, rows, position, after)
         return scores.max(axis=1), scores.argmax(axis=1)
 
     def _scores(
-        self, cluster: Cluster, pod: Pod, rows: Rows, at: NDArray[np.intp], after: Ints
+        self, cluster: Cluster, pod: Pod, rows: Rows, position: NDArray[np.intp], after: Ints
     ) -> Ints:
         """Return the score of each way to place a pod.
 
-        `at`: the position in `rows` of the node. `after`: its GPUs then, shape (ways, GPUs).
+        `position`: of the node in `rows`. `after`: its free GPUs afterwards, shape (ways, GPUs).
         """
         cpu, model = cluster.cpu[rows], cluster.model[rows]
         before = self._typical.fragmented(cpu, cluster.gpu[rows], model)
-        then = self._typical.fragmented(cpu[at] - pod.cpu, after, model[at])
-        return (100 / (1 + np.exp((then - before[at]) / WHOLE))).astype(np.int64)
+        then = self._typical.fragmented(cpu[position] - pod.cpu, after, model[position])
+        return (100 / (1 + np.exp((then - before[position]) / WHOLE))).astype(np.int64)

@@ -1,9 +1,9 @@
-"""A run: pods come in random order, each is placed or refused at once, and no pod leaves.
+"""A run: pods arrive in random order, each is placed or refused at once, and no pod ends.
 
 Source: the published runs of "Beware of Fragmentation" (see trace). Copies of random pods are
 appended, or random pods are dropped, until the pods request 130 % of all GPUs. The names of the
-nodes, and so the order of ties, are drawn anew for each seed. Amounts of GPUs are in thousandths of
-a GPU.
+nodes, and so the order of ties, are drawn for each seed. Amounts of GPUs are in thousandths of a
+GPU.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -17,47 +17,46 @@ from e2e.bench.model.openb.fragmentation import Typical
 from e2e.bench.model.openb.trace import WHOLE, Node, Pod
 
 Placer = Callable[[Cluster, Pod], Place | None]
-"""Returns where a pod goes, or None without room; the cluster stays as it is."""
+"""Returns the place of a pod, or None; it does not change the cluster."""
 REQUESTED = 1.3
-"""What the pods of a run request, as a part of all GPUs."""
+"""The GPUs that the pods of a run request, as a part of all GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The nodes in the order of ties, and the pods in the order in which they come."""
+    """The nodes in the order of ties, and the pods in the order of arrival."""
 
     seed: int
     nodes: Sequence[Node]
     pods: Sequence[Pod]
 
     def random(self) -> np.random.Generator:
-        """Return the generator of a scheduler that draws."""
+        """Return the generator of a random scheduler."""
         return np.random.default_rng((self.seed, 1))
 
 
 def draw(nodes: Sequence[Node], pods: Sequence[Pod], *, seed: int) -> Draw:
-    """Return a run of a workload."""
     random = np.random.default_rng(seed)
     most = REQUESTED * WHOLE * sum(node.gpus for node in nodes)
-    come = [pods[number] for number in random.permutation(len(pods))]
-    total = sum(pod.requested for pod in come)
+    arrivals = [pods[number] for number in random.permutation(len(pods))]
+    total = sum(pod.requested for pod in arrivals)
     if total > most:
         while total > most:
-            total -= come.pop(int(random.integers(len(come)))).requested
+            total -= arrivals.pop(int(random.integers(len(arrivals)))).requested
     else:
         # As published, only one of the GPUs of a pod counts in this test.
         while total + (pod := pods[int(random.integers(len(pods)))]).milli <= most:
             total += pod.requested
-            come.append(pod)
-    return Draw(seed, [nodes[row] for row in random.permutation(len(nodes))], come)
+            arrivals.append(pod)
+    return Draw(seed, [nodes[row] for row in random.permutation(len(nodes))], arrivals)
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What was requested, allocated and fragmented after each pod that came.
+    """The requested, allocated and fragmented amounts after each arrival.
 
-    `capacity`: of all GPUs. `arrived`: what the pods that came have requested. `allocated`: what
-    the placed pods have. `fragmented`: not a number where it was not asked for.
+    `capacity`: of all GPUs. `arrived`: the requests of all pods so far. `allocated`: the requests
+    of the placed pods. `fragmented`: not a number where it was not measured.
     """
 
     capacity: int
@@ -74,7 +73,7 @@ class Course:
         return self._mean(self.fragmented, load)
 
     def _mean(self, amounts: NDArray[np.int64] | NDArray[np.float64], load: int) -> float:
-        """Return the mean over the pods that bring the load, in whole percent, to this one."""
+        """Return the mean over the pods with this load after their arrival, in whole percent."""
         mean = float(amounts[_loads(self.arrived, self.capacity) == load].mean())
         return 100 * mean / self.capacity
 
@@ -82,7 +81,7 @@ class Course:
 def fill(run: Draw, placer: Placer, *, typical: Typical, loads: Collection[int] = ()) -> Course:
     """Return the course of a run.
 
-    `typical`: the pods that fragmentation is measured by. `loads`: where it is, in percent.
+    `typical`: the pods for the measure of fragmentation. `loads`: its loads, in percent.
     """
     cluster = Cluster(run.nodes)
     capacity = int(cluster.gpu.sum())

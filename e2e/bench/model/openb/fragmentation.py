@@ -1,9 +1,9 @@
-"""How much of the free GPU of a node is useless to typical pods: the fragmentation of FGD.
+"""The fragmentation of FGD: the part of a node's free GPUs that is useless to typical pods.
 
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, and its published code. The typical
 pods are the most frequent requests for CPU and GPUs that make up 95 % of a workload. For each of
-them, the free amount of a GPU with too little room is useless; if the node cannot host the pod at
-all, the free amount of all its GPUs is. To a pod without a GPU all of it is useless.
+them, the free amount of a GPU that is too small is useless; if the pod does not fit the node at
+all, the free amount of all its GPUs is. For a pod without a GPU all of it is useless.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from e2e.bench.model.openb.cluster import Ints, Rows, allowed
 from e2e.bench.model.openb.trace import Pod
 
 _POPULAR = 0.95
-"""The part of all pods that the typical pods are, at least."""
+"""The least part of all pods that the typical pods make up."""
 
 
 class Typical:
@@ -26,11 +26,11 @@ class Typical:
     """
 
     def __init__(self, pods: Sequence[Pod], models: Sequence[str]) -> None:
-        found = Counter((pod.cpu, pod.milli, pod.gpus, pod.types) for pod in pods)
-        popular = sorted(found, key=lambda key: (found[key], key), reverse=True)
-        reached = np.cumsum([found[key] for key in popular])
+        counts = Counter((pod.cpu, pod.milli, pod.gpus, pod.types) for pod in pods)
+        popular = sorted(counts, key=lambda key: (counts[key], key), reverse=True)
+        reached = np.cumsum([counts[key] for key in popular])
         popular = popular[: int(np.searchsorted(reached, _POPULAR * len(pods))) + 1]
-        self._counts: Ints = np.array([found[key] for key in popular], dtype=np.int64)
+        self._counts: Ints = np.array([counts[key] for key in popular], dtype=np.int64)
         cpu, milli, gpus, types = zip(*popular, strict=True)
         self._cpu: Ints = np.array(cpu)[:, None]
         self._gpus: Ints = np.array(gpus)[:, None]
@@ -48,6 +48,6 @@ class Typical:
         hosts = (count[self._size] >= self._gpus) & (self._gpus > 0)
         hosts &= (cpu >= self._cpu) & self._allowed[:, model]
         useful: Ints = self._counts @ (hosts * room[self._size])
-        # Whole numbers up to here: nodes that differ in no respect are equal to the last bit.
+        # Whole numbers up to here: equal nodes are equal to the last bit.
         fragmented: NDArray[np.float64] = gpu.sum(axis=1) - useful / self._counts.sum()
         return fragmented

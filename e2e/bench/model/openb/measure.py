@@ -1,13 +1,13 @@
-"""V1 and V2: allocation and fragmentation of a GPU cluster that fills up, as published and here.
+"""V1 and V2: allocation and fragmentation of a GPU cluster that fills up, published and rebuilt.
 
 V1 is the allocated part of all GPUs at 100 and 130 % load, for nine workloads and six published
 schedulers. V2 is the fragmented part at 40, 80 and 100 % load of the workload `default`, for three
 of them. All figures are in percent of all GPUs, and all differences in points. All are the mean of
 ten seeds: with three, Random at 100 % load of `multigpu50` differs by its deviation alone. Runs of
-one seed are not the published ones, which drew from another generator.
+a seed differ from the published runs, which drew from another generator.
 
-kfext places the pods of the first three runs, and is compared with the schedulers there. No figures
-of it are published. One core.
+kfext places the pods of the first three runs, and is compared with the schedulers there. It has no
+published figures. One core.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,9 +32,9 @@ WORKLOADS = (
 )
 SEEDS = range(42, 52)
 _FEW = 3
-"""The first seeds, which kfext has: it takes several times as long as the schedulers."""
+"""The number of first seeds that kfext runs: it is several times slower than the schedulers."""
 LOADS, FRAGMENTATION_LOADS = (100, 130), (40, 80, 100)
-"""Of V1 and V2, in percent."""
+"""The loads of V1 and of V2, in percent."""
 TOLERANCES = {
     "Random": 0.7,
     "DotProd": 1.0,
@@ -43,9 +43,9 @@ TOLERANCES = {
     "BestFit": 0.7,
     "FGD": 0.7,
 }
-"""Of V1, in points, by published scheduler."""
+"""The tolerances of V1, in points, by published scheduler."""
 FRAGMENTATION_TOLERANCES = {"Random": 0.5, "BestFit": 0.5, "FGD": 0.5}
-"""Of V2."""
+"""The tolerances of V2."""
 KFEXT = "kfext"
 PLACERS: Mapping[str, Callable[[Draw, Typical], Placer]] = {
     "Random": lambda run, typical: scores.at_random(run.random()),
@@ -56,7 +56,7 @@ PLACERS: Mapping[str, Callable[[Draw, Typical], Placer]] = {
     "FGD": lambda run, typical: FGD(typical),
     KFEXT: lambda run, typical: ByKfext(run.nodes),
 }
-"""By scheduler: what makes it anew for a run of a workload with these typical pods."""
+"""The constructor of each scheduler, for a run of a workload with some typical pods."""
 _HEAD = ("published", "here", "difference", "tolerance", "verdict")
 _RIVALS = ("BestFit", "FGD")
 _GAPS = [f"{KFEXT} - {policy}" for policy in _RIVALS]
@@ -104,9 +104,9 @@ def _run(folder: Path, pods: Mapping[str, Sequence[Pod]], seeds: Sequence[int]) 
     nodes = read_nodes(folder)
     models = sorted({node.model for node in nodes})
     allocation, fragmentation = {}, {}
-    for workload, of in pods.items():
-        typical = Typical(of, models)
-        runs = [draw(nodes, of, seed=seed) for seed in seeds]
+    for workload, members in pods.items():
+        typical = Typical(members, models)
+        runs = [draw(nodes, members, seed=seed) for seed in seeds]
         loads = FRAGMENTATION_LOADS if workload == DEFAULT else ()
         for policy, makes in PLACERS.items():
             say(f"  workload {workload}: {policy}")
@@ -151,11 +151,11 @@ def _fragmentation(published: Figures, here: Figures) -> str:
 
 
 def _judged(published: Sequence[float], here: Sequence[float], tolerance: float) -> tuple[str, ...]:
-    wanted, found = fmean(published), fmean(here)
-    difference = found - wanted
+    expected, measured = fmean(published), fmean(here)
+    difference = measured - expected
     return (
-        f"{wanted:.2f}",
-        f"{found:.2f}",
+        f"{expected:.2f}",
+        f"{measured:.2f}",
         f"{difference:+.2f}",
         f"{tolerance:g}",
         verdict(abs(difference) <= tolerance),
@@ -163,15 +163,15 @@ def _judged(published: Sequence[float], here: Sequence[float], tolerance: float)
 
 
 def _order(published: Figures, here: Figures, workloads: Iterable[str]) -> str:
-    """Return how many pairs of schedulers are in the published order, on each workload."""
+    """Return a table of the pairs of schedulers in the published order, for each workload."""
     rows = []
     for workload, load in product(workloads, LOADS):
         apart: list[bool] = []
         near: list[bool] = []
         for first, second in combinations(TOLERANCES, 2):
             gaps = [
-                fmean(of[workload, first, load]) - fmean(of[workload, second, load])
-                for of in (published.allocation, here.allocation)
+                fmean(figures[workload, first, load]) - fmean(figures[workload, second, load])
+                for figures in (published.allocation, here.allocation)
             ]
             is_apart = abs(gaps[0]) > TOLERANCES[first] + TOLERANCES[second]
             (apart if is_apart else near).append(gaps[0] * gaps[1] > 0)
@@ -198,7 +198,7 @@ def _beside(
 
 
 def _rounded(workloads: Mapping[str, Sequence[Pod]]) -> str:
-    """Return how many pods kfext counts with more than they request."""
+    """Return a sentence about the pods that kfext counts with more than their requests."""
     parts = [pod for pods in workloads.values() for pod in pods if pod.shares]
     return (
         f"kfext counts hundredths of a GPU: {sum(map(rounded_up, parts))} of {len(parts)} pods "

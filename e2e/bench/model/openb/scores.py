@@ -1,8 +1,8 @@
 """The published schedulers that score nodes by simple rules, and the random one.
 
 Source: the published code of "Beware of Fragmentation" (see trace), faults included. A score is a
-whole number from 0 to 100, cut and not rounded; the first of equal nodes gets the pod. There it
-gets the fullest GPU that fits a part, or the first free GPUs.
+whole number from 0 to 100, truncated; the first of equal nodes gets the pod. On it the pod gets the
+fullest GPU that fits a part, or the first free GPUs.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from e2e.bench.model.openb.fill import Placer
 from e2e.bench.model.openb.trace import WHOLE, Pod
 
 _MOST_CPU, _MOST_GPU = 128_000, 8 * WHOLE
-"""Of the largest node of the cluster. Amounts are scaled by these."""
+"""The capacity of the largest node of the cluster, which scales all amounts."""
 Score = Callable[[Cluster, Pod, Rows], Ints]
-"""Returns the score of each row, all with room for the pod; the highest is the best."""
+"""Returns the score of each row on which the pod fits; the highest is the best."""
 
 
 def by(score: Score) -> Placer:
-    """Return the scheduler that goes by a score."""
+    """Return the scheduler that uses a score."""
 
     def place(cluster: Cluster, pod: Pod) -> Place | None:
         rows = cluster.fitting(pod)
@@ -33,7 +33,7 @@ def by(score: Score) -> Placer:
 
 
 def at_random(random: np.random.Generator) -> Placer:
-    """Return the scheduler Random: any node with room, and any GPU that fits a part."""
+    """Return the scheduler Random: any node that fits, and any GPU that fits a part."""
 
     def place(cluster: Cluster, pod: Pod) -> Place | None:
         rows = cluster.fitting(pod)
@@ -59,26 +59,26 @@ def dot_product(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
 
 
 def gpu_clustering(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
-    """Return the scores of GpuClustering: pods of a kind go together, then the fullest node first.
+    """Return the scores of GpuClustering: pods of a kind together, then the fullest node first.
 
-    First come nodes with pods of this kind alone, then with other kinds too, then nodes without
-    pods that have GPUs, and last nodes with other kinds alone. Pods without a GPU have no score.
+    Nodes with pods of only this kind are first, then with other kinds too, then nodes without pods
+    with GPUs, and last nodes with only other kinds. Pods without a GPU have no score.
     """
     if not pod.gpus:
         return np.zeros(len(rows), dtype=np.int64)
     kinds = cluster.kinds[rows]
     number, own = kinds.sum(axis=1), kinds[:, kind_of(pod)]
     best = np.select([own & (number == 1), own, number == 0], [75, 50, 25], 0)
-    taken = _MOST_GPU - cluster.gpu[rows].sum(axis=1)
-    scores: Ints = best + 25 * taken // _MOST_GPU
+    used = _MOST_GPU - cluster.gpu[rows].sum(axis=1)
+    scores: Ints = best + 25 * used // _MOST_GPU
     return scores
 
 
 def gpu_packing(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
     """Return the scores of GpuPacking: used GPUs, then free GPUs of used nodes, then free nodes.
 
-    Among used GPUs the fullest come first; among free nodes, nodes with few GPUs do. Pods without a
-    GPU have no score.
+    Of used GPUs the fullest are first; of free nodes, nodes with few GPUs. Pods without a GPU have
+    no score.
     """
     if not pod.gpus:
         return np.zeros(len(rows), dtype=np.int64)
@@ -98,7 +98,7 @@ def gpu_packing(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
 def best_fit(cluster: Cluster, pod: Pod, rows: Rows) -> Ints:
     """Return the scores of BestFit: the node with the least CPU and GPU after the pod.
 
-    The whole scores are stretched from 0 to 100 over the nodes with room.
+    The whole scores are stretched from 0 to 100 over the nodes on which the pod fits.
     """
     cpu = (cluster.cpu[rows] - pod.cpu) / _MOST_CPU
     gpu = (cluster.gpu[rows].sum(axis=1) - pod.requested) / _MOST_GPU

@@ -14,7 +14,7 @@ from kfext.errors import UserError
 WHOLE = 1000
 """The thousandths of a GPU."""
 _PREFIX = "openb_pod_list_"
-"""The published name of a workload is this and the name."""
+"""The prefix of the published name of a workload."""
 _NODES = "openb_node_list_gpu_node.csv"
 
 
@@ -34,11 +34,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What a pod of the trace requests.
+    """The requests of a pod of the trace.
 
     `cpu`: millicores. `memory`: MiB. `gpus`: the number of GPUs, 0 to 8. `milli`: the thousandths
-    of each; fewer than WHOLE only of a single GPU. `types`: the GPU types that it may use as
-    written, separated by `|`; empty: any.
+    of each; fewer than WHOLE only for a single GPU. `types`: the allowed GPU types as written,
+    separated by `|`, empty for any type.
     """
 
     cpu: int
@@ -59,12 +59,12 @@ class Pod:
 
 
 Key = tuple[str, str, int]
-"""A workload, a policy, and how much of all GPUs the pods that came have requested, in percent."""
+"""A workload, a policy, and the load: the requests of all pods so far, in percent of all GPUs."""
 
 
 def read_nodes(folder: Path) -> list[Node]:
     """Return the nodes with GPUs, in the order of the file. Raises UserError."""
-    found = _rows(folder / _NODES, ("sn", "cpu_milli", "memory_mib", "gpu", "model"))
+    numbered = _rows(folder / _NODES, ("sn", "cpu_milli", "memory_mib", "gpu", "model"))
     return [
         Node(
             name=row["sn"],
@@ -73,7 +73,7 @@ def read_nodes(folder: Path) -> list[Node]:
             gpus=_number(row, "gpu", where),
             model=row["model"],
         )
-        for where, row in found
+        for where, row in numbered
     ]
 
 
@@ -105,25 +105,25 @@ def read_published(
 ) -> Mapping[Key, Sequence[float]]:
     """Return the published results of all seeds, in percent. Raises UserError.
 
-    `results`: the name of the file without its ending. `keys`: what to read.
+    `results`: the name of the file without its ending. `keys`: the results to read.
     """
-    found: dict[Key, list[float]] = {key: [] for key in keys}
+    by_key: dict[Key, list[float]] = {key: [] for key in keys}
     loads = sorted({load for _, _, load in keys})
     path = folder / "expected" / f"{results}.csv"
     for where, row in _rows(path, ("workload", "sc_policy", *map(str, loads))):
         workload = row["workload"].removeprefix(_PREFIX)
         policy = row["sc_policy"].partition("-")[2]
         for load in loads:
-            if (figures := found.get((workload, policy, load))) is not None:
+            if (figures := by_key.get((workload, policy, load))) is not None:
                 figures.append(_figure(row, str(load), where))
-    for (workload, policy, _), figures in found.items():
+    for (workload, policy, _), figures in by_key.items():
         if not figures:
             raise UserError(f"{path} has no line for workload {workload} and policy {policy}")
-    return found
+    return by_key
 
 
 def _rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
-    """Yield where each row of a CSV stands, and its cells by column."""
+    """Yield the file and line of each row of a CSV, and its cells by column."""
     for place, row in rows(path, columns):
         yield f"{path}, line {place}", {name: text or "" for name, text in row.items()}
 

@@ -1,7 +1,7 @@
-"""A measured model: how fast a job trains with a placement and a batch, and when its epochs end.
+"""A measured model: the speed of a job with a placement and a batch, and the ends of its epochs.
 
-Progress counts iterations at the smallest batch that are worth the same. A larger batch gains less
-than its size, by the noise of the gradient.
+Progress is counted in equivalent iterations at the smallest batch. A larger batch gains less than
+its size, by the noise of the gradient.
 Source: Qiao et al., Pollux, OSDI 2021, sections 2 and 3, and its simulator.
 """
 
@@ -14,7 +14,7 @@ from e2e.bench.model.pollux.step_time import Floats, Placement, StepTimes, Times
 
 
 class Batch(NamedTuple):
-    """What each GPU does in a step: passes of `local` samples, one and `accumulated` more."""
+    """The work of each GPU in a step: passes of `local` samples, one and `accumulated` more."""
 
     local: int
     accumulated: int
@@ -31,7 +31,7 @@ class Noise(NamedTuple):
     var: float
 
     def gain(self, scale: Floats) -> Floats:
-        """Return how many steps with the smallest batch a step with a larger batch is worth.
+        """Return the number of steps with the smallest batch that equal a step with a larger batch.
 
         `scale`: the larger batch divided by the smallest.
         """
@@ -43,7 +43,7 @@ class Application:
     """A model that was trained with several batches, B, for several epochs, E.
 
     `batches`: samples of all GPUs, ascending, shape (B,).
-    `iterations`: until the end of each epoch, shape (B, E). `sqr`, `var`: see `Noise`, as well.
+    `iterations`: until the end of each epoch, shape (B, E). `sqr`, `var`: see `Noise`, same shape.
     `ends`: the progress at the end of each epoch, shape (E,).
     `least_local`, `most_local`: the bounds of the samples of a GPU in a pass.
     """
@@ -60,21 +60,19 @@ class Application:
 
     @property
     def least_batch(self) -> int:
-        """The smallest batch, in which progress is counted."""
+        """The smallest batch, the unit of progress."""
         return int(self.batches[0])
 
     @property
     def most_batch(self) -> int:
-        """The largest batch."""
         return int(self.batches[-1])
 
     @property
     def epochs(self) -> int:
-        """The epochs that a job trains."""
         return len(self.ends)
 
     def noise(self, samples: int, epoch: int) -> Noise:
-        """Return the noise in an epoch, linear between the batches that were trained."""
+        """Return the noise in an epoch, linear between the measured batches."""
         return Noise(self._at(self.sqr, samples, epoch), self._at(self.var, samples, epoch))
 
     def iterations_until(self, samples: int, epoch: int) -> float:
@@ -82,7 +80,7 @@ class Application:
         return self._at(self.iterations, samples, epoch)
 
     def batch(self, samples: int, gpus: int) -> Batch:
-        """Return how GPUs share a batch.
+        """Return the division of a batch between GPUs.
 
         One GPU with more than the smallest batch needs two passes: one pass does not show the
         noise, and the learning rate depends on it.
@@ -93,7 +91,7 @@ class Application:
         return self.split(samples, gpus, passes=passes)
 
     def split(self, samples: int, gpus: int, *, passes: int) -> Batch:
-        """Return a batch in so many passes."""
+        """Return a batch in a number of passes."""
         most = self.most_batch // (gpus * passes)
         return Batch(min(ceil(ceil(samples, gpus), passes), most), passes - 1)
 
@@ -104,7 +102,7 @@ class Application:
         return float((np.diff(self.ends, prepend=0.0) / np.array(gains)).sum())
 
     def training_seconds(self, samples: int, gpus: int, nodes: int) -> float:
-        """Return the seconds of a whole training with a batch, or the nearest that GPUs share."""
+        """Return the seconds of a training with a batch, or the nearest that GPUs can share."""
         batch = self.batch(samples, gpus)
         return self.steps(batch.samples(gpus)) * self.mean_seconds(nodes, gpus, batch)
 
@@ -119,7 +117,7 @@ class Application:
         return float(seconds(self.times.of(placement, batch.local), batch.accumulated))
 
     def mean_seconds(self, nodes: int, gpus: int, batch: Batch) -> float:
-        """Return the seconds of a step by the numbers of nodes and GPUs: the mean placement."""
+        """Return the mean seconds of a step over the placements of these sizes."""
         return float(seconds(self.times.sized(nodes, gpus, batch.local), batch.accumulated))
 
     def _at(self, figures: Floats, samples: int, epoch: int) -> float:

@@ -1,7 +1,7 @@
 """kfext on Pollux's workloads: its own decisions, in the model of `kfext simulate`.
 
-kfext changes neither batches nor learning rates, so a job trains with the batch of its request on
-any number of GPUs. A GPU is a worker. A job starts within 30 s, as long as a restart takes there.
+kfext changes neither batches nor learning rates, so a job trains with its requested batch on any
+number of GPUs. A GPU is a worker. A job starts within 30 s, the time of a restart there.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _CPU = 1000
 """Millicores of a worker, and of a node for each GPU."""
 _MEETS = 10
 _PRINTS, _LINES = 5.0, 100
-"""Seconds between two lines of a log at least, and the lines of a job."""
+"""The least seconds between two lines of a log, and the lines of a job."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class _Pace:
         """Return the seconds of a step; `apart`: whether the GPUs are on several nodes."""
         nodes = ceil(workers, GPUS_OF_NODE)
         least = ceil(self.requested, GPUS_OF_NODE)
-        taken = _training(self.application, self.batch, workers, max(nodes, 2 if apart else 1))
-        return taken / _training(self.application, self.batch, self.requested, least)
+        training = _training(self.application, self.batch, workers, max(nodes, 2 if apart else 1))
+        return training / _training(self.application, self.batch, self.requested, least)
 
 
 _training = cache(Application.training_seconds)
@@ -48,8 +48,8 @@ _training = cache(Application.training_seconds)
 def world_of(requests: Iterable[Request]) -> World:
     """Return the jobs of a workload on Pollux's nodes.
 
-    An elastic job may have a quarter to twice of its GPUs, and saves when kfext asks it to. All
-    jobs are elastic, unless the published simulator holds them to one GPU.
+    An elastic job may have a quarter to twice of its GPUs, and saves on kfext's request. All jobs
+    are elastic, unless the published simulator limits them to one GPU.
     """
     size = NodeSize(cpu=_CPU * GPUS_OF_NODE, gpus=GPUS_OF_NODE)
     nodes = {f"node-{number}": size for number in range(NODES)}

@@ -1,7 +1,6 @@
-"""A cluster of GPUs in which time passes in ticks, and a scheduler decides between them.
+"""A cluster of GPUs in which time advances in ticks, and a scheduler decides between them.
 
-A job that gets other GPUs stands still for 30 s. A job may end within a tick; its GPUs are free at
-the next.
+A job with new GPUs pauses for 30 s. A job may end within a tick; its GPUs are free at the next.
 """
 
 from collections import Counter
@@ -18,7 +17,7 @@ GPUS = NODES * GPUS_OF_NODE
 TICK = 60
 """Seconds between two decisions."""
 RESTART = 30
-"""Seconds that a job stands still when its GPUs change."""
+"""The pause of a job when its GPUs change, in seconds."""
 
 Allocation = tuple[int, ...]
 """The node of each GPU of a job, one node after the other; empty if the job waits."""
@@ -27,7 +26,7 @@ _NO_BATCH = Batch(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A job as it was submitted.
+    """A job as submitted.
 
     `submitted`: seconds since the start. `gpus`, `batch`: the tuned request of a rigid job, the
     batch in samples of all GPUs.
@@ -45,8 +44,8 @@ class Job:
     """A job in the cluster.
 
     `epoch`: the epochs that have ended. `progress`: see `application`. `pause`: seconds until
-    training continues. `service`: GPU-seconds held until now. `restarts`: without the first start.
-    `noise`: the noise that the last step showed. `ended`: the second of its end.
+    training continues. `service`: GPU-seconds used so far. `restarts`: without the first start.
+    `noise`: the noise of the last step. `ended`: the second of its end.
     """
 
     request: Request
@@ -75,12 +74,12 @@ class Job:
 
 
 class Scheduler(Protocol):
-    """Decides at each tick which GPUs each job has, and which batch a job trains with."""
+    """Decides at each tick on the GPUs and the batch of each job."""
 
     def allocate(self, jobs: Sequence[Job], *, now: int) -> Mapping[str, Allocation]:
         """Return the allocations of the jobs that train next.
 
-        `jobs`: all that came and have not ended, in the order of submission. `now`: seconds.
+        `jobs`: all jobs that have arrived and not ended, in order of submission. `now`: seconds.
         """
         ...
 
@@ -98,24 +97,24 @@ def run(requests: Sequence[Request], scheduler: Scheduler) -> dict[str, int]:
             _train(job, scheduler, now=now)
         now += TICK
         running = [job for job in jobs if job.ended is None]
-        came = [job for job in running if job.request.submitted <= now]
-        allocations = scheduler.allocate(came, now=now) if came else {}
-        for job in came:
+        arrived = [job for job in running if job.request.submitted <= now]
+        allocations = scheduler.allocate(arrived, now=now) if arrived else {}
+        for job in arrived:
             if (allocation := allocations.get(job.name, ())) != job.allocation:
                 _move(job, allocation, scheduler)
     return {job.name: job.ended - job.request.submitted for job in jobs if job.ended is not None}
 
 
 def packed(gpus: int) -> Placement:
-    """Return the placement of so many GPUs on the fewest nodes: all are full but the last."""
-    full, rest = divmod(gpus, GPUS_OF_NODE)
-    return (GPUS_OF_NODE,) * full + (rest,) * bool(rest)
+    """Return the placement of GPUs on the fewest nodes: all nodes are full but the last."""
+    full, others = divmod(gpus, GPUS_OF_NODE)
+    return (GPUS_OF_NODE,) * full + (others,) * bool(others)
 
 
 def most_free_first(
     kept: Mapping[str, Allocation], sizes: Mapping[str, int]
 ) -> dict[str, Allocation]:
-    """Return what is kept, and GPUs for further jobs: each takes the node with most free GPUs.
+    """Return the kept allocations, and GPUs for further jobs on the nodes with most free GPUs.
 
     `sizes`: the GPUs of each further job, in order. They must be free.
     """
@@ -126,9 +125,9 @@ def most_free_first(
         allocation: Allocation = ()
         while len(allocation) < size:
             node = max(free, key=lambda node: free[node])  # the first of equals
-            taken = min(free[node], size - len(allocation))
-            allocation += (node,) * taken
-            free[node] -= taken
+            count = min(free[node], size - len(allocation))
+            allocation += (node,) * count
+            free[node] -= count
         allocations[name] = allocation
     return allocations
 
@@ -142,22 +141,22 @@ def _move(job: Job, allocation: Allocation, scheduler: Scheduler) -> None:
 
 
 def _train(job: Job, scheduler: Scheduler, *, now: int) -> None:
-    """Let a job train for a tick."""
+    """Train a job for a tick."""
     if not job.allocation:
         return
-    stands = min(job.pause, TICK)
-    job.pause -= stands
-    at, until, application, placement = now + stands, now + TICK, job.application, job.placement
-    while at < until and job.ended is None:
+    pause = min(job.pause, TICK)
+    job.pause -= pause
+    second, until, application, placement = now + pause, now + TICK, job.application, job.placement
+    while second < until and job.ended is None:
         samples = job.batch.samples(len(job.allocation))
         rate = application.rate(placement, job.batch, job.epoch)
         job.noise = application.noise(samples, job.epoch)
         end = float(application.ends[job.epoch])
-        if (progress := job.progress + rate * (until - at)) < end:
-            job.progress, at = progress, until
+        if (progress := job.progress + rate * (until - second)) < end:
+            job.progress, second = progress, until
         else:
-            at += round((end - job.progress) / rate)
+            second += round((end - job.progress) / rate)
             job.progress, job.epoch = end, job.epoch + 1
-            job.ended = at if job.epoch == application.epochs else None
+            job.ended = second if job.epoch == application.epochs else None
         job.batch = scheduler.batch(job)
     job.service += ((until if job.ended is None else job.ended) - now) * len(job.allocation)

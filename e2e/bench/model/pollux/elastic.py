@@ -1,15 +1,15 @@
-"""An elastic scheduler with Pollux's objective: jobs have as many GPUs as serve all of them best.
+"""An elastic scheduler with Pollux's objective: the GPUs of the jobs serve all jobs best.
 
-Source: Qiao et al., Pollux, OSDI 2021, section 4, and its simulator, with what it takes from there:
+Source: Qiao et al., Pollux, OSDI 2021, section 4, and its simulator, with these rules:
 - A job has the batch with the best goodput. Its speed is its goodput, divided by the goodput with a
   fair share of the GPUs.
 - All speeds count by their harmonic mean, so a job without GPUs costs most.
-- A job that would restart counts with less of its speed, by the time that restarts have cost it.
-- A job may have twice the GPUs that it ever had, and a new job has one.
+- The speed of a job that would restart is reduced by the time that restarts have cost it.
+- A job may have twice the most GPUs that it ever had, and a new job has one.
 - No two jobs with several nodes share a node.
 
-The search differs: Pollux evolves random allocations, here each step gives GPUs where each of them
-adds most, and a job has some GPUs of one node, or whole nodes. Step times are the true ones.
+The search differs: Pollux evolves random allocations, here each step allocates GPUs where each of
+them adds most, and a job has some GPUs of one node, or whole nodes. Step times are the true ones.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _SHARE = NODES / GPUS
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What a job may have: sizes in GPUs from 0, ascending, and the cost of each."""
+    """The allowed sizes of a job, in GPUs from 0, ascending, and the cost of each."""
 
     job: Job
     sizes: tuple[int, ...]
@@ -49,7 +49,7 @@ class _Choice:
 
 
 class Elastic:
-    """Gives jobs GPUs by Pollux's objective, and the batch with the best goodput."""
+    """Allocates GPUs by Pollux's objective, and chooses the batch with the best goodput."""
 
     def __init__(self) -> None:
         self._goodputs: dict[Application, Goodput] = {}
@@ -78,7 +78,7 @@ class Elastic:
         return self._goodputs[application]
 
     def _choice(self, job: Job, *, fair: int, now: int) -> _Choice:
-        """Return what a job may have. `fair`: the GPUs that each job would have."""
+        """Return the allowed sizes of a job. `fair`: the fair share of GPUs."""
         goodput = self._goodput(job.application)
         most = 1 if job.application.name == SINGLE else max(1, 2 * self._most[job.name])
         sizes = [size for size in goodput.sizes if size <= most]
@@ -128,15 +128,15 @@ def _placed(choices: Sequence[_Choice], sizes: Iterable[int]) -> dict[str, Alloc
 
 
 def _place(size: int, before: Allocation, free: Mapping[int, int]) -> Allocation:
-    """Return GPUs for a job, its nodes `before` first among equals.
+    """Return GPUs for a job, preferring its nodes `before` among equals.
 
-    There are fewer than `size` if too few nodes are free, or no node has so many free GPUs.
+    Fewer than `size` are returned if too few nodes are free, or no node has enough free GPUs.
     """
     nodes = sorted(free, key=lambda node: node not in before)
     whole = [node for node in nodes if free[node] == GPUS_OF_NODE]
     if size >= GPUS_OF_NODE and whole:
-        taken = sorted(whole[: size // GPUS_OF_NODE])
-        return tuple(node for node in taken for _ in range(GPUS_OF_NODE))
+        chosen = sorted(whole[: size // GPUS_OF_NODE])
+        return tuple(node for node in chosen for _ in range(GPUS_OF_NODE))
     fits = [node for node in nodes if free[node] >= size]
     node = (
         min(fits, key=lambda node: free[node]) if fits else max(nodes, key=lambda node: free[node])

@@ -1,7 +1,7 @@
 """The files of Pollux's simulator: measured step times, training curves, workloads and results.
 
-Each reader returns values or raises a UserError with the file, the line, the field and what is
-allowed.
+Each reader returns values or raises a UserError with the file, the line, the field and the allowed
+values.
 """
 
 import json
@@ -19,7 +19,7 @@ from e2e.bench.model.pollux.step_time import Placement, Sample, StepTimes
 from kfext.errors import UserError
 
 FOLDER = "pollux"
-"""Below the folder of all published data."""
+"""The subfolder in the folder of all published data."""
 WORKLOADS = tuple(f"workload-{number}" for number in range(1, 9))
 _FOLDERS = {0.5: "workloads-0.5", 1.0: "workloads", 1.5: "workloads-1.5"}
 LOADS = tuple(_FOLDERS)
@@ -27,7 +27,7 @@ LOADS = tuple(_FOLDERS)
 _TIMES = ("local_bsz", "step_time", "sync_time")
 _CURVE = ("progress", "iteration", "grad_sqr", "grad_var")
 _MOST_LOCAL = {"yolov3": 8}
-"""The largest batch of a GPU where the published simulator allows less than was measured."""
+"""The largest batch of a GPU where the published simulator allows less than measured."""
 
 
 class _Row:
@@ -120,7 +120,7 @@ def _application(folder: Path) -> Application:
 
 
 def _trained(folder: Path) -> dict[int, list[list[float]]]:
-    """Return by batch, ascending, the figures of each epoch."""
+    """Return the figures of each epoch by batch, ascending."""
     paths: dict[int, Path] = {}
     for path in folder.glob("validation-*.csv"):
         batch = path.stem.partition("-")[2]

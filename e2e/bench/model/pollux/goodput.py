@@ -1,7 +1,7 @@
-"""Goodput: the progress a second that a job makes with each number of GPUs, and its best batch.
+"""Goodput: the progress a second of a job with each number of GPUs, and its best batch.
 
-Source: Qiao et al., Pollux, OSDI 2021, section 3. Pollux fits step times to the
-steps of a job until now; here they are the true ones.
+Source: Qiao et al., Pollux, OSDI 2021, section 3. Pollux fits step times to the steps of a job so
+far; here they are the true ones.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ from e2e.bench.model.pollux.cluster import GPUS, GPUS_OF_NODE, packed
 from e2e.bench.model.pollux.step_time import Floats
 
 SIZES = (*range(1, GPUS_OF_NODE), *range(GPUS_OF_NODE, GPUS + 1, GPUS_OF_NODE))
-"""The GPUs that a job may have: some of one node, or whole nodes."""
+"""The allowed numbers of GPUs of a job: some of one node, or whole nodes."""
 _BATCHES = 50
-"""The batches that are compared, in a geometric series."""
+"""The number of compared batches, in a geometric series."""
 
 
 class Goodput:
-    """The goodput of a model. `sizes`: the GPUs that it can use, S of `SIZES`."""
+    """The goodput of a model. `sizes`: its possible numbers of GPUs, S of `SIZES`."""
 
     def __init__(self, application: Application) -> None:
         most = application.most_batch
@@ -26,7 +26,7 @@ class Goodput:
         shapes = list(zip(self.sizes, self._batches, strict=True))
         samples = [[batch.samples(size) for batch in batches] for size, batches in shapes]
         self._scale = np.array(samples) / application.least_batch
-        self._seconds = np.array([_seconds(application, size, found) for size, found in shapes])
+        self._seconds = np.array([_seconds(application, *shape) for shape in shapes])
 
     def best(self, noise: Noise) -> Floats:
         """Return the goodput with the best batch for each size, shape (S,)."""
@@ -34,7 +34,7 @@ class Goodput:
         return best
 
     def batch(self, noise: Noise, gpus: int) -> Batch:
-        """Return the best batch for so many GPUs."""
+        """Return the best batch for a number of GPUs."""
         row = self.sizes.index(gpus)
         return self._batches[row][int(self._all(noise)[row].argmax())]
 

@@ -33,9 +33,9 @@ _SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
     "optimus": Optimus,
     _ELASTIC: Elastic,
 }
-"""The name of the published results -> what is rebuilt."""
+"""The name of the published results -> the rebuilt scheduler."""
 _JOBS_OF = "workload-6"
-"""The workload with jobs that are compared one by one."""
+"""The workload for the comparison job by job."""
 _QUICK_LOAD = 1.0
 _ARMS = ("gang", "gang-shortest", "kfext", "kfext-shortest")
 _MISLED = tuple(
@@ -45,9 +45,9 @@ _MISLED_LOAD = 1.0
 _AGAINST = "tiresias"
 _MODULES = ("pollux/application", "pollux/by_kfext", "pollux/files", "pollux/step_time")
 _TIME_TOLERANCE = 0.001
-"""By how much a time may differ, as a part of the published time."""
+"""The largest difference of a time, as a part of the published time."""
 _RATIO_TOLERANCE = 0.05
-"""By how much a ratio of two means may differ."""
+"""The largest difference of a ratio of two means."""
 _HEAD = ("scheduler", "load", "figure", "published", "rebuilt", "difference", "tolerance", "")
 
 Times = Mapping[str, Mapping[str, float]]
@@ -60,7 +60,7 @@ class _Pair(NamedTuple):
     published: Times
     rebuilt: Times
 
-    def of(self, workload: str) -> "_Pair":
+    def of_workload(self, workload: str) -> "_Pair":
         return _Pair(*({workload: times[workload]} for times in self))
 
     def means(self) -> tuple[float, float]:
@@ -72,7 +72,7 @@ class _Pair(NamedTuple):
 
 
 def measure(data: Path, *, quick: bool) -> str:
-    """Return V3 and V4, and for each load a table with kfext.
+    """Return V3 and V4, and a table with kfext for each load.
 
     `data`: the folder with pollux/. `quick`: one workload at one load, without kfext.
 
@@ -92,10 +92,10 @@ def measure(data: Path, *, quick: bool) -> str:
 
     rigid = {(name, load): pair(name, load) for name in _RIGID for load in loads}
     elastic = {load: pair(_ELASTIC, load) for load in loads}
-    times = [[name, str(load), *row] for (name, load), of in rigid.items() for row in _times(of)]
+    times = [[name, str(load), *row] for (name, load), two in rigid.items() for row in _times(two)]
     ratios = [
-        [_ELASTIC, str(load), f"mean s / mean s of {name}", *_ratio(elastic[load], of)]
-        for (name, load), of in rigid.items()
+        [_ELASTIC, str(load), f"mean s / mean s of {name}", *_ratio(elastic[load], two)]
+        for (name, load), two in rigid.items()
     ]
     tables = [
         table("V3: completion times of Tiresias and Optimus", _HEAD, times),
@@ -131,10 +131,10 @@ def _with_kfext(data: Path, applications: Mapping[str, Application], load: float
     )
 
 
-def _times(of: _Pair) -> Iterator[list[str]]:
-    """Yield the rows of V3: all workloads, one of them, and the jobs of that one."""
-    parts = {f"{len(of.published)} workloads": of} if len(of.published) > 1 else {}
-    for figure, part in {**parts, _JOBS_OF: of.of(_JOBS_OF)}.items():
+def _times(pair: _Pair) -> Iterator[list[str]]:
+    """Yield the rows of V3: all workloads, one workload, and its jobs."""
+    parts = {f"{len(pair.published)} workloads": pair} if len(pair.published) > 1 else {}
+    for figure, part in {**parts, _JOBS_OF: pair.of_workload(_JOBS_OF)}.items():
         published, rebuilt = part.means()
         change = rebuilt / published - 1
         yield [
@@ -145,8 +145,8 @@ def _times(of: _Pair) -> Iterator[list[str]]:
             f"{_TIME_TOLERANCE:.1%}",
             verdict(abs(change) <= _TIME_TOLERANCE),
         ]
-    jobs, found = of.published[_JOBS_OF], of.rebuilt[_JOBS_OF]
-    changes = [found[name] / jobs[name] - 1 for name in jobs]
+    jobs, rebuilt_jobs = pair.published[_JOBS_OF], pair.rebuilt[_JOBS_OF]
+    changes = [rebuilt_jobs[name] / jobs[name] - 1 for name in jobs]
     agree = sum(abs(change) <= _TIME_TOLERANCE for change in changes)
     yield [
         f"jobs of {_JOBS_OF} that agree",

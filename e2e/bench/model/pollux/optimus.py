@@ -1,11 +1,11 @@
-"""Optimus as in Pollux's published simulator: each GPU goes where it cuts most remaining time.
+"""Optimus as in Pollux's published simulator: each GPU is allocated where it saves most time.
 
 Source: Peng et al., Optimus, EuroSys 2018, and `optimus` in petuum/adaptdl, branch osdi21-artifact.
-At each tick all jobs get one GPU, in the order of arrival. Each further GPU goes to the job with
-the largest cut of its remaining time. Step times and iterations are the true ones, but for three
-assumptions:
+At each tick all jobs get one GPU, in the order of arrival. Each further GPU is for the job with the
+largest cut of its remaining time. Step times and iterations are the true ones, with three
+exceptions:
 - All nodes of a job but the last are full.
-- One GPU takes two passes, even with the smallest batch.
+- One GPU needs two passes, even with the smallest batch.
 - In the last epoch, one iteration remains.
 
 A job that keeps its number of GPUs keeps its nodes.
@@ -18,11 +18,11 @@ from e2e.bench.model.pollux.application import Application, Batch
 from e2e.bench.model.pollux.cluster import GPUS, Allocation, Job, most_free_first, packed
 
 SINGLE = "ncf"
-"""The model that is held to one GPU."""
+"""The model that is limited to one GPU."""
 
 
 class Optimus:
-    """Gives each job GPUs by the time that they save, and the batch of its request."""
+    """Allocates GPUs by the time that they save; a job has its requested batch."""
 
     def allocate(self, jobs: Sequence[Job], *, now: int) -> dict[str, Allocation]:
         """Return the allocations with the largest cuts of the remaining time."""
@@ -44,7 +44,7 @@ class Optimus:
 
 
 def _cut(job: Job, gpus: int) -> float:
-    """Return the seconds that one more GPU saves until the end of a job."""
+    """Return the seconds that another GPU saves until the end of a job."""
     application, samples = job.application, job.request.batch
     most = 1 if application.name == SINGLE else samples // application.least_local
     if gpus >= most:

@@ -1,9 +1,9 @@
-"""How long a step takes by placement, linear between what was measured.
+"""The time of a step by placement, linear between measured points.
 
-Up to four nodes were measured by the GPUs on each of them, more by the numbers of nodes and GPUs.
-Between these numbers the time is linear over nodes, GPUs and the batch of a GPU, in Delaunay's
-triangulation of the measured points. These form a grid, where Delaunay allows several cuts into
-tetrahedra. The published simulator has the cuts of Qhull, in scipy, so they are used here.
+Up to four nodes were measured by the GPUs on each node, more by the numbers of nodes and GPUs.
+Between these numbers the time is linear over nodes, GPUs and the batch of a GPU, in the Delaunay
+triangulation of the measured points. They form a grid, which has several triangulations. The
+published simulator has Qhull's, in scipy, so it is used here.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ Placement = tuple[int, ...]
 class Times(NamedTuple):
     """Seconds of a step: all of it, and the part that waits for the gradients of others.
 
-    Both are nan outside of what was measured.
+    Both are nan outside of the measured range.
     """
 
     step: Floats
@@ -45,15 +45,15 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Times by the batch of a GPU, which ascends."""
+    """Times by the batch of a GPU, ascending."""
 
     local: Floats
     times: Times
 
     def at(self, local: ArrayLike) -> Times:
-        asked = np.asarray(local, np.float64)
+        batches = np.asarray(local, np.float64)
         step, sync = (
-            np.asarray(np.interp(asked, self.local, seconds, left=np.nan, right=np.nan))
+            np.asarray(np.interp(batches, self.local, seconds, left=np.nan, right=np.nan))
             for seconds in self.times
         )
         return Times(step, sync)
@@ -72,28 +72,28 @@ class StepTimes:
         self._placed = {placement: _curve(samples) for placement, samples in placed.items()}
         sized: dict[Size, list[Sample]] = defaultdict(list)
         measured = sorted(sample for samples in placed.values() for sample in samples)
-        for sample in (*measured, *larger):  # their order decides how Qhull cuts
+        for sample in (*measured, *larger):  # their order decides the triangulation of Qhull
             sized[sample.nodes, sample.gpus].append(sample)
         self._sized = {size: _curve(samples) for size, samples in sized.items()}
 
     def of(self, placement: Placement, local: ArrayLike) -> Times:
-        """Return the times of a placement. Its rotations are as fast: the ring is the same."""
-        rotations = (placement[at:] + placement[:at] for at in range(len(placement)))
-        if found := self._placed.get(min(rotations)):
-            return found.at(local)
+        """Return the times of a placement. Its rotations are equally fast: the ring is the same."""
+        rotations = (placement[cut:] + placement[:cut] for cut in range(len(placement)))
+        if curve := self._placed.get(min(rotations)):
+            return curve.at(local)
         return self.sized(len(placement), sum(placement), local)
 
     def sized(self, nodes: int, gpus: int, local: ArrayLike) -> Times:
-        """Return the times by the numbers of nodes and GPUs: the mean of their placements."""
-        if found := self._sized.get((nodes, gpus)):
-            return found.at(local)
+        """Return the mean times over the placements of these numbers of nodes and GPUs."""
+        if curve := self._sized.get((nodes, gpus)):
+            return curve.at(local)
         both = self._tetrahedra(nodes, gpus, local)
         return Times(both[..., 0], both[..., 1])
 
     @cached_property
     def _tetrahedra(self) -> Any:
-        points = [(*size, local) for size, found in self._sized.items() for local in found.local]
-        times = [np.transpose(found.times) for found in self._sized.values()]
+        points = [(*size, local) for size, curve in self._sized.items() for local in curve.local]
+        times = [np.transpose(curve.times) for curve in self._sized.values()]
         return LinearNDInterpolator(points, np.concatenate(times))
 
 

@@ -1,10 +1,10 @@
-"""Tiresias as in Pollux's published simulator: two queues by the GPU time that a job has had.
+"""Tiresias as in Pollux's published simulator: two queues by the attained GPU time of a job.
 
 Source: Gu et al., Tiresias, NSDI 2019, and `tiresias` in petuum/adaptdl, branch osdi21-artifact.
-The first queue has the jobs with less than 16 GPU-hours, in the order of arrival; behind it are the
-others, in the order in which they came to have more. At each tick the jobs that fit train, in this
-order: a job that does not fit waits, and later jobs may train before it. A job that trains on keeps
-its GPUs.
+The first queue has the jobs with less than 16 GPU-hours, in the order of arrival; the second has
+the others, in the order in which they reached the limit. At each tick the jobs that fit train, in
+this order: a job that does not fit waits, and later jobs may train before it. A job that continues
+keeps its GPUs.
 """
 
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ _THRESHOLD = 16 * 3600
 
 
 class Tiresias:
-    """Gives each job the GPUs and the batch of its request, or none."""
+    """Allocates each job its requested GPUs and batch, or none."""
 
     def __init__(self) -> None:
         self._second: list[str] = []
 
     def allocate(self, jobs: Sequence[Job], *, now: int) -> dict[str, Allocation]:
-        """Return who trains next, by the queues."""
+        """Return the allocations of the next jobs, by the queues."""
         by_name = {job.name: job for job in jobs}
         self._second = [name for name in self._second if name in by_name]
         above = [job.name for job in jobs if job.service >= _THRESHOLD]
         self._second += [name for name in above if name not in self._second]
         first = [name for name in by_name if name not in self._second]
-        left, train = GPUS, []
+        free, train = GPUS, []
         for name in (*first, *self._second):
-            if (size := by_name[name].request.gpus) <= left:
-                left -= size
+            if (size := by_name[name].request.gpus) <= free:
+                free -= size
                 train.append(by_name[name])
         kept = {job.name: job.allocation for job in train if job.allocation}
         return most_free_first(

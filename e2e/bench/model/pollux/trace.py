@@ -1,4 +1,4 @@
-"""A workload as a trace for `kfext simulate`: a CSV of jobs that keep their size."""
+"""A workload as a trace for `kfext simulate`: a CSV of rigid jobs."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ _COLUMNS = ("name", "arrives", "workers", "seconds", "gpus")
 def jobs_csv(data: Path, workload: str, *, load: float = 1.0) -> str:
     """Return the jobs of a workload, a worker for each GPU. Times are in seconds.
 
-    `seconds`: the training with the requested size and batch, on as many nodes as are fastest.
+    `seconds`: of the training with the requested size and batch, on the fastest number of nodes.
     `gpus`: of each worker. Raises UserError.
     """
     text = io.StringIO()

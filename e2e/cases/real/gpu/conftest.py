@@ -8,7 +8,7 @@ from e2e.harness.gpu import (
     TRAINING,
     install_sharing,
     left_over,
-    play_cards,
+    simulate_cards,
     stop_cards,
     uninstall_sharing,
     unreserved,
@@ -23,7 +23,7 @@ from e2e.testbed.realnodes import Node, nodes
 def gpu_node(bed: Testbed) -> Iterator[Node]:
     """A node with two cards, on which kfext shares them."""
     first, _ = nodes(bed)
-    play_cards(first, 2)
+    simulate_cards(first, 2)
     install_sharing(bed, first)
     yield first
     uninstall_sharing(bed, first)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.gpu import handed_out, named, unreserved
+from e2e.harness.gpu import kubelet_allocations, named, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
 from e2e.harness.wait import until
 from e2e.testbed.realnodes import Node
@@ -54,7 +54,7 @@ def test_G2_kubelet_gives_out_what_the_plans_promise_and_never_more_than_a_card(
         nonlocal most
         given = [
             device
-            for device in handed_out(team.bed, gpu_node)
+            for device in kubelet_allocations(team.bed, gpu_node)
             if device.namespace == team.namespace
         ]
         jobs = team.jobs()  # after it: what kubelet has given was promised before

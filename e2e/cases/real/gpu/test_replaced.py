@@ -17,9 +17,9 @@ from e2e.harness.gpu import (
     card_of,
     kernels,
     named,
-    play_cards,
     reservations,
     sharers,
+    simulate_cards,
     slot_of,
     start_native_plugin,
     stop_native_plugin,
@@ -207,7 +207,7 @@ def test_a_node_that_comes_back_shares_its_cards_again(team: Team, gpu_node: Nod
     team.running(lost)
     gpu_node.kill()
     gpu_node.start()
-    play_cards(gpu_node, 2)
+    simulate_cards(gpu_node, 2)
     gpu_node.wait()
     wait_shared(team.bed, gpu_node)
     team.delete(lost)
