@@ -1,6 +1,6 @@
-"""What must hold of jobs, their pods, their starts and what is said of them.
+"""The rules on jobs, their pods, their starts and their reported state.
 
-A rule tells what is wrong now.
+A rule returns the faults that exist now.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,15 +22,15 @@ from e2e.soak.rooms import Found, has_own_terms, what_is_free
 _DEADLINE = "longer than specified deadline"
 MOST_STARTS = 8
 """A gang that fails backs off for 15 s, then twice as long each time: 4 starts in the time below.
-As many again are for room that others took from it before its pods were there, for people who
-suspend and resume it, and for controllers that die."""
+The other 4 are for capacity that other pods took before its pods existed, for people who suspend
+and resume it, and for controllers that die."""
 _SECONDS = 120.0
 
 
 def half_held(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that never ran as a whole keeps some of its pods on nodes and others waiting.
+    """No gang that never ran as a whole has some pods on nodes while others wait.
 
-    A job that is never released is whole with the fewest workers that it can train with.
+    A job that is never released counts as whole with the fewest workers with which it can train.
     """
     found = {}
     for gang in started(cluster):
@@ -52,7 +52,7 @@ def half_held(cluster: Cluster, memory: Memory) -> Found:
 
 
 def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that lost members goes on without them while there is room for them."""
+    """No gang that lost members runs without them while there is capacity for them."""
     short = []
     for gang in started(cluster):
         waiting = [pod for pod in wanted(gang) if not pod.home and not pod.over]
@@ -68,7 +68,7 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
     for gang, waiting in short:
         homes = {pod.home for pod in gang.live if pod.home}
         only = homes if gang.annotations.get(COLOCATION) == "required" else set(free)
-        # Room for all of them at once is more than is needed, but leaves no doubt.
+        # Capacity for all of them on one node is more than is needed, but leaves no doubt.
         needed = total(pod.asks for pod in waiting)
         shut = set(gang.state.get("excluded", {}))
         nodes = [name for name in free if name in only - shut and not excess(needed, free[name])]
@@ -79,9 +79,9 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
 
 
 def unbound(cluster: Cluster, memory: Memory) -> Found:
-    """No pod stays pinned to a node that does not take it, nor to two if a person named one.
+    """No pod stays pinned to a node that does not accept it, or to two if a person named one.
 
-    Neither does one of a released job, where kfext has pinned it.
+    This holds for pods of released jobs too, where kfext has pinned them.
     """
     return {
         pod.uid: f"{gang}: {pod.name} is pinned to {sorted(pod.pins)} and not bound; {said(gang)}"
@@ -93,7 +93,7 @@ def unbound(cluster: Cluster, memory: Memory) -> Found:
 
 
 def elsewhere(cluster: Cluster, _: Memory) -> Found:
-    """No pod of kfext is bound elsewhere than where it is pinned."""
+    """No pod of kfext is bound to another node than it is pinned to."""
     return {
         pod.uid: f"{gang}: {pod.name} is on {pod.node}, pinned to {sorted(pod.pins)}"
         for gang in cluster.gangs.values()
@@ -104,21 +104,21 @@ def elsewhere(cluster: Cluster, _: Memory) -> Found:
 
 
 def two_plans(cluster: Cluster, _: Memory) -> Found:
-    """No pod that kfext pinned is bound elsewhere than the plan on its job says."""
+    """No pod that kfext pinned is bound to another node than the plan on its job says."""
     found = {}
     for gang in started(cluster):
         plan = gang.plan
         for pod in wanted(gang):
-            said = plan.get(pod.replica, pod.node)
-            if pod.node and pod.pins and pod.node != said:
-                found[pod.uid] = f"{gang}: {pod.name} is on {pod.node}, the plan says {said}"
+            planned = plan.get(pod.replica, pod.node)
+            if pod.node and pod.pins and pod.node != planned:
+                found[pod.uid] = f"{gang}: {pod.name} is on {pod.node}, the plan says {planned}"
     return found
 
 
 def torn_apart(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that was always to be on one node is on two, but where a person let a pod go.
+    """No gang that always had to be on one node is on two, unless a person ungated a pod.
 
-    Pods on a node that is gone run no more, and Kubernetes deletes them within a minute.
+    Pods on a deleted node do not run any more, and Kubernetes deletes them within a minute.
     """
     found = {}
     for gang in started(cluster):
@@ -130,7 +130,7 @@ def torn_apart(cluster: Cluster, memory: Memory) -> Found:
 
 
 def gated_in_silence(cluster: Cluster, memory: Memory) -> Found:
-    """No pod is gated without a job, a phase and a reason; none of a released job is gated."""
+    """No gated pod lacks a job, a phase and a reason; no pod of a released job is gated."""
     found = {}
     for pod in cluster.pods:
         if not pod.gated or pod.ending:
@@ -148,7 +148,7 @@ def gated_in_silence(cluster: Cluster, memory: Memory) -> Found:
 
 
 def failed(cluster: Cluster, memory: Memory) -> Found:
-    """No job failed but by its own deadline or by a pod that others took from it."""
+    """No job failed except by its own deadline or because a pod of it was disrupted."""
     return {
         gang.uid: f"{gang} failed: {gang.conditions['Failed']}"
         for gang in cluster.gangs.values()
@@ -158,12 +158,12 @@ def failed(cluster: Cluster, memory: Memory) -> Found:
 
 
 def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
-    """A job is suspended because kfext holds it or a person said so, and then it stays so."""
+    """A suspended job is held by kfext or was suspended by a person, and then stays suspended."""
     found = {}
     for gang in cluster.gangs.values():
         person = gang.annotations.get(BY_PERSON) == SUSPENDED
         if FORGED in gang.annotations:
-            continue  # a tenant may suspend an own job, and write that kfext held it
+            continue  # a tenant may suspend an own job, and forge kfext's mark on it
         if gang.suspended and not gang.held and not person and not gang.over:
             found[gang.uid] = f"{gang} is suspended without a reason"
         elif person and not gang.suspended:
@@ -172,17 +172,17 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
 
 
 def started(cluster: Cluster) -> Iterator[Gang]:
-    """Yield the jobs that run in kfext's hands."""
+    """Yield the jobs that kfext handles and that run."""
     return (gang for gang in cluster.gangs.values() if gang.handled and not gang.suspended)
 
 
 def wanted(gang: Gang) -> list[Pod]:
-    """Return the pods that belong to it, without those beyond its size."""
+    """Return the pods that belong to a job, without those beyond its size."""
     return [pod for pod in gang.live if pod.replica[1] < gang.sizes.get(pod.replica[0], 0)]
 
 
 def said(gang: Gang) -> str:
-    """Return what is said of a job."""
+    """Return the phase, reason and message of a job's TrainingPlan."""
     view = gang.view
     return f"TrainingPlan: {view.get('phase')}, {view.get('reason')}, {view.get('message')!r}"
 
@@ -195,7 +195,7 @@ def restarted_endlessly(cluster: Cluster, memory: Memory) -> Found:
 def too_often(
     cluster: Cluster, seen: Mapping[str, Iterable[float]], *, most: int, what: str
 ) -> Found:
-    """Return the jobs with something that was seen too often of late; `seen`: when, by uid."""
+    """Return the jobs with an event that was seen too often lately; `seen` has its times by uid."""
     found = {}
     for uid, gang in cluster.gangs.items():
         times = [at for at in seen.get(uid, ()) if cluster.at - at <= _SECONDS]
@@ -205,7 +205,7 @@ def too_often(
 
 
 def never_created(cluster: Cluster, memory: Memory) -> Found:
-    """No gang holds room for pods that the operator does not create."""
+    """No gang holds capacity for pods that the operator does not create."""
     found = {}
     for gang in started(cluster):
         have, quiet = len(wanted(gang)), memory.quiet(gang, cluster)
@@ -220,7 +220,7 @@ def never_created(cluster: Cluster, memory: Memory) -> Found:
 
 
 def placed_unasked(cluster: Cluster, _: Memory) -> Found:
-    """No pod is gated or pinned by kfext where no user opted in."""
+    """No pod is gated or pinned by kfext in a namespace that is not opted in."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed: {pod.name} is "
         f"gated by {sorted(pod.gates)}, pinned to {sorted(pod.pins)}"
@@ -232,7 +232,7 @@ def placed_unasked(cluster: Cluster, _: Memory) -> Found:
 
 
 def held_unasked(cluster: Cluster, _: Memory) -> Found:
-    """No job stays held where no user opted in: what bears kfext's marks there is let go."""
+    """No job stays held in a namespace that is not opted in: one with kfext's marks is released."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed, and held"
         for gang in cluster.gangs.values()
@@ -242,19 +242,19 @@ def held_unasked(cluster: Cluster, _: Memory) -> Found:
 
 
 def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
-    """Every job that kfext holds has a phase, a reason and a sentence."""
-    return {gang.uid: told for gang, told in _silent(cluster)}
+    """Every job that kfext holds has a phase, a reason and a message."""
+    return {gang.uid: message for gang, message in _silent(cluster)}
 
 
 def misreported(cluster: Cluster, _: Memory) -> Found:
-    """What a TrainingPlan says is the case."""
-    return {gang.uid: told for gang, told in _wrong(cluster)}
+    """Every TrainingPlan is true."""
+    return {gang.uid: message for gang, message in _wrong(cluster)}
 
 
 def _silent(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
     for gang in cluster.gangs.values():
-        told = gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message")
-        if gang.handled and gang.held and gang.suspended and not told:
+        complete = gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message")
+        if gang.handled and gang.held and gang.suspended and not complete:
             yield gang, f"{gang} is held, {said(gang)}"
 
 
@@ -265,10 +265,10 @@ def _wrong(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
             continue
         homes = [pod.node for pod in wanted(gang)]
         if phase == "Queued" and not (gang.suspended and gang.held):
-            yield gang, f"{gang} is said to be queued; suspended {gang.suspended}"
+            yield gang, f"{gang} is reported as Queued; suspended {gang.suspended}"
         elif phase == "Suspended" and not gang.suspended:
-            yield gang, f"{gang} is said to be suspended and is not"
+            yield gang, f"{gang} is reported as Suspended and is not"
         elif phase == "Placed" and gang.handled and nodes != set(filter(None, homes)):
-            yield gang, f"{gang} is said to be on {sorted(nodes)}, it is on {homes}"
+            yield gang, f"{gang} is reported on {sorted(nodes)}, it is on {homes}"
         elif phase == "Placed" and not any(homes):
-            yield gang, f"{gang} is said to be placed, none of its pods is bound"
+            yield gang, f"{gang} is reported as Placed, none of its pods is bound"

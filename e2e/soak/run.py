@@ -1,9 +1,9 @@
-"""One soak from an empty cluster to an empty cluster, and what it found.
+"""One soak, from an empty cluster to an empty cluster, and its findings.
 
-The pods print what fakes make up, as nothing trains on nodes that kwok plays. All pods have one
-log. Its steps come at one pace whatever the number of workers and never go back, and now and then
-it has a checkpoint. So kfext takes workers of running PyTorchJobs too, after a checkpoint, and
-finds that more of them do not pay.
+Nothing trains on the nodes that kwok simulates, so all pods print the same invented log. Its steps
+come at one pace whatever the number of workers, never go back, and include a checkpoint now and
+then. kfext therefore scales running PyTorchJobs down too, after a checkpoint, and finds that more
+workers do not pay.
 """
 
 import random
@@ -56,7 +56,7 @@ _TRAIL = 60
 
 @contextmanager
 def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
-    """Have Trainer, and fake nodes with pods that print that log; the first node is ready."""
+    """Run Trainer, and fake nodes with pods that print this log; wait for the first node."""
     with growing(testbed.folder / "pods.log", saves_every=_SAVES_EVERY) as log:
         fakenodes.start(testbed, 1, log=log.path)
         fakenodes.wait_ready(testbed, 1)
@@ -65,9 +65,9 @@ def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
 
 
 def add_autoscaler(testbed: Testbed, *, nodes: int) -> None:
-    """Run Karpenter, which may add few nodes beside so many; jobs of the first zone ask too.
+    """Run Karpenter, which may add a few nodes in proportion; jobs of the first zone ask it too.
 
-    It comes before kfext, which looks for an autoscaler when it starts, and then seldom.
+    It starts before kfext, which looks for an autoscaler when it starts, and seldom afterwards.
     """
     karpenter.start(testbed)
     most, labels = max(2, nodes // _NODES_PER_NEW), {manifests.ZONE: manifests.ZONES[0]}
@@ -75,7 +75,7 @@ def add_autoscaler(testbed: Testbed, *, nodes: int) -> None:
 
 
 def set_up(kube: Kube, limits: Limits) -> None:
-    """Make a quota, priorities, a TrainingPolicy, and policies that refuse nothing yet."""
+    """Create a quota, priorities, a TrainingPolicy, and policies that refuse nothing yet."""
     tenants.install_refusals(kube, WILD)
     quota = {"metadata": {"name": "soak"}, "spec": {"hard": _QUOTA}}
     path = f"/api/v1/namespaces/{NAMESPACES[-1]}/resourcequotas"
@@ -101,9 +101,9 @@ def set_up(kube: Kube, limits: Limits) -> None:
 
 @dataclass
 class Soak:
-    """A soak on a testbed with kfext installed; `wrong` is what did not hold.
+    """A soak on a testbed with kfext installed; `wrong` lists the broken rules.
 
-    `programs`: what all pods print. `autoscaler`: whether Karpenter adds nodes.
+    `programs`: the log that all pods print. `autoscaler`: whether Karpenter adds nodes.
     """
 
     kfext: Kfext
@@ -131,7 +131,7 @@ class Soak:
         self._trail: deque[str] = deque(maxlen=_TRAIL)
 
     def run(self, seconds: float) -> list[str]:
-        """Act for some seconds, wait for quiet, and clear everything away; return what is wrong."""
+        """Act for some seconds, wait for quiet, and delete everything; return the broken rules."""
         self._prepare()
         try:
             end = time.monotonic() + seconds
@@ -154,7 +154,7 @@ class Soak:
         return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
-        """Return counts of what was done, and the longest times to everything that has a bound."""
+        """Return the counts of actions and effects, and the longest time of each bounded state."""
         trouble = self._trouble
         return "\n".join(
             [
@@ -190,13 +190,13 @@ class Soak:
         deed(*action.arguments)
 
     def _rest(self, seconds: float) -> None:
-        """Let some seconds pass, watching."""
+        """Wait for some seconds, and check meanwhile."""
         until = time.monotonic() + seconds
         before = len(self._trouble.leadership.unasked)
         at = self._trouble.tick()
         for change in self._trouble.leadership.unasked[before:]:
-            of_lease = self.kfext.tail(about="lease")
-            say("\n".join([f"VIOLATED: {change}", *self._trail, of_lease, self.kfext.tail()]))
+            lease_log = self.kfext.tail(about="lease")
+            say("\n".join([f"VIOLATED: {change}", *self._trail, lease_log, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
             if self.programs.saves > self._saves:
@@ -205,7 +205,7 @@ class Soak:
             self.tally.see(cluster, self.checker.memory)
             self._starts.look(cluster, now=time.time())
             self._report(self.checker.look(cluster))
-            # After the look, which so sees each suspension before its end.
+            # After the look, so that it sees each suspension before its end.
             self._deeds.tend()
             self._others.tend()
         time.sleep(max(0.0, until - time.monotonic()))
@@ -222,7 +222,7 @@ class Soak:
                 say("\n".join(["last actions:", *self._trail, space.account()]))
 
     def _settle(self) -> None:
-        """End all trouble and wait until every job has what it can get."""
+        """End all faults, and wait until every job has all it can get."""
         say(f"  did {dict(self.tally.done)}; waiting for quiet")
         self._trouble.end()
         for name, how in self._script.roster.troubled.items():
@@ -245,7 +245,7 @@ class Soak:
                 say(space.account())
 
     def _end_mischief(self) -> None:
-        """Have the API server refuse nothing more; the pods that strangers pinned stay."""
+        """Have the API server refuse nothing more; the pods that people pinned stay."""
         roster = self._script.roster
         for namespace in roster.refusing:
             self._others.admit_here(namespace)
@@ -255,29 +255,29 @@ class Soak:
             self._tenants.drop_stray(namespace, name)
 
     def _delete_refused(self, cluster: Cluster) -> None:
-        """Delete jobs that kfext was kept from: it tries again later than a soak waits."""
+        """Delete jobs with a refused write: kfext retries it later than a soak waits."""
         for gang in cluster.gangs.values():
             if gang.view.get("reason") == WRITE_REFUSED:
                 self._deeds.delete(gang.namespace, gang.kind, gang.name)
 
     def _clear(self) -> None:
-        """Delete everything; then nothing may be reserved."""
+        """Delete everything; then no capacity may be reserved."""
         for space in self._spaces.values():
-            # The API server deletes a collection one by one, and gives up after 60 s.
+            # The API server deletes the objects of a collection one by one, and stops after 60 s.
             jobs = [jobs_path(space.name, kind) for kind in KINDS]
             for path in (*jobs, space.path("pods")):
-                for found in self._kube.items(path):
-                    self._kube.delete(f"{path}/{found['metadata']['name']}")
+                for item in self._kube.items(path):
+                    self._kube.delete(f"{path}/{item['metadata']['name']}")
         deadline = time.monotonic() + _EMPTY_SECONDS
-        left, kept = -1, Reserved()
+        pods, reserved = -1, Reserved()
         added = [""]
-        while (left or added or kept != Reserved(0, 0)) and time.monotonic() < deadline:
+        while (pods or added or reserved != Reserved(0, 0)) and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
             cluster = self._mirror.cluster(0.0)
-            left, added = len(cluster.pods), unused(cluster)
-            kept = self._reserved()
-        if left or kept != Reserved(0, 0):
-            self.wrong.append(f"[leaked] {left} pods and {kept} after all was deleted")
+            pods, added = len(cluster.pods), unused(cluster)
+            reserved = self._reserved()
+        if pods or reserved != Reserved(0, 0):
+            self.wrong.append(f"[leaked] {pods} pods and {reserved} after all was deleted")
         self.wrong += [f"[leaked] {node}" for node in added]
 
     @property
@@ -285,7 +285,7 @@ class Soak:
         return self._deeds.took + self._upsets.took + self._others.took + self._tenants.took
 
     def _refused(self) -> int:
-        """Return how many writes of kfext the API server forbade."""
+        """Return the number of writes of kfext that the API server forbade."""
         log = [*self.kfext.controller.proxy.log, *self.kfext.standby.proxy.log]
         return sum(exchange.is_write and exchange.status == 403 for exchange in log)
 

@@ -1,8 +1,8 @@
-"""What a soak does, one action after the other: of the dice alone, never of what the cluster says.
+"""The actions of a soak, one after the other; the state of the cluster has no influence on them.
 
-The script keeps its own idea of the jobs and nodes; whether an action still makes sense
-when it is carried out is for `deeds` to see. So one seed is one sequence of actions. `Mischief` is
-what others than honest users do: policies, strangers and tenants.
+The script keeps its own record of the jobs and nodes; `deeds` sees whether an action still makes
+sense when it is due. So each seed stands for one sequence of actions. `Mischief` has the actions of
+policies, tenants, and people who pin or resize pods.
 """
 
 import random
@@ -18,8 +18,8 @@ from e2e.soak.roster import WILD, Roster
 
 NAMESPACES = ("soak-a", "soak-b", "soak-quota")
 REFUSED = ("pods", "pins", "patches", "jobs")
-"""What the API server may refuse: new pods; of kfext, pins of pods, all its patches of pods, and
-of jobs."""
+"""What the API server may refuse: new pods; pins of pods by kfext; all patches of pods by kfext;
+all patches of jobs by kfext."""
 _LIMITS = (("6", "24Gi"), ("12", "8Gi"))
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)
@@ -28,7 +28,7 @@ _MOST_WORKERS = 12
 
 @dataclass
 class Mischief:
-    """The arguments of each action; Others and Tenants have methods of these names."""
+    """The arguments of each action; Others and Tenants have methods of the same names."""
 
     dice: random.Random
     roster: Roster
@@ -112,22 +112,22 @@ class Mischief:
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do: a method of Deeds, Upsets, Others, Tenants or Trouble; its arguments."""
+    """One action: a method of Deeds, Upsets, Others, Tenants or Trouble, and its arguments."""
 
     name: str
     arguments: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        told = [
+        texts = [
             str(argument if isinstance(argument, str | int | float) else "...")
             for argument in self.arguments
         ]
-        return f"{self.name}({', '.join(told)})"
+        return f"{self.name}({', '.join(texts)})"
 
 
 @dataclass
 class Script(Mischief):
-    """An endless iterator of actions; `until` are the actions that must follow, by their step."""
+    """An endless iterator of actions; `until` has the actions that must follow, with their step."""
 
     until: list[tuple[int, Action]] = field(default_factory=list)
 
@@ -185,12 +185,12 @@ class Script(Mischief):
         return kind, *self._submitted(name, namespace)
 
     def _finish(self) -> tuple[Any, ...]:
-        """End a job's first pod, or all; the job stays until it is deleted."""
+        """End a job's first pod, or all its pods; the job remains until it is deleted."""
         name, namespace, kind = self._job()
-        everyone = self.dice.random() < 0.7
-        if everyone:
+        all_pods = self.dice.random() < 0.7
+        if all_pods:
             self.roster.ended.add(name)
-        return namespace, kind, name, everyone
+        return namespace, kind, name, all_pods
 
     def _suspend(self) -> tuple[Any, ...]:
         name, namespace, kind = self._job()
@@ -209,7 +209,7 @@ class Script(Mischief):
         return namespace, kind, name, value
 
     def _set_workers(self) -> tuple[Any, ...]:
-        """Set a job's number of workers by hand, also to a number that it does not allow kfext."""
+        """Set a job's number of workers by hand, perhaps to a number outside its range."""
         name = self.dice.choice(self.roster.elastic)
         return *self.roster.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
 
@@ -226,7 +226,7 @@ class Script(Mischief):
         return namespace, kind, name
 
     def _upset(self) -> tuple[Any, ...]:
-        """Do something to a job while its size changes, whichever job that is then."""
+        """Disturb a job while its size changes, whichever job that is then."""
         return self.dice.choice(HOW), self.dice.random(), self.dice.randint(1, _MOST_WORKERS)
 
     # --- nodes ------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Script(Mischief):
         return (self.dice.random() < 0.3,)
 
     def _pause_controller(self) -> tuple[Any, ...]:
-        # Now and then for longer than the webhooks trust a Lease that is not renewed.
+        # Now and then longer than the webhooks trust a Lease that is not renewed.
         steps = self.dice.randint(80, 110) if self.dice.random() < 0.2 else self.dice.randint(4, 20)
         self._later(steps, "continue_controller")
         return ()
@@ -292,6 +292,6 @@ class Script(Mischief):
         return ()
 
     def _refuse(self) -> tuple[Any, ...]:
-        """Answer some writes with an error, carried out or not."""
+        """Answer some writes with an error, whether or not they are carried out."""
         status = self.dice.choice(_STATUSES)
         return status, self.dice.randint(1, 12), self.dice.random() < 0.3
