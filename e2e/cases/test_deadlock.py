@@ -1,8 +1,8 @@
 """Two jobs that each need more than half of the cluster: a deadlock on plain Kubernetes only.
 
-Both see the same: a quota of their namespace lets five of their six pods come, then is lifted. So
-each holds half of the cluster where nothing decides for the job as a whole. Under one quota that
-stays, two gangs are never two halves either.
+In both arms, a quota of their namespace admits five of their six pods, and is then lifted. So each
+holds half of the cluster where nothing decides for the job as a whole. Under one permanent quota,
+two gangs are never two halves either.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from e2e.harness.space import CASE, Space
 from e2e.harness.wait import until
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
-_PODS, _HALF = 6, 5  # of a cluster of ten GPUs
+_PODS, _HALF = 6, 5  # the cluster has ten GPUs
 NewSpace = Callable[..., Space]
 
 
@@ -42,7 +42,7 @@ def _bound(space: Space) -> int:
 
 
 def _refused(space: Space) -> bool:
-    """Say whether all pods are there and kube-scheduler finds no room for the last."""
+    """Say whether all pods exist and kube-scheduler finds no capacity for the last."""
     pods = space.pods("job")
     said = [
         condition.get("message", "")
@@ -60,8 +60,8 @@ def test_D1_two_jobs_that_each_need_60_percent_deadlock_on_plain_kubernetes(
         new_space, managed=False, halfway=lambda space: _bound(space) == _HALF
     )
     for space in (left, right):
-        space.until(partial(_refused, space), "the last pod finds no room")
-    # It is not that kube-scheduler would need longer: it places what comes after them.
+        space.until(partial(_refused, space), "the last pod does not fit")
+    # kube-scheduler is not just slow: it places pods that come after them.
     pod = {"nodeSelector": {CASE: left.name}}
     left.submit(workers("bystander", 1, each={"cpu": "1"}, pod=pod))
     left.bound("bystander", 1)
@@ -95,10 +95,10 @@ def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfex
     succeed(first, "job-master-0")  # the training is done
     until(lambda: _bound(second) == _PODS, what="the other job runs", account=second.account)
     second.phase("job", "Placed")
-    assert not [both for both in seen if all(both)], "both held a part of the cluster"
+    assert not [both for both in seen if all(both)], "both held part of the cluster"
 
 
-def test_of_two_gangs_under_a_quota_for_one_the_second_has_no_pod_until_the_first_has_gone(
+def test_under_a_quota_for_one_gang_a_second_has_no_pod_until_the_first_is_deleted(
     space: Space, kfext: Kfext
 ) -> None:
     limit_pods(space, 5)

@@ -1,8 +1,4 @@
-"""`kubectl kfext drain`: which gangs leave a node, which do not and why, and `uncordon`.
-
-The pods of these jobs print nothing, so no job saves its work here: real trainings do in
-real/test_preempt.py.
-"""
+"""`kubectl kfext drain`: the gangs that leave a node, the reasons of the others, and `uncordon`."""
 
 from e2e.cases.test_cli import kfext
 from e2e.harness import nodes
@@ -18,7 +14,7 @@ REMAIN = 3
 
 
 def marks(space: Space, node: str) -> tuple[bool, list[Object]]:
-    """Return whether a node is cordoned, and the taints of a drain that it has."""
+    """Return whether a node is cordoned, and its taints of a drain."""
     spec = space.kube.get(nodes.path(node))["spec"]
     taints = [taint for taint in spec.get("taints", []) if taint["key"] == names.DRAIN]
     return spec.get("unschedulable", False), taints
@@ -80,6 +76,6 @@ def test_a_user_who_may_not_write_nodes_drains_nothing(space: Space) -> None:
 
 
 def told(space: Space) -> str:
-    """Return what condition Stopped of the gang's TrainingPlan says."""
+    """Return the message of condition Stopped in the gang's TrainingPlan."""
     shown = space.view("gang").get("conditions", [])
     return next((each["message"] for each in shown if each["type"] == names.STOPPED), "")

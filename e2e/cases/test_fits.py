@@ -1,4 +1,4 @@
-"""Contract: what kfext calls fitting is what the real kube-scheduler and API server take."""
+"""Contract: kfext's verdicts match the real kube-scheduler's and API server's."""
 
 import pytest
 

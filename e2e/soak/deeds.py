@@ -224,7 +224,7 @@ class Deeds(Asking):
             self._patch(path, {"metadata": {"annotations": {_KWOK: "fake"}}})
 
     def drain_node(self, name: str, value: str) -> None:
-        """Drain a node as `kubectl kfext drain` does; `value` is that of the taint."""
+        """Drain a node as `kubectl kfext drain` does; `value` is the taint's."""
         taint = {"key": DRAIN, "value": value, "effect": "PreferNoSchedule"}
         self._patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True, "taints": [taint]}})
 

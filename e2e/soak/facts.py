@@ -150,8 +150,8 @@ class Node:
 class Pod:
     """A pod; `pins` are the nodes that its required affinity names; `ending`: it is being deleted.
 
-    `asks`: the resources that it occupies for kube-scheduler. `has`: those that its kubelet has
-    granted, fewer while it grows in place. `placeholder_of`: the uid of the job that asks for nodes
+    `asks`: the resources that it occupies for kube-scheduler. `has`: the resources granted by its
+    kubelet, fewer while it grows in place. `placeholder_of`: the uid of the job that asks for nodes
     with it.
     """
 

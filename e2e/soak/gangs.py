@@ -30,7 +30,7 @@ _SECONDS = 120.0
 def half_held(cluster: Cluster, memory: Memory) -> Found:
     """No gang that never ran as a whole has some pods on nodes while others wait.
 
-    A job that is never released counts as whole with the fewest workers with which it can train.
+    A job that is never released counts as whole with the fewest workers that let it train.
     """
     found = {}
     for gang in started(cluster):

@@ -1,4 +1,4 @@
-"""The checker: all rules, each with the time for which it may be broken.
+"""The checker: all rules, each with the time that it may be broken.
 
 It reads only the answers of the API server, and shares no code with kfext. The tally counts the
 actions and states of a soak, so a soak of an idle cluster is noticed.
@@ -43,7 +43,7 @@ class Limits:
 
     @property
     def gang(self) -> float:
-        """The longest time for which a gang may occupy nodes without being whole."""
+        """The longest time that a gang may occupy nodes without being whole."""
         return STRIKES * self.bind + self.create + self.slack
 
 

@@ -33,7 +33,7 @@ class Memory:
     for the first time. `made`: the largest request of its pods of a type. `refused`: when a
     namespace was last seen to refuse writes. `sizes` and `stops` have the changes of size, and the
     stops by kfext. `create_timeout`: seconds without a new pod after which a gang's attempt ends.
-    Times are those of the clusters.
+    Times come from the clusters.
     """
 
     create_timeout: float

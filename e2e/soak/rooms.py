@@ -204,8 +204,8 @@ def _with_pods(cluster: Cluster, found: Found) -> Found:
 class Reserved:
     """The capacity that kfext reports as reserved; -1 while it does not answer.
 
-    `claims` are those of pods, of plans, and of the reservation for the head of the queue, which
-    has at most one on each of its `nodes`.
+    `claims` count pods, plans, and the reservation for the head of the queue, which has at most one
+    on each of its `nodes`.
     """
 
     claims: float = -1

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 Found = dict[str, str]
 HOLD_SECONDS = 300.0
-"""Seconds for which kfext holds the capacity that others stopped for; then it may release it."""
+"""kfext holds the capacity that others stopped for at least for this time; then it may release
+it."""
 MOST_PLACEHOLDERS = 500
 
 

@@ -67,7 +67,7 @@ def put_first(path: str) -> None:
 
 
 def procs_files(path: str) -> list[Path]:
-    """Return the files to which a process writes its id to enter the cgroup."""
+    """Return the files that take the id of a process to enter the cgroup."""
     return [_folder(hierarchy, path) / "cgroup.procs" for hierarchy in hierarchies()]
 
 

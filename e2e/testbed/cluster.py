@@ -146,8 +146,8 @@ class Testbed:
         `more` are additional arguments for this time only.
         """
         self.stop_process(name)
-        noted = json.loads(self._note(name).read_text())
-        return self._start(name, noted["command"], noted["environment"], more=more)
+        entry = json.loads(self._note(name).read_text())
+        return self._start(name, entry["command"], entry["environment"], more=more)
 
     def wait_for(
         self,
@@ -194,9 +194,9 @@ class Testbed:
             [*command, *more], testbed=self.name, log=self.log(name), environment=variables
         )
         self._processes[name] = started
-        noted = {"pid": started.pid, "command": list(command), "environment": dict(variables)}
+        entry = {"pid": started.pid, "command": list(command), "environment": dict(variables)}
         self._note(name).parent.mkdir(exist_ok=True)
-        self._note(name).write_text(json.dumps(noted))
+        self._note(name).write_text(json.dumps(entry))
         return started
 
     def _note(self, name: str) -> Path:

@@ -1,7 +1,7 @@
-"""Steps of a pipeline train on real nodes, as the account that Kubeflow gives to pipelines.
+"""Steps of a pipeline train on real nodes, under the account that Kubeflow provides for pipelines.
 
 Kubeflow Pipelines and Argo cannot be built here. A step runs the command that kfp compiled, with
-the inputs and variables that the back end would give it.
+the inputs and variables of the back end.
 """
 
 from pathlib import Path
@@ -46,7 +46,7 @@ def jobs(bed: Testbed, namespace: str) -> list[Any]:
 
 
 def only_job(bed: Testbed, namespace: str) -> Any:
-    """Return the job of the only step once it is there."""
+    """Return the job of the only step once it exists."""
 
     def found() -> Any:
         return next(iter(jobs(bed, namespace)), None)
@@ -71,7 +71,7 @@ def test_a_step_trains_with_the_rights_of_its_account(
     assert f"Placed on {homes[0]}" in steps.log("one")
 
 
-def test_a_retry_adopts_the_job_that_waits_and_a_deleted_step_takes_it_along(
+def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     steps.start("one", **WAITS)
@@ -89,7 +89,7 @@ def test_a_retry_adopts_the_job_that_waits_and_a_deleted_step_takes_it_along(
     until(lambda: not jobs(bed, managed), what="the job is gone with its step")
 
 
-def test_a_retry_goes_on_with_the_job_of_a_step_that_was_evicted(
+def test_a_retry_continues_the_job_of_an_evicted_step(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     goes_on_after_an_eviction(bed, steps, jobs_path(managed, "PyTorchJob"), **WAITS)
@@ -121,7 +121,7 @@ def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
 
 @pytest.mark.long
 def test_the_example_trains_with_kfp_local(bed: Testbed, managed: str, tmp_path: Path) -> None:
-    """On the machine of its author, with a kubeconfig: held, placed, trained, with figures."""
+    """On its author's machine, with a kubeconfig: held, placed, trained, with figures."""
     program, sdk = REPOSITORY / "examples/pipeline.py", f"kfp[kubernetes]=={VERSION}"
     said = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
     assert "Placed on " in said

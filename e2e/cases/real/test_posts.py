@@ -1,4 +1,4 @@
-"""The callback of Hugging Face Transformers posts from a real container, or finds no token to."""
+"""The callback of Hugging Face Transformers posts from a real container, or finds no token."""
 
 from functools import partial
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Progress is read from the log that a real container writes and a real kubelet serves.
 
-Some logs cost much or say little.
+Some logs are expensive to read or say little.
 """
 
 import json
@@ -76,7 +76,7 @@ def test_the_progress_of_a_tfjob_is_recognised_without_a_setting(
 
 
 def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) -> None:
-    """Wait until the TrainingPlan of a job shows its last step, and see what else it shows."""
+    """Wait until the TrainingPlan of a job shows its last step, and check its other fields."""
     status = until(
         lambda: at_step(bed, plan, namespace, step), what="the last step is in the TrainingPlan"
     )
@@ -97,7 +97,7 @@ def at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
 
 
 def log(bed: Testbed, name: str, namespace: str, *options: str) -> str:
-    """Return what `explain --log` says of a job."""
+    """Return the log part of `explain --log` of a job."""
     config = f"--kubeconfig={bed.kubeconfig}"
     done = subprocess.run(
         [COMMAND, "explain", "--log", name, "-n", namespace, config, *options],
@@ -118,7 +118,7 @@ def printing(script: str) -> Any:
 
 
 def restarts(bed: Testbed) -> list[str]:
-    """Return how often each container of kfext was started again."""
+    """Return the restarts of each container of kfext."""
     path = "{.items[*].status.containerStatuses[*].restartCount}"
     found = kubectl(bed, "get", "pods", "-n", names.NAMESPACE, "-o", f"jsonpath={path}")
     return found.split()

@@ -1,6 +1,6 @@
-"""A real training with a stopped process is stalled; a training that compiles or saves is not.
+"""A real training with a stopped process is stalled; a compile or a save is not a stall.
 
-One factor scales all times of the rule, so that 30 minutes are one.
+One factor scales all times of the rule, so that 30 minutes become one.
 """
 
 import json
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api", "scaled")
 
 FACTOR = 1 / 30
 LATE_SECONDS = 3 * USUAL
-"""The last movement, a silence just short of its limit, and the report are each found by a read."""
+"""Three reads: of the last movement, of a silence just below its limit, and of the report."""
 MEASURED_SECONDS = 180.0
 """Three measurements, each of a window of a minute."""
 PATIENCE = 600.0
 FIRST_SECONDS = 40.0
-"""The first step of these trainings comes sooner. Like USUAL, the shortest silence between two
+"""The first step of these trainings comes earlier. Like USUAL, the shortest silence between two
 reads, it is not scaled."""
 _CONTROLLER = "kfext-controller"
 _COMMAND = "/spec/template/spec/containers/0/command"
@@ -62,9 +62,9 @@ def scaled(bed: Testbed) -> Iterator[None]:
 
 def _command(bed: Testbed, command: list[str]) -> None:
     patch = json.dumps([{"op": "replace", "path": _COMMAND, "value": command}])
-    of = ("-n", names.NAMESPACE, f"deployment/{_CONTROLLER}")
-    kubectl(bed, "patch", *of, "--type=json", f"--patch={patch}")
-    kubectl(bed, "rollout", "status", *of, "--timeout=180s")
+    target = ("-n", names.NAMESPACE, f"deployment/{_CONTROLLER}")
+    kubectl(bed, "patch", *target, "--type=json", f"--patch={patch}")
+    kubectl(bed, "rollout", "status", *target, "--timeout=180s")
     wait_installed(bed)
 
 

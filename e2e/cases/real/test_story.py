@@ -1,4 +1,4 @@
-"""The story that `make up` tells, on its cluster, with real training: what a user then sees."""
+"""The story that `make up` tells, on its cluster, with real training, as a user sees it."""
 
 import os
 import shlex
@@ -63,7 +63,7 @@ def comes(bed: Testbed, job: str, shows: Any) -> None:
 
 
 def left(status: Object) -> Any:
-    """Return the seconds that a job shows to have left, if it shows any."""
+    """Return the seconds that a job shows as remaining, if any."""
     return (status.get("progress") or {}).get("secondsLeft")
 
 

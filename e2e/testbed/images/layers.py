@@ -53,21 +53,21 @@ class Recipe:
         return paths.cache() / "layers" / f"{self.name}-{key(self.inputs)}.tar"
 
     @property
-    def _noted(self) -> Path:
+    def _digest_file(self) -> Path:
         return self._sealed.with_suffix(".sha256")
 
     @property
     def is_made(self) -> bool:
         """Say whether the cache has the layer."""
-        return self._noted.exists()
+        return self._digest_file.exists()
 
     def layer(self) -> Layer:
         """Return the layer, made now if it is missing."""
         with paths.exclusively(self._sealed.parent):
             if not self.is_made:
                 with progress.step(self.step) if self.step else nullcontext():
-                    _make(self._sealed, self._noted, self.fill)
-        return Layer(self._sealed, self._noted.read_text())
+                    _make(self._sealed, self._digest_file, self.fill)
+        return Layer(self._sealed, self._digest_file.read_text())
 
 
 def key(inputs: Iterable[str | bytes]) -> str:
@@ -89,14 +89,14 @@ def files_below(*roots: Path) -> list[str | bytes]:
     return inputs
 
 
-def _make(sealed: Path, noted: Path, fill: Callable[[Path], None]) -> None:
+def _make(sealed: Path, digest_file: Path, fill: Callable[[Path], None]) -> None:
     contents = sealed.with_suffix(".contents")
     _remove(contents)  # from an interrupted attempt
     try:
         contents.mkdir()
         fill(contents)
         digest = write_layer(contents, sealed)
-        noted.write_text(digest)  # last: it marks the tar as complete
+        digest_file.write_text(digest)  # last: it marks the tar as complete
     finally:
         _remove(contents)
 

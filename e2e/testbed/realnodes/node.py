@@ -69,8 +69,7 @@ def machine_memory() -> int:
 
 
 def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]:
-    # A node's capacity is always that of the whole machine; the reservation reduces it to its
-    # share.
+    # A node's capacity is always the whole machine's; the reservation reduces it to its share.
     reserved = {
         "cpu": f"{(os.cpu_count() or 1) * 1000 - millicores}m",
         "memory": str(machine_memory() - memory - _EVICTION_MEMORY),
@@ -275,7 +274,7 @@ def shape(node: Node, rate: str) -> None:
 
 
 def burst(rate: str) -> int:
-    """Return the burst in bytes with which a link reaches `rate`, and hardly exceeds it."""
+    """Return the burst in bytes that lets a link reach `rate`, and hardly exceed it."""
     match = re.fullmatch(r"(\d+)(kbit|mbit|gbit)", rate)
     if not match:
         raise ValueError(f"{rate!r} is not a rate; use for instance 100mbit or 1gbit")
