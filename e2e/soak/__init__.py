@@ -1,8 +1,8 @@
 """The soak: random work and random faults for some minutes, then everything must add up.
 
-`script` chooses the actions at random; `deeds`, `others`, `tenants` and `trouble` carry them out.
-`mirror` follows the API server, and the checker of `invariants` (with `facts`, `memory`, `gangs`,
-`rooms`, `scaling` and `stops`) judges each state. The checker shares no code with kfext: it reads
-the API server's JSON and has its own list of the names in it. Its tally counts the actions and
-their effects, so a soak in which nothing happened is noticed.
+`script` chooses the actions at random; `actions`, `pod_actions`, `tenants` and `process_faults`
+carry them out. `mirror` follows the API server, and the checker of `invariants` (with `facts`,
+`memory`, `gangs`, `capacity`, `scaling` and `stops`) judges each state. The checker shares no code
+with kfext: it reads the API server's JSON and has its own list of the names in it. Its tally counts
+the actions and their effects, so a soak in which nothing happened is noticed.
 """

@@ -5,6 +5,7 @@ A rule returns the faults that exist now.
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from e2e.soak.capacity import Findings, has_own_terms, what_is_free
 from e2e.soak.facts import (
     BY_PERSON,
     COLOCATION,
@@ -17,7 +18,6 @@ from e2e.soak.facts import (
     total,
 )
 from e2e.soak.memory import Memory
-from e2e.soak.rooms import Found, has_own_terms, what_is_free
 
 _DEADLINE = "longer than specified deadline"
 MOST_STARTS = 8
@@ -27,12 +27,12 @@ and resume it, and for controllers that die."""
 _SECONDS = 120.0
 
 
-def half_held(cluster: Cluster, memory: Memory) -> Found:
+def half_held(cluster: Cluster, memory: Memory) -> Findings:
     """No gang that never ran as a whole has some pods on nodes while others wait.
 
     A job that is never released counts as whole with the fewest workers that let it train.
     """
-    found = {}
+    findings = {}
     for gang in started(cluster):
         have = [pod for pod in wanted(gang) if pod.node or pod.over]
         if len(have) == gang.size or gang.uid in memory.whole or gang.escaped:
@@ -44,14 +44,14 @@ def half_held(cluster: Cluster, memory: Memory) -> Found:
         if memory.excused(gang, cluster):
             continue
         if holding := [pod for pod in wanted(gang) if pod.home]:
-            found[gang.uid] = (
+            findings[gang.uid] = (
                 f"{gang}: {len(holding)} of {gang.size} pods have a node, {len(have)} are bound; "
-                f"{said(gang)}"
+                f"{shown(gang)}"
             )
-    return found
+    return findings
 
 
-def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
+def survivors_alone(cluster: Cluster, memory: Memory) -> Findings:
     """No gang that lost members runs without them while there is capacity for them."""
     short = []
     for gang in started(cluster):
@@ -64,7 +64,7 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
     if not short:
         return {}
     free = what_is_free(cluster)
-    found = {}
+    findings = {}
     for gang, waiting in short:
         homes = {pod.home for pod in gang.live if pod.home}
         only = homes if gang.annotations.get(COLOCATION) == "required" else set(free)
@@ -74,17 +74,19 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
         nodes = [name for name in free if name in only - shut and not excess(needed, free[name])]
         # kfext pins a pod and opens its gate at once, so a gated pod with a pin is a person's.
         if nodes and not any(pod.selector or (pod.gates and pod.pins) for pod in waiting):
-            found[gang.uid] = f"{gang}: {len(waiting)} pods wait; {nodes[0]} has room; {said(gang)}"
-    return found
+            findings[gang.uid] = (
+                f"{gang}: {len(waiting)} pods wait; {nodes[0]} has capacity; {shown(gang)}"
+            )
+    return findings
 
 
-def unbound(cluster: Cluster, memory: Memory) -> Found:
+def unbound(cluster: Cluster, memory: Memory) -> Findings:
     """No pod stays pinned to a node that does not accept it, or to two if a person named one.
 
     This holds for pods of released jobs too, where kfext has pinned them.
     """
     return {
-        pod.uid: f"{gang}: {pod.name} is pinned to {sorted(pod.pins)} and not bound; {said(gang)}"
+        pod.uid: f"{gang}: {pod.name} is pinned to {sorted(pod.pins)} and not bound; {shown(gang)}"
         for gang in cluster.gangs.values()
         if gang.managed and not (gang.over or gang.ending or memory.excused(gang, cluster))
         for pod in gang.live
@@ -92,7 +94,7 @@ def unbound(cluster: Cluster, memory: Memory) -> Found:
     }
 
 
-def elsewhere(cluster: Cluster, _: Memory) -> Found:
+def elsewhere(cluster: Cluster, _: Memory) -> Findings:
     """No pod of kfext is bound to another node than it is pinned to."""
     return {
         pod.uid: f"{gang}: {pod.name} is on {pod.node}, pinned to {sorted(pod.pins)}"
@@ -103,51 +105,51 @@ def elsewhere(cluster: Cluster, _: Memory) -> Found:
     }
 
 
-def two_plans(cluster: Cluster, _: Memory) -> Found:
+def two_plans(cluster: Cluster, _: Memory) -> Findings:
     """No pod that kfext pinned is bound to another node than the plan on its job says."""
-    found = {}
+    findings = {}
     for gang in started(cluster):
         plan = gang.plan
         for pod in wanted(gang):
             planned = plan.get(pod.replica, pod.node)
             if pod.node and pod.pins and pod.node != planned:
-                found[pod.uid] = f"{gang}: {pod.name} is on {pod.node}, the plan says {planned}"
-    return found
+                findings[pod.uid] = f"{gang}: {pod.name} is on {pod.node}, the plan says {planned}"
+    return findings
 
 
-def torn_apart(cluster: Cluster, memory: Memory) -> Found:
+def torn_apart(cluster: Cluster, memory: Memory) -> Findings:
     """No gang that always had to be on one node is on two, unless a person ungated a pod.
 
     Pods on a deleted node do not run any more, and Kubernetes deletes them within a minute.
     """
-    found = {}
+    findings = {}
     for gang in started(cluster):
         bound = [pod for pod in wanted(gang) if pod.node in cluster.nodes]
         nodes = {pod.node for pod in bound} - {pod.node for pod in bound if not pod.pins}
         if memory.colocation.get(gang.uid) == {"required"} and len(nodes) > 1:
-            found[gang.uid] = f"{gang}: colocation is required, its pods are on {sorted(nodes)}"
-    return found
+            findings[gang.uid] = f"{gang}: colocation is required, its pods are on {sorted(nodes)}"
+    return findings
 
 
-def gated_in_silence(cluster: Cluster, memory: Memory) -> Found:
+def gated_in_silence(cluster: Cluster, memory: Memory) -> Findings:
     """No gated pod lacks a job, a phase and a reason; no pod of a released job is gated."""
-    found = {}
+    findings = {}
     for pod in cluster.pods:
         if not pod.gated or pod.ending:
             continue
         gang = cluster.gangs.get(pod.owner)
         if gang is None or pod not in gang.pods:
-            found[pod.uid] = f"{pod.namespace}/{pod.name} is gated, and its job is gone"
+            findings[pod.uid] = f"{pod.namespace}/{pod.name} is gated, and its job is gone"
         elif memory.excused(gang, cluster):
             continue
         elif gang.released and not gang.over:
-            found[pod.uid] = f"{gang}: {pod.name} is gated, and the job is released"
+            findings[pod.uid] = f"{gang}: {pod.name} is gated, and the job is released"
         elif not (gang.view.get("phase") and gang.view.get("reason")):
-            found[pod.uid] = f"{gang}: {pod.name} is gated, {said(gang)}"
-    return found
+            findings[pod.uid] = f"{gang}: {pod.name} is gated, {shown(gang)}"
+    return findings
 
 
-def failed(cluster: Cluster, memory: Memory) -> Found:
+def failed(cluster: Cluster, memory: Memory) -> Findings:
     """No job failed except by its own deadline or because a pod of it was disrupted."""
     return {
         gang.uid: f"{gang} failed: {gang.conditions['Failed']}"
@@ -157,18 +159,18 @@ def failed(cluster: Cluster, memory: Memory) -> Found:
     }
 
 
-def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
+def suspended_by_nobody(cluster: Cluster, _: Memory) -> Findings:
     """A suspended job is held by kfext or was suspended by a person, and then stays suspended."""
-    found = {}
+    findings = {}
     for gang in cluster.gangs.values():
         person = gang.annotations.get(BY_PERSON) == SUSPENDED
         if FORGED in gang.annotations:
             continue  # a tenant may suspend an own job, and forge kfext's mark on it
         if gang.suspended and not gang.held and not person and not gang.over:
-            found[gang.uid] = f"{gang} is suspended without a reason"
+            findings[gang.uid] = f"{gang} is suspended without a reason"
         elif person and not gang.suspended:
-            found[gang.uid] = f"{gang} was suspended by a person and runs"
-    return found
+            findings[gang.uid] = f"{gang} was suspended by a person and runs"
+    return findings
 
 
 def started(cluster: Cluster) -> Iterator[Gang]:
@@ -181,45 +183,45 @@ def wanted(gang: Gang) -> list[Pod]:
     return [pod for pod in gang.live if pod.replica[1] < gang.sizes.get(pod.replica[0], 0)]
 
 
-def said(gang: Gang) -> str:
+def shown(gang: Gang) -> str:
     """Return the phase, reason and message of a job's TrainingPlan."""
     view = gang.view
     return f"TrainingPlan: {view.get('phase')}, {view.get('reason')}, {view.get('message')!r}"
 
 
-def restarted_endlessly(cluster: Cluster, memory: Memory) -> Found:
+def restarted_endlessly(cluster: Cluster, memory: Memory) -> Findings:
     """No job is started and stopped again and again."""
     return too_often(cluster, memory.starts, most=MOST_STARTS, what="was started")
 
 
 def too_often(
     cluster: Cluster, seen: Mapping[str, Iterable[float]], *, most: int, what: str
-) -> Found:
+) -> Findings:
     """Return the jobs with an event that was seen too often lately; `seen` has its times by uid."""
-    found = {}
+    findings = {}
     for uid, gang in cluster.gangs.items():
         times = [at for at in seen.get(uid, ()) if cluster.at - at <= _SECONDS]
         if len(times) > most:
-            found[uid] = f"{gang} {what} {len(times)} times in {_SECONDS:.0f} s; {said(gang)}"
-    return found
+            findings[uid] = f"{gang} {what} {len(times)} times in {_SECONDS:.0f} s; {shown(gang)}"
+    return findings
 
 
-def never_created(cluster: Cluster, memory: Memory) -> Found:
+def never_created(cluster: Cluster, memory: Memory) -> Findings:
     """No gang holds capacity for pods that the operator does not create."""
-    found = {}
+    findings = {}
     for gang in started(cluster):
         have, quiet = len(wanted(gang)), memory.quiet(gang, cluster)
         if gang.kueue or memory.excused(gang, cluster) or any(pod.node for pod in gang.live):
             continue
         if gang.plan and have < gang.size and quiet > memory.create_timeout:
-            found[gang.uid] = (
+            findings[gang.uid] = (
                 f"{gang}: {have} of {gang.size} pods exist, none new for {quiet:.0f} s; "
-                f"{said(gang)}"
+                f"{shown(gang)}"
             )
-    return found
+    return findings
 
 
-def placed_unasked(cluster: Cluster, _: Memory) -> Found:
+def placed_unasked(cluster: Cluster, _: Memory) -> Findings:
     """No pod is gated or pinned by kfext in a namespace that is not opted in."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed: {pod.name} is "
@@ -231,7 +233,7 @@ def placed_unasked(cluster: Cluster, _: Memory) -> Found:
     }
 
 
-def held_unasked(cluster: Cluster, _: Memory) -> Found:
+def held_unasked(cluster: Cluster, _: Memory) -> Findings:
     """No job stays held in a namespace that is not opted in: one with kfext's marks is released."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed, and held"
@@ -241,12 +243,12 @@ def held_unasked(cluster: Cluster, _: Memory) -> Found:
     }
 
 
-def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
+def queued_in_silence(cluster: Cluster, _: Memory) -> Findings:
     """Every job that kfext holds has a phase, a reason and a message."""
     return {gang.uid: message for gang, message in _silent(cluster)}
 
 
-def misreported(cluster: Cluster, _: Memory) -> Found:
+def misreported(cluster: Cluster, _: Memory) -> Findings:
     """Every TrainingPlan is true."""
     return {gang.uid: message for gang, message in _wrong(cluster)}
 
@@ -255,7 +257,7 @@ def _silent(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
     for gang in cluster.gangs.values():
         complete = gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message")
         if gang.handled and gang.held and gang.suspended and not complete:
-            yield gang, f"{gang} is held, {said(gang)}"
+            yield gang, f"{gang} is held, {shown(gang)}"
 
 
 def _wrong(cluster: Cluster) -> Iterator[tuple[Gang, str]]:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak import gangs, rooms, scaling, stops
+from e2e.soak import capacity, gangs, scaling, stops
+from e2e.soak.capacity import Findings
 from e2e.soak.facts import POOL, WRITE_REFUSED, Cluster
 from e2e.soak.memory import Memory
-from e2e.soak.rooms import Found
 
 STRIKES = 3
 """Lost placements in a row after which kfext releases the job."""
@@ -53,7 +53,7 @@ class Rule:
 
     name: str
     seconds: float
-    look: Callable[[Cluster], Found]
+    look: Callable[[Cluster], Findings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Violation:
     key: str
     at: float
     lasted: float
-    told: str
+    message: str
 
     def __str__(self) -> str:
-        return f"[{self.rule}] at {self.at:.0f} s, for {self.lasted:.1f} s: {self.told}"
+        return f"[{self.rule}] at {self.at:.0f} s, for {self.lasted:.1f} s: {self.message}"
 
 
 @dataclass
@@ -109,28 +109,28 @@ class Checker:
         for known in [pair for pair in self._since if pair[0] == rule.name and pair[1] not in now]:
             del self._since[known]
         fresh = []
-        for key, told in now.items():
+        for key, message in now.items():
             since = self._since.setdefault((rule.name, key), cluster.at)
             lasted = cluster.at - since
             self.worst[rule.name] = max(self.worst.get(rule.name, 0.0), lasted)
             if lasted >= rule.seconds and (rule.name, key) not in self._told:
                 self._told.add((rule.name, key))
-                fresh.append(Violation(rule.name, key, cluster.at, lasted, told))
+                fresh.append(Violation(rule.name, key, cluster.at, lasted, message))
         return fresh
 
 
 def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
-    def of_gangs(look: Callable[[Cluster, Memory], Found], seconds: float) -> Rule:
+    def of_gangs(look: Callable[[Cluster, Memory], Findings], seconds: float) -> Rule:
         return Rule(look.__name__, seconds, lambda cluster: look(cluster, memory))
 
-    def of_rooms(look: Callable[[Cluster], Found], seconds: float) -> Rule:
+    def of_capacity(look: Callable[[Cluster], Findings], seconds: float) -> Rule:
         return Rule(look.__name__, seconds, look)
 
     return (
-        of_rooms(rooms.overcommitted, 0.0),
-        of_rooms(rooms.overpromised, limits.gang),
-        of_rooms(rooms.double_booked, limits.steady),
-        of_gangs(rooms.idle_room, limits.slack),
+        of_capacity(capacity.overcommitted, 0.0),
+        of_capacity(capacity.overpromised, limits.gang),
+        of_capacity(capacity.double_booked, limits.steady),
+        of_gangs(capacity.idle_room, limits.slack),
         of_gangs(gangs.elsewhere, 0.0),
         of_gangs(gangs.failed, limits.steady),
         of_gangs(gangs.half_held, limits.gang),
@@ -217,12 +217,12 @@ class Tally:
         if self.done["submit"] >= _MANY and autoscaler and not self.most["nodes added"]:
             yield "[vain] no node came from the autoscaler"
 
-    def in_vain(self, took: Mapping[str, int]) -> list[str]:
+    def in_vain(self, effects: Mapping[str, int]) -> list[str]:
         """Return the actions that never took effect, by their counts of effects."""
         return [
             f"[vain] {name} was tried {self.done[name]} times, and never took effect"
             for name in _MAY_BE_IN_VAIN
-            if self.done[name] >= _IN_VAIN and not took.get(name)
+            if self.done[name] >= _IN_VAIN and not effects.get(name)
         ]
 
     def __str__(self) -> str:
@@ -232,7 +232,7 @@ class Tally:
 
 def report(checker: Checker) -> str:
     """Return a report of how near each rule came to being broken."""
-    delays = sorted(checker.memory.told.values())
+    delays = sorted(checker.memory.delays.values())
     lines = [
         f"{checker.looks} looks at {len(checker.rules)} rules",
         f"time to a reason of {len(delays)} jobs: " + _percentiles(delays),

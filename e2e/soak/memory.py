@@ -27,7 +27,7 @@ class Memory:
     """The history of jobs, by uid.
 
     `whole`: jobs that ran with all their pods since they last started. `disrupted`: jobs that lost
-    a pod to the end of its node or to others. `colocation`: every value that a job had. `told`:
+    a pod to the end of its node or to others. `colocation`: every value that a job had. `delays`:
     seconds from first seen held to a reason. `starts`: times when a job was seen to run after it
     was seen suspended. `since`: when it last began to run. `newest`: when a pod of it was last seen
     for the first time. `made`: the largest request of its pods of a type. `refused`: when a
@@ -41,7 +41,7 @@ class Memory:
     disrupted: set[str] = field(default_factory=set)
     colocation: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     first_held: dict[str, float] = field(default_factory=dict)
-    told: dict[str, float] = field(default_factory=dict)
+    delays: dict[str, float] = field(default_factory=dict)
     starts: dict[str, deque[float]] = field(default_factory=dict)
     since: dict[str, float] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict)
@@ -130,4 +130,4 @@ class Memory:
         if since is None and gang.held:
             since = self.first_held[gang.uid] = at
         if since is not None and gang.view.get("reason"):
-            self.told.setdefault(gang.uid, at - since)
+            self.delays.setdefault(gang.uid, at - since)

@@ -19,19 +19,19 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Kube
 from e2e.harness.space import Space
 from e2e.soak import manifests, tenants
-from e2e.soak.deeds import Deeds, Upsets
+from e2e.soak.actions import ClusterActions, Upsets
+from e2e.soak.capacity import Reserved, unbalanced, unsettled
 from e2e.soak.facts import WRITE_REFUSED, Cluster
 from e2e.soak.invariants import Checker, Limits, Tally, Violation, report
+from e2e.soak.inventory import WILD, Inventory
 from e2e.soak.mirror import Mirror
-from e2e.soak.others import Others
-from e2e.soak.rooms import Reserved, unbalanced, unsettled
-from e2e.soak.roster import WILD, Roster
+from e2e.soak.pod_actions import PodActions
+from e2e.soak.process_faults import ProcessFaults, limit_bytes, too_large
 from e2e.soak.scaling import REST_SECONDS
 from e2e.soak.script import NAMESPACES, Action, Script
 from e2e.soak.starts import Starts
 from e2e.soak.stops import unused
 from e2e.soak.tenants import Tenants
-from e2e.soak.trouble import Trouble, limit_bytes, too_large
 from e2e.testbed import fakenodes, karpenter, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
@@ -118,13 +118,13 @@ class Soak:
         self.checker = Checker(LIMITS)
         self._kube = self.kfext.kube
         self._spaces = {name: Space(self.kfext, name) for name in (*NAMESPACES, WILD)}
-        self._deeds = Deeds(self._kube)
+        self._actions = ClusterActions(self._kube)
         self._upsets = Upsets(self._kube)
-        self._others, self._tenants = Others(self._kube), Tenants(self._kube)
-        self._trouble = Trouble(self.kfext)
+        self._pod_actions, self._tenants = PodActions(self._kube), Tenants(self._kube)
+        self._faults = ProcessFaults(self.kfext)
         self._mirror = Mirror(self.kfext.testbed, on_pod=self.checker.pod)
         names = [f"node-{number:03}" for number in range(self.nodes)]
-        self._script = Script(random.Random(self.seed), Roster(names))
+        self._script = Script(random.Random(self.seed), Inventory(names))
         self._looked = 0.0
         self._starts = Starts()
         self._saves, self._saved_at = 0, 0.0
@@ -145,9 +145,9 @@ class Soak:
         finally:
             self._mirror.stop()
             say(self.summary())
-        self.wrong += [f"[leader] {change}" for change in self._trouble.leadership.unasked]
-        self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
-        self.wrong += self.tally.in_vain(self._took)
+        self.wrong += [f"[leader] {change}" for change in self._faults.leadership.unasked]
+        self.wrong += too_large(self._faults.peak_bytes, limit_bytes())
+        self.wrong += self.tally.in_vain(self._effects)
         self.wrong += self.tally.unscaled(self.checker.memory)
         self.wrong += self.tally.without_train_jobs()
         self.wrong += self.tally.unstopped(self.checker.memory, autoscaler=self.autoscaler)
@@ -155,15 +155,15 @@ class Soak:
 
     def summary(self) -> str:
         """Return the counts of actions and effects, and the longest time of each bounded state."""
-        trouble = self._trouble
+        faults = self._faults
         return "\n".join(
             [
                 f"seed {self.seed}: {self.tally}",
-                f"took effect: {dict(sorted(self._took.items()))}; "
+                f"took effect: {dict(sorted(self._effects.items()))}; "
                 f"{self._refused()} writes of kfext were refused",
-                f"{trouble.kills} kills; {trouble.leadership.changes} changes of the leader; "
-                f"{trouble.peak_bytes / (1 << 20):.0f} MiB of a controller at most; "
-                f"kfext at work for {trouble.worked:.0f} s",
+                f"{faults.kills} kills; {faults.leadership.changes} changes of the leader; "
+                f"{faults.peak_bytes / (1 << 20):.0f} MiB of a controller at most; "
+                f"kfext at work for {faults.worked:.0f} s",
                 self._starts.summary(),
                 report(self.checker),
             ]
@@ -176,25 +176,25 @@ class Soak:
             space.create(managed=name != WILD)
         set_up(self._kube, LIMITS)
         self._tenants.move_in([*self._spaces.values()], self.kfext.testbed.folder / "tenants")
-        for name in self._script.roster.nodes:
-            self._deeds.add_node(name)
+        for name in self._script.inventory.nodes:
+            self._actions.add_node(name)
         self.kfext.start_standby()
         self._mirror.start()
-        self._trouble.tick()
+        self._faults.tick()
 
     def _act(self, action: Action) -> None:
-        self._trail.append(f"{self._trouble.worked:.1f} {action}")
+        self._trail.append(f"{self._faults.worked:.1f} {action}")
         self.tally.done[action.name] += 1
-        actors = (self._deeds, self._upsets, self._others, self._tenants, self._trouble)
-        (deed,) = [getattr(actor, action.name) for actor in actors if hasattr(actor, action.name)]
-        deed(*action.arguments)
+        actors = (self._actions, self._upsets, self._pod_actions, self._tenants, self._faults)
+        (method,) = [getattr(actor, action.name) for actor in actors if hasattr(actor, action.name)]
+        method(*action.arguments)
 
     def _rest(self, seconds: float) -> None:
         """Wait for some seconds, and check meanwhile."""
         until = time.monotonic() + seconds
-        before = len(self._trouble.leadership.unasked)
-        at = self._trouble.tick()
-        for change in self._trouble.leadership.unasked[before:]:
+        before = len(self._faults.leadership.unasked)
+        at = self._faults.tick()
+        for change in self._faults.leadership.unasked[before:]:
             lease_log = self.kfext.tail(about="lease")
             say("\n".join([f"VIOLATED: {change}", *self._trail, lease_log, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
@@ -206,8 +206,8 @@ class Soak:
             self._starts.look(cluster, now=time.time())
             self._report(self.checker.look(cluster))
             # After the look, so that it sees each suspension before its end.
-            self._deeds.tend()
-            self._others.tend()
+            self._actions.tend()
+            self._pod_actions.tend()
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _report(self, fresh: list[Violation]) -> None:
@@ -216,7 +216,7 @@ class Soak:
                 f"VIOLATED after {self.tally.done.total()} actions of seed {self.seed}: {violation}"
             )
             space = next(
-                (space for name, space in self._spaces.items() if name in violation.told), None
+                (space for name, space in self._spaces.items() if name in violation.message), None
             )
             if space is not None and len(self.checker.violations) <= _MOST_TOLD:
                 say("\n".join(["last actions:", *self._trail, space.account()]))
@@ -224,18 +224,18 @@ class Soak:
     def _settle(self) -> None:
         """End all faults, and wait until every job has all it can get."""
         say(f"  did {dict(self.tally.done)}; waiting for quiet")
-        self._trouble.end()
-        for name, how in self._script.roster.troubled.items():
-            self._deeds.heal_node(name, how)
-        for name in self._script.roster.drained:
-            self._deeds.uncordon(name)
-        self._deeds.unlock(self._script.roster.jobs)
+        self._faults.end()
+        for name, how in self._script.inventory.troubled.items():
+            self._actions.heal_node(name, how)
+        for name in self._script.inventory.drained:
+            self._actions.uncordon(name)
+        self._actions.unlock(self._script.inventory.jobs)
         self._end_mischief()
         deadline = time.monotonic() + _SETTLE_SECONDS
         restless = ["nothing was checked"]
         while restless and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
-            cluster = self._mirror.cluster(self._trouble.worked)
+            cluster = self._mirror.cluster(self._faults.worked)
             self._delete_refused(cluster)
             restless = [*unsettled(cluster), *unbalanced(cluster, self._reserved())]
             restless += unused(cluster)
@@ -246,19 +246,19 @@ class Soak:
 
     def _end_mischief(self) -> None:
         """Have the API server refuse nothing more; the pods that people pinned stay."""
-        roster = self._script.roster
-        for namespace in roster.refusing:
-            self._others.admit_here(namespace)
-        for namespace in roster.limits:
-            self._others.unlimit(namespace)
-        for namespace, name in roster.strays:
+        inventory = self._script.inventory
+        for namespace in inventory.refusing:
+            self._pod_actions.admit_here(namespace)
+        for namespace in inventory.limits:
+            self._pod_actions.unlimit(namespace)
+        for namespace, name in inventory.strays:
             self._tenants.drop_stray(namespace, name)
 
     def _delete_refused(self, cluster: Cluster) -> None:
         """Delete jobs with a refused write: kfext retries it later than a soak waits."""
         for gang in cluster.gangs.values():
             if gang.view.get("reason") == WRITE_REFUSED:
-                self._deeds.delete(gang.namespace, gang.kind, gang.name)
+                self._actions.delete(gang.namespace, gang.kind, gang.name)
 
     def _clear(self) -> None:
         """Delete everything; then no capacity may be reserved."""
@@ -281,8 +281,9 @@ class Soak:
         self.wrong += [f"[leaked] {node}" for node in added]
 
     @property
-    def _took(self) -> Counter[str]:
-        return self._deeds.took + self._upsets.took + self._others.took + self._tenants.took
+    def _effects(self) -> Counter[str]:
+        actors = (self._actions, self._upsets, self._pod_actions, self._tenants)
+        return sum((actor.effects for actor in actors), Counter[str]())
 
     def _refused(self) -> int:
         """Return the number of writes of kfext that the API server forbade."""
@@ -290,5 +291,5 @@ class Soak:
         return sum(exchange.is_write and exchange.status == 403 for exchange in log)
 
     def _reserved(self) -> Reserved:
-        gauge = self._trouble.gauge
+        gauge = self._faults.gauge
         return Reserved(gauge("kfext_ledger_claims"), gauge("kfext_reserved_nodes"))

@@ -28,7 +28,7 @@ from e2e.soak.manifests import HEEDED_SECONDS, PRIORITIES
 if TYPE_CHECKING:
     from e2e.soak.memory import Memory
 
-Found = dict[str, str]
+Findings = dict[str, str]
 HOLD_SECONDS = 300.0
 """kfext holds the capacity that others stopped for at least for this time; then it may release
 it."""
@@ -83,8 +83,8 @@ class Stops:
 
     made: dict[str, list[Stop]] = field(default_factory=lambda: defaultdict(list))
     pending: dict[str, Stop] = field(default_factory=dict)
-    onto_drained: Found = field(default_factory=dict)
-    broken: Found = field(default_factory=dict)
+    onto_drained: Findings = field(default_factory=dict)
+    broken: Findings = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     _ran: dict[str, Gang] = field(default_factory=dict)
     _whole_since: dict[str, float] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Stops:
         self._drained_since = {name: since.get(name, cluster.at) for name in drained}
         # A node may have been uncordoned just before: nodes and jobs come by separate watches.
         suspect, self._suspect = self._suspect.items(), {}
-        self.onto_drained |= {uid: told for (uid, node), told in suspect if node in drained}
+        self.onto_drained |= {uid: message for (uid, node), message in suspect if node in drained}
         for gang in cluster.gangs.values():
             self._see_stop(gang, cluster)
             self._see_plan(gang, cluster)
@@ -228,19 +228,19 @@ def _is_in_vain(uid: str, stop: Stop, cluster: Cluster, *, excused: Collection[s
 # --- the rules ------------------------------------------------------------------------------------
 
 
-def stopped_unasked(cluster: Cluster, memory: "Memory") -> Found:
+def stopped_unasked(cluster: Cluster, memory: "Memory") -> Findings:
     """No job that did not opt in is stopped, except on a node that is drained by force."""
     wrong = _stops(cluster, memory)
     return {gang.uid: f"{gang} did not opt in, {stop}" for gang, stop in wrong if stop.is_wrong}
 
 
-def stopped_without_cause(cluster: Cluster, memory: "Memory") -> Found:
+def stopped_without_cause(cluster: Cluster, memory: "Memory") -> Findings:
     """No job is stopped for a job of equal or lower priority, or without a cause."""
     wrong = _stops(cluster, memory)
     return {gang.uid: f"{gang}: {stop}" for gang, stop in wrong if stop.has_no_cause}
 
 
-def stopped_in_vain(cluster: Cluster, memory: "Memory") -> Found:
+def stopped_in_vain(cluster: Cluster, memory: "Memory") -> Findings:
     """Of a stopped job and the job that it was stopped for, one starts in the end."""
     return {
         uid: f"{cluster.gangs[uid]} was stopped for {cluster.gangs[stop.waiting]}, and both wait"
@@ -248,31 +248,31 @@ def stopped_in_vain(cluster: Cluster, memory: "Memory") -> Found:
     }
 
 
-def broken_for_a_gang(_: Cluster, memory: "Memory") -> Found:
+def broken_for_a_gang(_: Cluster, memory: "Memory") -> Findings:
     """kube-scheduler preempts no member of a gang for a gang of kfext."""
     return memory.stops.broken
 
 
-def planned_onto_drained(_: Cluster, memory: "Memory") -> Found:
+def planned_onto_drained(_: Cluster, memory: "Memory") -> Findings:
     """kfext plans no pod onto a node that is drained."""
     return memory.stops.onto_drained
 
 
-def too_many_placeholders(cluster: Cluster, _: "Memory") -> Found:
+def too_many_placeholders(cluster: Cluster, _: "Memory") -> Findings:
     """kfext never has more than this number of placeholders at once."""
     number = sum(bool(pod.placeholder_of) and not pod.ending for pod in cluster.pods)
     return {"all": f"{number} placeholders"} if number > MOST_PLACEHOLDERS else {}
 
 
-def asked_for_nobody(cluster: Cluster, _: "Memory") -> Found:
+def asked_for_nobody(cluster: Cluster, _: "Memory") -> Findings:
     """No placeholder remains of a job that is deleted, over or suspended by a person."""
-    found = {}
+    findings = {}
     for pod in cluster.pods:
         gang = cluster.gangs.get(pod.placeholder_of)
         asks = gang is not None and gang.handled and (gang.held or not gang.suspended)
         if pod.placeholder_of and not asks and not pod.ending:
-            found[pod.uid] = f"placeholder {pod.name} remains of {gang or pod.placeholder_of}"
-    return found
+            findings[pod.uid] = f"placeholder {pod.name} remains of {gang or pod.placeholder_of}"
+    return findings
 
 
 def unused(cluster: Cluster) -> list[str]:

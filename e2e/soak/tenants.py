@@ -15,7 +15,7 @@ from e2e.harness.kube import Kube
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant
 from e2e.harness.wait import until
-from e2e.soak.deeds import REFUSAL, Asking, pods_path
+from e2e.soak.actions import REFUSAL, Actor, pods_path
 from e2e.soak.facts import FORGED, HELD, PLAN, REFUSES, STATE
 from e2e.soak.manifests import thief
 
@@ -137,7 +137,7 @@ def stray(name: str, owner: Object) -> Object:
     }
 
 
-class Tenants(Asking):
+class Tenants(Actor):
     """One method per action, each by the namespace's tenant; `wrong` lists forbidden successes."""
 
     def __init__(self, kube: Kube) -> None:
@@ -171,7 +171,7 @@ class Tenants(Asking):
         path = jobs_path(namespace, kind, name)
         answer = self._of[namespace].ask("PATCH", path, body, kind=_MERGE)
         refused = answer.status == 403 and _PROTECTED in answer.message
-        self.took["forge"] += refused
+        self.effects["forge"] += refused
         if not refused and answer.status != 404:
             self.wrong.append(
                 f"[forged] a tenant wrote {mark} on {namespace}/{name}: "
@@ -180,7 +180,7 @@ class Tenants(Asking):
 
     def submit_forged(self, namespace: str, manifest: Object) -> None:
         answer = self._of[namespace].ask("POST", jobs_path(namespace, manifest["kind"]), manifest)
-        self.took["submit_forged"] += self._expect(answer, manifest["metadata"]["name"])
+        self.effects["submit_forged"] += self._expect(answer, manifest["metadata"]["name"])
 
     def drop_forged(self, namespace: str, kind: str, name: str) -> None:
         self._ask("DELETE", jobs_path(namespace, kind, name))
@@ -192,7 +192,7 @@ class Tenants(Asking):
         if job is not None:
             plan = forged_mark(PLAN, job, nodes)
             body = {"metadata": {"annotations": {PLAN: plan}}}
-            self.took["plant"] += self._patch(path, body)
+            self.effects["plant"] += self._patch(path, body)
 
     def stray(self, namespace: str, name: str, victim: tuple[str, str, str]) -> None:
         """Create a pod that names a job of another namespace as its owner, and has a finalizer."""
@@ -201,7 +201,7 @@ class Tenants(Asking):
         if owner is not None:
             pod = stray(name, owner)
             answer = self._of[namespace].ask("POST", pods_path(namespace), pod)
-            self.took["stray"] += self._expect(answer, name)
+            self.effects["stray"] += self._expect(answer, name)
 
     def drop_stray(self, namespace: str, name: str) -> None:
         self._patch(pods_path(namespace, name), {"metadata": {"finalizers": None}})

@@ -44,8 +44,8 @@ def as_read(raw: Object) -> Object:
             pod |= job["template"]["spec"]["template"].get("spec") or {}
     replicas = {_NODE: {"replicas": spec["trainer"]["numNodes"], "template": {"spec": pod}}}
     conditions = [
-        {**told, "type": "Succeeded" if told["type"] == "Complete" else told["type"]}
-        for told in status.get("conditions") or ()
+        {**condition, "type": "Succeeded" if condition["type"] == "Complete" else condition["type"]}
+        for condition in status.get("conditions") or ()
     ]
     policy = {"suspend": spec.get("suspend") is True}
     as_v1 = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}

@@ -93,7 +93,7 @@ def too_large(peak: int, limit: int) -> list[str]:
     return [message] if peak >= limit else []
 
 
-class Trouble:
+class ProcessFaults:
     """One method per action. `tick` restarts dead processes, and counts kfext's time at work.
 
     There are two controllers, one of them a warm standby; faults hit the leader.

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from e2e.soak.trouble import Leadership, limit_bytes, peak_bytes, too_large
+from e2e.soak.process_faults import Leadership, limit_bytes, peak_bytes, too_large
 
 FIRST, SECOND = 11, 22
 

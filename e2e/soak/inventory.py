@@ -27,7 +27,7 @@ _OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
 
 
 @dataclass
-class Roster:
+class Inventory:
     """Jobs by name (namespace and kind) and their states; nodes; thieves and other foreign pods.
 
     `sizes`: the ranges that TFJobs with dynamic workers allow kfext. `ended` jobs have succeeded, a

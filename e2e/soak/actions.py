@@ -36,12 +36,12 @@ _METRICS = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": 
              "averageUtilization": 80}}}]  # fmt: skip
 
 
-class Asking:
-    """`took` counts the actions that took effect, by name."""
+class Actor:
+    """`effects` counts the actions that took effect, by name."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self.took: Counter[str] = Counter()
+        self.effects: Counter[str] = Counter()
 
     def _patch(self, path: str, body: Any, *, kind: str = "merge") -> bool:
         media = f"application/{_MEDIA[kind]}+json"
@@ -86,7 +86,7 @@ def pods_path(namespace: str, name: str = "") -> str:
     return f"{path}/{name}" if name else path
 
 
-class Deeds(Asking):
+class ClusterActions(Actor):
     """One method per action. An action that no longer makes sense is skipped."""
 
     def __init__(self, kube: Kube) -> None:
@@ -140,12 +140,12 @@ class Deeds(Asking):
     def set_workers(self, namespace: str, kind: str, name: str, count: int) -> None:
         """Set the number of workers of a TFJob, whether it runs or waits."""
         path = jobs_path(namespace, kind, name)
-        self.took["set_workers"] += self._give_workers(path, "tfReplicaSpecs", count)
+        self.effects["set_workers"] += self._give_workers(path, "tfReplicaSpecs", count)
 
     def opt(self, namespace: str, kind: str, name: str, sizes: str) -> None:
         """Opt out of being scaled, or in again."""
         patch = {"metadata": {"annotations": {ELASTIC: sizes}}}
-        self.took["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
+        self.effects["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
 
     def lift_gate(self, namespace: str, kind: str, name: str) -> None:
         self._unlocked.add((namespace, kind, name))
@@ -241,8 +241,8 @@ def _is_suspended(job: Object) -> bool:
     )
 
 
-class Upsets(Asking):
-    """`took` counts the disturbances of a running change, by kind."""
+class Upsets(Actor):
+    """`effects` counts the disturbances of a running change, by kind."""
 
     def upset(self, how: str, share: float, count: int) -> None:
         """Disturb a job while its size changes; do nothing if there is no such job."""
@@ -261,8 +261,8 @@ class Upsets(Asking):
             "finish": lambda: self._finish(namespace, job_ref),
             "autoscale": lambda: self._autoscale(path, job),
         }[how]()
-        self.took["upset"] += done
-        self.took[f"upset: {how}"] += done
+        self.effects["upset"] += done
+        self.effects[f"upset: {how}"] += done
 
     def _edit(self, path: str, job: Object, count: int) -> bool:
         """Set the number of workers by hand.

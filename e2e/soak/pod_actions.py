@@ -6,7 +6,7 @@ from typing import Any
 
 from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
-from e2e.soak.deeds import Asking, pods_path
+from e2e.soak.actions import Actor, pods_path
 from e2e.soak.facts import GATE, REFUSES, amount, amounts, excess, requests, total
 from e2e.soak.reading import node_of, pod_of
 
@@ -24,7 +24,7 @@ class Resizing:
     had: Object
 
 
-class Others(Asking):
+class PodActions(Actor):
     """One method per action."""
 
     def __init__(self, kube: Kube) -> None:
@@ -36,7 +36,7 @@ class Others(Asking):
     def refuse_here(self, namespace: str, what: str) -> None:
         """Have the API server refuse some writes in a namespace, until `admit_here`."""
         self._label(namespace, what)
-        self.took["refuse_here"] += 1
+        self.effects["refuse_here"] += 1
 
     def admit_here(self, namespace: str) -> None:
         self._label(namespace, None)
@@ -45,7 +45,7 @@ class Others(Asking):
         """Set default limits for containers without their own."""
         body = manifests.limit_range(cpu, memory)
         path = f"/api/v1/namespaces/{namespace}/limitranges"
-        self.took["limit"] += self._ask("POST", path, body)
+        self.effects["limit"] += self._ask("POST", path, body)
 
     def unlimit(self, namespace: str) -> None:
         self._ask("DELETE", f"/api/v1/namespaces/{namespace}/limitranges/soak")
@@ -57,7 +57,7 @@ class Others(Asking):
 
     def pin_stranger(self, namespace: str, name: str, node: str, how: str) -> None:
         made = self._ask("POST", pods_path(namespace), manifests.pinned(name, node, how))
-        self.took["pin_stranger"] += made
+        self.effects["pin_stranger"] += made
 
     def drop_stranger(self, namespace: str, name: str) -> None:
         self._ask("DELETE", pods_path(namespace, name))
@@ -69,7 +69,7 @@ class Others(Asking):
             metadata = waiting[int(share * len(waiting))]["metadata"]
             affinity = manifests.pinned("", node, "plain")["spec"]["affinity"]
             path = pods_path(metadata["namespace"], metadata["name"])
-            self.took["pin_gated"] += self._patch(path, {"spec": {"affinity": affinity}})
+            self.effects["pin_gated"] += self._patch(path, {"spec": {"affinity": affinity}})
 
     # --- in-place resize --------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Others(Asking):
         cpu = f"{int(after * 1000)}m"
         had = {which: {"cpu": of["cpu"]} for which, of in has.items() if "cpu" in (of or {})}
         if self._ask_size(path, pod, {which: {"cpu": cpu} for which in had}):
-            self.took["resize"] += 1
+            self.effects["resize"] += 1
             due = time.monotonic() + _RESIZE_SECONDS
             self._resizing[path] = Resizing(due, pod["metadata"]["uid"], had)
 

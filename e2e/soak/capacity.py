@@ -21,7 +21,7 @@ from e2e.soak.facts import (
 )
 from e2e.soak.memory import Memory
 
-Found = dict[str, str]
+Findings = dict[str, str]
 """Faults that exist now: a key that stays the same while the fault lasts, and a message."""
 
 _ONLY_WAIT = {"NoRoom", "TooBig", "NoEligibleNode", "WaitingForNodes", "NoNewNodes"}
@@ -30,7 +30,7 @@ _RESERVED = "reserv"
 """The message of a job that has to leave capacity to the head of the queue has this word."""
 
 
-def overcommitted(cluster: Cluster) -> Found:
+def overcommitted(cluster: Cluster) -> Findings:
     """No node is overcommitted by the pods bound to it.
 
     A user may request more in place than the node has: the kubelet refuses that, and the granted
@@ -40,13 +40,13 @@ def overcommitted(cluster: Cluster) -> Found:
     return _with_pods(cluster, _beyond(cluster, on, "are bound"))
 
 
-def overpromised(cluster: Cluster) -> Found:
+def overpromised(cluster: Cluster) -> Findings:
     """No node is overcommitted by the pods that kfext has pinned to it, for long."""
     on = _by_node((cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over)
     return _with_pods(cluster, _beyond(cluster, on, "are bound or pinned"))
 
 
-def double_booked(cluster: Cluster) -> Found:
+def double_booked(cluster: Cluster) -> Findings:
     """No two plans of kfext claim the same capacity, even without regard to foreign pods.
 
     The plan of a gang that lost members does not count: it is renewed where there is capacity. Nor
@@ -63,7 +63,7 @@ def double_booked(cluster: Cluster) -> Found:
     return _beyond(cluster, _by_node(claims), "are promised")
 
 
-def idle_room(cluster: Cluster, memory: Memory) -> Found:
+def idle_room(cluster: Cluster, memory: Memory) -> Findings:
     """No job waits for capacity although one node could take all its pods.
 
     Jobs in a namespace with a quota, and jobs with their own affinity terms, do not count: this
@@ -78,7 +78,7 @@ def idle_room(cluster: Cluster, memory: Memory) -> Found:
     if not waiting:
         return {}
     free = what_is_free(cluster)
-    found = {}
+    findings = {}
     for gang in waiting:
         wanted = total(
             times(larger(_asked(gang, kind), memory.asked(gang, kind)), size)
@@ -88,9 +88,9 @@ def idle_room(cluster: Cluster, memory: Memory) -> Found:
         for name, room in free.items():
             selected = all(_selects(spec, cluster.nodes[name]) for spec in gang.templates.values())
             if name not in shut and selected and not excess(wanted, room):
-                found[gang.uid] = f"{gang} waits ({gang.view.get('message')}), but fits on {name}"
+                findings[gang.uid] = f"{gang} waits ({gang.view.get('message')}), but fits {name}"
                 break
-    return found
+    return findings
 
 
 def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
@@ -174,22 +174,22 @@ def _by_node(claims: Iterable[tuple[str, Amounts]]) -> dict[str, Amounts]:
     return {node: total(asked) for node, asked in on.items()}
 
 
-def _beyond(cluster: Cluster, on: Mapping[str, Amounts], how: str) -> Found:
-    found = {}
+def _beyond(cluster: Cluster, on: Mapping[str, Amounts], how: str) -> Findings:
+    findings = {}
     for name, wanted in on.items():
         node = cluster.nodes.get(name)  # a node that is gone can no longer be too full
         for resource, much in (excess(wanted, node.offers) if node else {}).items():
             offered = float(node.offers.get(resource, 0)) if node else 0.0
-            found[f"{name} {resource}"] = (
+            findings[f"{name} {resource}"] = (
                 f"{offered + float(much):g} {resource} {how} on {name}, which offers {offered:g}"
             )
-    return found
+    return findings
 
 
-def _with_pods(cluster: Cluster, found: Found) -> Found:
+def _with_pods(cluster: Cluster, findings: Findings) -> Findings:
     """Add the pods of each node to the messages, with the request of each."""
     messages = {}
-    for key, message in found.items():
+    for key, message in findings.items():
         node, _, resource = key.partition(" ")
         pods = [
             f"{pod.namespace}/{pod.name} {float(pod.asks.get(resource, 0)):g}"
