@@ -207,8 +207,8 @@ def test_simulate_replays_the_jobs_of_a_namespace_under_a_policy(
         succeed(space, f"{name}-master-0")
     space.until(lambda: all(ended(space.job(name)) for name in names), "both jobs end")
     saved = tmp_path / "jobs.csv"
-    given = ("--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1")
-    done = kfext(space, "simulate", *given)
+    options = ("--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1")
+    done = kfext(space, "simulate", *options)
     assert done.stderr.startswith("jobs: 2 ended, 0 more of the same series; 0 of unknown"), done
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["ARM", "gang", "kfext"]
     assert {row["cpu"] for row in csv.DictReader(saved.read_text().splitlines())} == {"2000"}

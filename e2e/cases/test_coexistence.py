@@ -104,7 +104,7 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     chosen = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     paint(space, wide, "spot")
     paint(space, chosen, "reserved")
-    asked = space.submit(workers("late", 4, each=GPU, annotations={"kfext.dev/network": "host"}))
+    sent = space.submit(workers("late", 4, each=GPU, annotations={"kfext.dev/network": "host"}))
     space.phase("late", "Suspended")
     admit(space, "late", flavor="reserved")
     homes = space.bound("late", 4)
@@ -120,7 +120,7 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     space.phase("late", "Placed")
     # Kueue compares these: replicas and resources are as requested.
     for type_, spec in specs(space.job("late")).items():
-        before = specs(asked)[type_]
+        before = specs(sent)[type_]
         assert spec["replicas"] == before["replicas"]
         for container, other in zip(
             spec["template"]["spec"]["containers"],
@@ -327,8 +327,8 @@ def test_a_namespace_that_is_switched_off_releases_jobs_of_every_phase_and_holds
 
     set_managed(space, None)
     for pod in space.pods("gated"):
-        kept = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
-        space.kube.patch(space.path("pods", pod["metadata"]["name"]), kept, kind="json")
+        patch = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+        space.kube.patch(space.path("pods", pod["metadata"]["name"]), patch, kind="json")
     space.bound("gated", 2)
     admit_pods(space, "planned")
     # Webhooks no longer see these pods: they have no gate, and prefer the nodes of their plan.

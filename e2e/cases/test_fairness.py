@@ -102,7 +102,7 @@ def test_usage_outlives_a_killed_controller_and_a_garbled_record(space: Space) -
 
 def usage_of(space: Space) -> Object:
     """Return the row of a namespace in `kubectl kfext usage`, empty without one."""
-    asked = command(space, "usage", "-o", "json")
-    lines = json.loads(asked.stdout)["namespaces"] if asked.returncode == 0 else []
+    answer = command(space, "usage", "-o", "json")
+    lines = json.loads(answer.stdout)["namespaces"] if answer.returncode == 0 else []
     row: Object = next((line for line in lines if line["namespace"] == space.name), {})
     return row

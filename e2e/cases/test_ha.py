@@ -74,8 +74,8 @@ class Moving:
 
 
 def _job_of(pod: Object) -> str:
-    found: str = pod["metadata"]["labels"][names.JOB_NAME]
-    return found
+    name: str = pod["metadata"]["labels"][names.JOB_NAME]
+    return name
 
 
 @pytest.mark.long
@@ -100,8 +100,8 @@ def test_a_leader_killed_amid_moving_jobs_loses_none_and_places_none_twice(
     with kfext.restarted():  # as a Deployment restarts it; a busy machine may lose a Lease again
         moving.wait_placed()
     moving.check()
-    left = standby.proxy.writes(lambda exchange: f"/namespaces/{space.name}/" in exchange.path)
-    assert left, "the standby had nothing to do"
+    writes = standby.proxy.writes(lambda exchange: f"/namespaces/{space.name}/" in exchange.path)
+    assert writes, "the standby had nothing to do"
 
 
 def test_a_leader_that_shuts_down_cleanly_hands_over_at_once(space: Space, kfext: Kfext) -> None:

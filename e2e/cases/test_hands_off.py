@@ -17,7 +17,7 @@ _VOLATILE = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "ge
 
 def canonical(pods: list[Object], space: Space) -> str:
     """Return pods as text, without the fields that differ between two runs of the same job."""
-    kept = []
+    comparable = []
     for pod in sorted(pods, key=lambda body: str(body["metadata"]["name"])):
         metadata = {k: v for k, v in pod["metadata"].items() if k not in _VOLATILE}
         metadata["ownerReferences"] = [
@@ -26,8 +26,8 @@ def canonical(pods: list[Object], space: Space) -> str:
         spec = json.dumps(pod["spec"])
         for volume in pod["spec"].get("volumes", []):  # its name has a random end
             spec = spec.replace(volume["name"], "account")
-        kept.append({"metadata": metadata, "spec": json.loads(spec)})
-    return json.dumps(kept, sort_keys=True, indent=1).replace(space.name, "NAMESPACE")
+        comparable.append({"metadata": metadata, "spec": json.loads(spec)})
+    return json.dumps(comparable, sort_keys=True, indent=1).replace(space.name, "NAMESPACE")
 
 
 def test_in_an_unmanaged_namespace_pods_are_byte_identical_with_and_without_kfext(
@@ -195,8 +195,8 @@ def test_another_systems_gate_is_left_and_kfexts_gate_is_removed_after_it(space:
             "example.com/quota",
             "kfext.dev/placement",
         ]
-        kept = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
-        space.kube.patch(space.path("pods", pod["metadata"]["name"]), kept, kind="json")
+        patch = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+        space.kube.patch(space.path("pods", pod["metadata"]["name"]), patch, kind="json")
     assert len(set(space.bound("shared", 3).values())) == 1
     assert set(space.pins().values()) == {1}
 

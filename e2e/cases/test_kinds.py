@@ -16,9 +16,9 @@ CRDS = TFJOBS.rpartition("/")[0]
 @pytest.fixture
 def definition(kfext: Kfext) -> Iterator[Object]:
     """The CRD of TFJobs; it exists again after the case."""
-    found = kfext.kube.get(TFJOBS)
-    crd = {"metadata": {"name": found["metadata"]["name"]}, "spec": found["spec"]}
-    yield {"apiVersion": found["apiVersion"], "kind": found["kind"], **crd}
+    stored = kfext.kube.get(TFJOBS)
+    crd = {"metadata": {"name": stored["metadata"]["name"]}, "spec": stored["spec"]}
+    yield {"apiVersion": stored["apiVersion"], "kind": stored["kind"], **crd}
     if kfext.kube.find(TFJOBS) is None:
         kfext.kube.create(CRDS, crd)
     kfext.ensure()

@@ -58,7 +58,7 @@ def test_the_same_jobs_without_kfext_stay_pending(space: Space) -> None:
 TYPES = {"Chief": 1, "PS": 2, "Worker": 2, "Evaluator": 1}
 
 
-def told_addresses(pod: Object) -> set[str]:
+def addresses_of(pod: Object) -> set[str]:
     """Return the addresses in the environment of a TensorFlow process."""
     cluster = json.loads(variables(pod)["TF_CONFIG"])["cluster"]
     found: set[str] = set()
@@ -79,9 +79,9 @@ def test_the_replicas_of_a_tfjob_know_the_address_of_each(space: Space, sparse: 
     pods = {pod["metadata"]["name"]: pod for pod in space.pods("tf")}
     own = {f"{name}.{space.name}.svc:{port}" for name, pod in pods.items() for port in ports(pod)}
     assert len(own) == sum(types.values())
-    assert set.union(*map(told_addresses, pods.values())) == own
+    assert set.union(*map(addresses_of, pods.values())) == own
     for name, pod in pods.items():
-        assert any(address.startswith(f"{name}.") for address in told_addresses(pod))
+        assert any(address.startswith(f"{name}.") for address in addresses_of(pod))
 
 
 def test_elastic_workers_know_the_host_of_the_rendezvous(space: Space) -> None:

@@ -173,10 +173,10 @@ def test_a_job_that_is_bound_without_kfext_is_bound_with_it(
         return run(kfext, odd_job(seed, number), f"never-worse-{os.getpid()}-{seed}-{number}")
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(pair, range(count)))
-    bound = sum(compared.plain is not None for compared in found)
-    with_kfext = sum(compared.handled is not None for compared in found)
+        pairs = list(pool.map(pair, range(count)))
+    bound = sum(compared.plain is not None for compared in pairs)
+    with_kfext = sum(compared.handled is not None for compared in pairs)
     print(f"of {count} jobs {bound} are bound without kfext and {with_kfext} with it")
-    wrong = [str(compared) for compared in found if compared.wrong]
+    wrong = [str(compared) for compared in pairs if compared.wrong]
     assert not wrong, "\n\n".join(wrong)
     assert bound >= count * 3 // 4

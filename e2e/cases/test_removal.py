@@ -106,13 +106,13 @@ def test_removal_by_the_manual_frees_every_job_and_leaves_nothing_that_blocks(
 ) -> None:
     space, starved = new_space(), new_space()
     held_jobs(space, starved)
-    said = ""
+    output = ""
     for command in remove_section():
-        said += shell.run(command)
+        output += shell.run(command)
         if "delete -k" in command:  # it ends the pods of the Deployments
             kfext.end_processes()
-    assert "queued: unsuspended and marked as released" in said
-    assert "gated: marked as released" in said
+    assert "queued: unsuspended and marked as released" in output
+    assert "gated: marked as released" in output
     assert left_behind(kfext.kube) == []
     check_freed(space, starved)
 

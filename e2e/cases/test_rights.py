@@ -286,8 +286,8 @@ def test_explain_names_the_jobs_ahead_only_to_users_who_may_list_them(
     other.phase("head", "Queued")
     tenant.space.submit(workers("late", 32, each=GPU, annotations=required))
     tenant.space.phase("late", "Queued")
-    told = tenant.kfext("explain", "late")
-    assert (told.returncode, other.name in told.stdout) == (0, False), told.stderr
+    explained = tenant.kfext("explain", "late")
+    assert (explained.returncode, other.name in explained.stdout) == (0, False), explained.stderr
     assert f"{other.name}/head" in tenant.kfext("explain", "late", as_administrator=True).stdout
     refused = tenant.kfext("queue", "--all-namespaces")
     assert (refused.returncode, "you may not list" in refused.stderr) == (1, True)

@@ -106,8 +106,8 @@ def test_a_gang_moves_in_time_if_its_room_is_stolen_between_pin_and_bind(space: 
     )
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
-    said = [event["note"] for event in space.events("gang") if event["reason"] == "BindTimeout"]
-    assert any("kube-scheduler reports" in note for note in said)
+    notes = [event["note"] for event in space.events("gang") if event["reason"] == "BindTimeout"]
+    assert any("kube-scheduler reports" in note for note in notes)
 
 
 def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space) -> None:

@@ -278,11 +278,11 @@ def test_a_job_that_does_not_answer_keeps_its_workers_and_says_so(
 ) -> None:
     scene, _ = waiting
     before = scene.uids()
-    said = scene.space.patiently(
+    shown = scene.space.patiently(
         lambda: "no checkpoint within 120 s" in (scene.scaled() or {}).get("message", ""),
         seconds=GIVEN_UP_SECONDS,
     )
-    assert said
+    assert shown
     assert scene.uids() == before
     assert (scene.sizes(), scene.asked()) == ([], FULL)
     assert scene.space.view(GANG)["phase"] == "Queued"

@@ -63,8 +63,8 @@ def test_a_malformed_annotation_of_a_job_is_refused_with_the_allowed_values(
     name = f"kfext.dev/{key}"
     answer = shared.try_submit(workers("bad", 2, annotations={name: value}))
     assert answer.status == 422
-    for said in (f"annotation {name} of the job", value[:20], "allowed:", "e.g."):
-        assert said in answer.message
+    for words in (f"annotation {name} of the job", value[:20], "allowed:", "e.g."):
+        assert words in answer.message
     assert shared.kube.find(shared.path("pytorchjobs", "bad")) is None
     assert shared.pods() == []
 
@@ -105,7 +105,7 @@ def test_an_unknown_key_is_ignored_with_a_warning(shared: Space, key: str, hint:
     answer = shared.try_submit(workers("odd", 1, annotations=wish), query="?dryRun=All")
     assert answer.ok
     assert suspended(answer.body)
-    assert any(f"kfext.dev/{key}" in said and hint in said for said in answer.warnings)
+    assert any(f"kfext.dev/{key}" in warning and hint in warning for warning in answer.warnings)
 
 
 def test_a_malformed_annotation_of_the_namespace_is_ignored_with_a_warning_on_every_job(
@@ -115,7 +115,7 @@ def test_a_malformed_annotation_of_the_namespace_is_ignored_with_a_warning_on_ev
     for name in ("one", "two"):
         answer = space.try_submit(workers(name, 2))
         assert answer.ok
-        assert any("ignored: annotation kfext.dev/colocation" in said for said in answer.warnings)
+        assert any("ignored: annotation kfext.dev/colocation" in text for text in answer.warnings)
         assert suspended(answer.body)
     space.bound("one", 2)
     space.bound("two", 2)
@@ -157,9 +157,9 @@ def edit(space: Space, value: str) -> None:
     space.patch_job("gang", {"metadata": {"annotations": {"kfext.dev/colocation": value}}})
 
 
-def spoilt(space: Space) -> list[Object]:
-    found = space.view("gang").get("conditions", [])
-    return [condition for condition in found if condition["type"] == "SettingsInvalid"]
+def malformed_conditions(space: Space) -> list[Object]:
+    conditions = space.view("gang").get("conditions", [])
+    return [condition for condition in conditions if condition["type"] == "SettingsInvalid"]
 
 
 def test_a_malformed_edit_is_reported_and_the_last_good_value_holds_until_it_is_corrected(
@@ -169,7 +169,7 @@ def test_a_malformed_edit_is_reported_and_the_last_good_value_holds_until_it_is_
     space.submit(workers("gang", 4, each=GPU, annotations={"kfext.dev/colocation": "required"}))
     space.phase("gang", "Queued")
     edit(space, "prefered")
-    (condition,) = space.until(lambda: spoilt(space), "the TrainingPlan shows it")
+    (condition,) = space.until(lambda: malformed_conditions(space), "the TrainingPlan shows it")
     assert condition["status"] == "True"
     assert "annotation kfext.dev/colocation of the job" in condition["message"]
     assert "'prefered'" in condition["message"]
@@ -183,7 +183,7 @@ def test_a_malformed_edit_is_reported_and_the_last_good_value_holds_until_it_is_
     edit(space, "preferred")
     assert len(set(space.bound("gang", 4).values())) == 2
     space.phase("gang", "Placed")
-    assert spoilt(space) == []
+    assert malformed_conditions(space) == []
 
 
 def test_switching_colocation_off_releases_a_queued_job(space: Space) -> None:

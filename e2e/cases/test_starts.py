@@ -14,8 +14,8 @@ def expected(space: Space, job: str, field: str) -> Object:
     """Wait until a queued job shows a field of its expected start; return the whole of it."""
 
     def shown() -> Any:
-        found = space.view(job).get("expectedStart") or {}
-        return found if field in found else None
+        start = space.view(job).get("expectedStart") or {}
+        return start if field in start else None
 
     found: Object = space.until(shown, f"{job} shows {field} of its expected start")
     return found

@@ -105,9 +105,9 @@ def test_a_person_ends_the_watch_with_ctrl_c(space: Space) -> None:
     try:
         two_tables = [watching.stdout.readline() for _ in range(6)]
         watching.send_signal(signal.SIGINT)
-        rest, complaint = watching.communicate(timeout=PATIENCE_SECONDS)
+        output, complaint = watching.communicate(timeout=PATIENCE_SECONDS)
     finally:
         watching.kill()
     assert two_tables[0].startswith("JOB ")
     assert two_tables[:3] == two_tables[3:]
-    assert (watching.returncode, rest, complaint) == (0, "", "")
+    assert (watching.returncode, output, complaint) == (0, "", "")

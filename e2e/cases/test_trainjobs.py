@@ -34,8 +34,8 @@ def with_trainer(testbed: Testbed, installed: Kfext) -> Iterator[None]:
 
 
 def train_job(space: Space, name: str, nodes: int, *, cpu: Any = "2", **annotations: str) -> Object:
-    resources, here = {"requests": {"cpu": cpu}}, {"nodeSelector": {CASE: space.name}}
-    return jobs.train_job(name, nodes, resources=resources, annotations=annotations, pod=here)
+    resources, selector = {"requests": {"cpu": cpu}}, {"nodeSelector": {CASE: space.name}}
+    return jobs.train_job(name, nodes, resources=resources, annotations=annotations, pod=selector)
 
 
 def path(space: Space, name: str = "") -> str:
@@ -185,10 +185,10 @@ def test_a_train_job_is_placed_once_though_the_controller_is_killed(
     kfext.wait_controller_dead()
     kfext.proxy.heal()
     kfext.restart_killed_controller()
-    found = homes(space, "one", 3)
-    assert len(set(found.values())) == 1
+    nodes = homes(space, "one", 3)
+    assert len(set(nodes.values())) == 1
     space.phase("one", "Placed", "TrainJob")
-    assert space.pins() == dict.fromkeys(found, 1)
+    assert space.pins() == dict.fromkeys(nodes, 1)
     assert space.starts() == 1
 
 
@@ -228,8 +228,8 @@ def test_a_launcher_of_mpi_leaves_a_drained_node_with_the_nodes_that_it_launches
 ) -> None:
     space.nodes(2, cpu="16", memory="64Gi")
     body = train_job(space, "one", 2)
-    here = body["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
-    here["replicatedJobs"].append(deepcopy(here["replicatedJobs"][0]) | {"name": "launcher"})
+    jobset = body["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
+    jobset["replicatedJobs"].append(deepcopy(jobset["replicatedJobs"][0]) | {"name": "launcher"})
     with runtime(space, with_launcher, policy=MPI) as name:
         body["spec"]["runtimeRef"]["name"] = name
         submit(space, body)

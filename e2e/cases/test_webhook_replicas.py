@@ -97,14 +97,14 @@ def test_an_expiring_authority_is_replaced_without_a_failed_review(kfext: Kfext)
     assert reviews.failed_open == 0
 
 
-def _due_in(left: timedelta) -> Pair:
+def _due_in(delay: timedelta) -> Pair:
     """Return an authority of such an age that it is due for replacement soon."""
     now = datetime.now(UTC)
     young, old = timedelta(days=365), timedelta()
     while (young - old) > timedelta(seconds=1):  # its lifetime is not known here
         middle = old + (young - old) / 2
         made = new_authority(now=now - middle)
-        young, old = (middle, old) if due(made.certificate, now=now + left) else (young, middle)
+        young, old = (middle, old) if due(made.certificate, now=now + delay) else (young, middle)
     return new_authority(now=now - old)
 
 

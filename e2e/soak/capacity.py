@@ -77,7 +77,7 @@ def idle_room(cluster: Cluster, memory: Memory) -> Findings:
     ]
     if not waiting:
         return {}
-    free = what_is_free(cluster)
+    free = free_capacity(cluster)
     findings = {}
     for gang in waiting:
         wanted = total(
@@ -93,14 +93,14 @@ def idle_room(cluster: Cluster, memory: Memory) -> Findings:
     return findings
 
 
-def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
+def free_capacity(cluster: Cluster) -> dict[str, Amounts]:
     """Return the free capacity of every open node, beside bound pods, pins and plans.
 
     New nodes belong to the job that asked for nodes before they came, until it asks no longer. A
     job that others stop for already has a hold on the free capacity where it will start; the API
     does not show on which nodes, so it counts on every node.
     """
-    asked = min((gang.asked_since for gang in cluster.gangs.values()), default=math.inf)
+    oldest_ask = min((gang.asked_since for gang in cluster.gangs.values()), default=math.inf)
     claims = [(cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over]
     for gang in cluster.gangs.values():
         if not gang.suspended and not (gang.over or gang.ending or gang.released):
@@ -114,11 +114,11 @@ def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
     )
     return {
         node.name: {
-            name: much - on.get(node.name, {}).get(name, 0) - held.get(name, 0)
-            for name, much in node.offers.items()
+            name: number - on.get(node.name, {}).get(name, 0) - held.get(name, 0)
+            for name, number in node.offers.items()
         }
         for node in cluster.nodes.values()
-        if node.open and node.created <= asked - 1
+        if node.open and node.created <= oldest_ask - 1
     }
 
 
@@ -168,20 +168,20 @@ def has_own_terms(gang: Gang) -> bool:
 
 def _by_node(claims: Iterable[tuple[str, Amounts]]) -> dict[str, Amounts]:
     on: dict[str, list[Amounts]] = defaultdict(list)
-    for node, asked in claims:
+    for node, claim in claims:
         if node:
-            on[node].append(asked)
-    return {node: total(asked) for node, asked in on.items()}
+            on[node].append(claim)
+    return {node: total(each) for node, each in on.items()}
 
 
 def _beyond(cluster: Cluster, on: Mapping[str, Amounts], how: str) -> Findings:
     findings = {}
     for name, wanted in on.items():
         node = cluster.nodes.get(name)  # a node that is gone can no longer be too full
-        for resource, much in (excess(wanted, node.offers) if node else {}).items():
+        for resource, missing in (excess(wanted, node.offers) if node else {}).items():
             offered = float(node.offers.get(resource, 0)) if node else 0.0
             findings[f"{name} {resource}"] = (
-                f"{offered + float(much):g} {resource} {how} on {name}, which offers {offered:g}"
+                f"{offered + float(missing):g} {resource} {how} on {name}, which offers {offered:g}"
             )
     return findings
 
@@ -262,10 +262,10 @@ def unbalanced(cluster: Cluster, reserved: Reserved) -> list[str]:
 
     Placeholders may have claims beside them.
     """
-    own = sum(bool(cluster.home(pod)) and not pod.over for pod in cluster.pods)
+    claims = sum(bool(cluster.home(pod)) and not pod.over for pod in cluster.pods)
     for gang in cluster.gangs.values():
         if not (gang.suspended or gang.over or gang.ending or gang.released):
-            own += len(planned(gang))
+            claims += len(planned(gang))
     held = sum(bool(pod.node and pod.placeholder_of) for pod in cluster.pods)
-    fits = own <= reserved.claims <= own + reserved.nodes + held
-    return [] if fits else [f"kfext has {reserved}, the cluster has {own} pods and replicas"]
+    fits = claims <= reserved.claims <= claims + reserved.nodes + held
+    return [] if fits else [f"kfext has {reserved}, the cluster has {claims} pods and replicas"]

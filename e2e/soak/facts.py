@@ -93,8 +93,8 @@ def _occupied(
             own = {}
         peak = larger(peak, total((own, sidecars)))
     running = total((sidecars, *main))
-    asked = total((larger(peak, running), amounts(spec.get("overhead"))))
-    return {**asked, "pods": Fraction(1)}
+    sum_ = total((larger(peak, running), amounts(spec.get("overhead"))))
+    return {**sum_, "pods": Fraction(1)}
 
 
 def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:

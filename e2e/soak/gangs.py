@@ -5,7 +5,7 @@ A rule returns the faults that exist now.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from e2e.soak.capacity import Findings, has_own_terms, what_is_free
+from e2e.soak.capacity import Findings, free_capacity, has_own_terms
 from e2e.soak.facts import (
     BY_PERSON,
     COLOCATION,
@@ -63,7 +63,7 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Findings:
             short.append((gang, waiting))
     if not short:
         return {}
-    free = what_is_free(cluster)
+    free = free_capacity(cluster)
     findings = {}
     for gang, waiting in short:
         homes = {pod.home for pod in gang.live if pod.home}

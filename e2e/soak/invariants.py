@@ -175,7 +175,7 @@ class Tally:
     def see(self, cluster: Cluster, memory: Memory) -> None:
         """Record the present numbers."""
         gangs = cluster.gangs.values()
-        for what, much in {
+        for state, number in {
             "jobs": len(cluster.gangs),
             "queued": sum(gang.held and gang.suspended for gang in gangs),
             "released": sum(gang.released for gang in gangs),
@@ -193,7 +193,7 @@ class Tally:
             "nodes added": sum(POOL in node.labels for node in cluster.nodes.values()),
             "placeholders": sum(bool(pod.placeholder_of) for pod in cluster.pods),
         }.items():
-            self.most[what] = max(self.most[what], much)
+            self.most[state] = max(self.most[state], number)
 
     def without_train_jobs(self) -> list[str]:
         """Return a message if many jobs came, one in seven a TrainJob, and none was placed."""

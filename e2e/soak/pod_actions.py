@@ -21,7 +21,7 @@ class Resizing:
 
     due: float
     uid: str
-    had: Object
+    before: Object
 
 
 class PodActions(Actor):
@@ -81,38 +81,38 @@ class PodActions(Actor):
             return
         pod = pods[int(share * len(pods))]
         container = pod["spec"]["containers"][0]
-        has = container.get("resources", {})
-        before = amounts(has.get("requests")).get("cpu")
+        resources = container.get("resources", {})
+        before = amounts(resources.get("requests")).get("cpu")
         if before is None:
             return
         path = pods_path(namespace, pod["metadata"]["name"])
         if path in self._resizing:
             return
         after = min(before * 2, _LARGEST) if up else max(before / 2, _LEAST)
-        self._allocate(path, pod, has)
+        self._allocate(path, pod, resources)
         cpu = f"{int(after * 1000)}m"
-        had = {which: {"cpu": of["cpu"]} for which, of in has.items() if "cpu" in (of or {})}
-        if self._ask_size(path, pod, {which: {"cpu": cpu} for which in had}):
+        old = {key: {"cpu": has["cpu"]} for key, has in resources.items() if "cpu" in (has or {})}
+        if self._ask_size(path, pod, {key: {"cpu": cpu} for key in old}):
             self.effects["resize"] += 1
             due = time.monotonic() + _RESIZE_SECONDS
-            self._resizing[path] = Resizing(due, pod["metadata"]["uid"], had)
+            self._resizing[path] = Resizing(due, pod["metadata"]["uid"], old)
 
     def tend(self) -> None:
         """Act as a kubelet some time after a resize: allocate the new size if it fits.
 
         A size that does not fit would stay deferred; whoever requested it reverts it.
         """
-        for path, asked in sorted(self._resizing.items()):
-            if asked.due > time.monotonic():
+        for path, resizing in sorted(self._resizing.items()):
+            if resizing.due > time.monotonic():
                 continue
             pod = self._kube.find(path)
-            if pod is None or pod["metadata"]["uid"] != asked.uid:
+            if pod is None or pod["metadata"]["uid"] != resizing.uid:
                 del self._resizing[path]
             elif self._fits(pod):
                 del self._resizing[path]
                 self._allocate(path, pod, pod["spec"]["containers"][0]["resources"])
             else:
-                self._ask_size(path, pod, asked.had)
+                self._ask_size(path, pod, resizing.before)
 
     def _allocate(self, path: str, pod: Object, resources: Any) -> None:
         statuses = pod["status"].get("containerStatuses") or []
@@ -132,10 +132,10 @@ class PodActions(Actor):
         """Say whether a pod's request fits on its node beside the resources of other pods."""
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
         pods = map(pod_of, self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"))
-        has = [other.has for other in pods if other.uid != uid and not other.over]
+        granted = [other.has for other in pods if other.uid != uid and not other.over]
         raw = self._kube.find(f"/api/v1/nodes/{node}")
         offered = node_of(raw).offers if raw else {}
-        return not excess(total([*has, requests(pod["spec"])]), offered)
+        return not excess(total([*granted, requests(pod["spec"])]), offered)
 
 
 def _runs(pod: Object) -> bool:

@@ -146,9 +146,9 @@ def cluster_of(
     for kind, raw in jobs:
         metadata = raw["metadata"]
         view = by_name.get((metadata["namespace"], f"{kind.lower()}-{metadata['name']}"))
-        mine = members[metadata["namespace"], metadata["uid"]]
+        pods_of_job = members[metadata["namespace"], metadata["uid"]]
         placed = metadata["namespace"] in managed
-        gangs[metadata["uid"]] = gang_of(raw, kind, mine, view, managed=placed)
+        gangs[metadata["uid"]] = gang_of(raw, kind, pods_of_job, view, managed=placed)
     return Cluster(
         at=at,
         nodes={node.name: node for node in nodes},

@@ -49,8 +49,8 @@ def replaced(cluster: Cluster, memory: Memory) -> Findings:
         gang = cluster.gangs.get(uid)
         if gang is None or not gang.handled or uid in memory.disrupted:
             continue
-        if gone := staying.keys() - {pod.uid for pod in gang.live}:
-            findings[uid] = f"{gang}: {len(gone)} of {len(staying)} pods that were to stay are gone"
+        if missing := staying.keys() - {pod.uid for pod in gang.live}:
+            findings[uid] = f"{gang}: {len(missing)} of {len(staying)} staying pods are gone"
     return findings
 
 

@@ -1,6 +1,6 @@
 """The actions of a soak, one after the other; the state of the cluster has no influence on them.
 
-The script keeps its own record of the jobs and nodes; `actions` checks whether an action still makes
+The script has its own record of the jobs and nodes; `actions` checks whether an action still makes
 sense when it is due. So each seed stands for one sequence of actions. `Mischief` has the actions of
 policies, tenants, and people who pin or resize pods.
 """

@@ -163,9 +163,9 @@ class Stops:
         before, self._plans[gang.uid] = self._plans.get(gang.uid, {}), plan
         placed = {(pod.replica, pod.node) for pod in gang.pods}
         for replica, node in plan.items() - before.items() - placed:
-            lasts = cluster.at - self._drained_since.get(node, cluster.at)
-            if lasts > HEEDED_SECONDS:
-                message = f"{gang}: {replica} was planned onto {node}, drained for {lasts:.0f} s"
+            duration = cluster.at - self._drained_since.get(node, cluster.at)
+            if duration > HEEDED_SECONDS:
+                message = f"{gang}: {replica} was planned onto {node}, drained for {duration:.0f} s"
                 self._suspect[gang.uid, node] = message
 
     def _see_preempted(self, cluster: Cluster) -> None:
@@ -173,8 +173,8 @@ class Stops:
         for gang in cluster.gangs.values():
             if gang.handled and not gang.escaped:
                 plan = gang.plan
-                own = (pod for pod in gang.live if pod.pins == {plan.get(pod.replica)})
-                self._pinned |= {pod.uid: str(gang) for pod in own if not pod.gates}
+                pinned = (pod for pod in gang.live if pod.pins == {plan.get(pod.replica)})
+                self._pinned |= {pod.uid: str(gang) for pod in pinned if not pod.gates}
         for victim, other in cluster.preempted:
             if {victim, other} <= self._pinned.keys():
                 jobs = self._pinned[victim], self._pinned[other]

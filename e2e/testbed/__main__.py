@@ -113,7 +113,7 @@ def up(name: str, real_nodes: int, fake_nodes: int, fast: bool, autoscaler: bool
 
 
 @main.command(help="Build the programs and images that the tests need.")
-@click.option("--long", "long_ones", is_flag=True, help="Also everything that only long tests need.")
+@click.option("--long", "long_ones", is_flag=True, help="Also for tests marked `long`.")
 def build(long_ones: bool) -> None:
     programs = [*_TESTED, *(_TESTED_LONG if long_ones else ())]
     for real_nodes in (True, False):

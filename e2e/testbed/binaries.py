@@ -183,8 +183,8 @@ SOURCES = {
 
 def resolve(name: str) -> Path:
     """Return the program `name`, built now if it is missing. Raises Unavailable."""
-    if found := find(name):
-        return found
+    if program := find(name):
+        return program
     source, target = SOURCES[name], _cached(name)
     # Test processes that need the same program at the same time would each build it.
     with paths.exclusively(paths.cache() / "bin"):

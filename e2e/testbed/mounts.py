@@ -25,4 +25,4 @@ def mount_points(mountinfo: str, folder: Path) -> list[str]:
 
 def _decoded(field: str) -> str:
     """Decode the kernel's escapes: a space in a path is written as backslash 040."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)

@@ -154,8 +154,8 @@ def bar(what: str, total: int) -> Iterator[Advance]:
 
 def _remaining() -> str:
     """Return the remaining time of the agenda, empty without an agenda or at its end."""
-    left = _live.agenda.remaining(time.monotonic()) if _live.agenda else 0.0
-    return f"; about {spell(left)} left" if left >= 1 else ""
+    remaining = _live.agenda.remaining(time.monotonic()) if _live.agenda else 0.0
+    return f"; about {spell(remaining)} left" if remaining >= 1 else ""
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def test_a_user_sees_a_dry_run_of_resize_switches_it_on_and_reverts_it(
 
     kill_controllers(bed)
     annotate(bed, managed, "off")
-    has(hands, NEW, request=ASKED)
+    wait_request(hands, NEW, request=ASKED)
     until(
         lambda: node.pod_weight(hands.pod(NEW).uid) == plain,
         what="it has its own weight again",
@@ -95,7 +95,7 @@ def test_a_boosted_job_has_its_own_request_again_before_kfext_is_removed(
 
     assert hands.pod(NEW).uid == before.uid
     assert hands.trainer(NEW).request == hands.trainer(OLD).request == ASKED
-    has(hands, NEW, request=ASKED)
+    wait_request(hands, NEW, request=ASKED)
     assert node.pod_weight(before.uid) == plain
 
 
@@ -103,13 +103,13 @@ def boosted(bed: Testbed, namespace: str, node: Node, hands: Resizing, *, plain:
     """Wait until the shorter job has the higher request in place, and with it the weight."""
     moved = shown(bed, namespace, names.REASON_CPU_MOVED)
     assert moved["status"] == "True"
-    has(hands, OLD, request=ASKED)
+    wait_request(hands, OLD, request=ASKED)
     raised = until(
         lambda: (now := hands.trainer(NEW).request) > 5 * ASKED and now,
         what="the shorter job's request is boosted",
         seconds=PATIENCE,
     )
-    has(hands, NEW, request=raised)
+    wait_request(hands, NEW, request=raised)
     until(
         lambda: node.pod_weight(hands.pod(NEW).uid) > 2 * plain,
         what="the kubelet has set the weight",
@@ -118,7 +118,7 @@ def boosted(bed: Testbed, namespace: str, node: Node, hands: Resizing, *, plain:
     untouched(bed, namespace, node, hands)
 
 
-def has(hands: Resizing, pod: str, *, request: int) -> None:
+def wait_request(hands: Resizing, pod: str, *, request: int) -> None:
     """Wait until a pod has a request, and its kubelet has allocated it."""
 
     def reported() -> bool:

@@ -122,10 +122,10 @@ def _nodes(bed: Testbed, namespace: str) -> set[str]:
 def _condition(bed: Testbed, namespace: str) -> dict[str, str]:
     """Return the job's condition of its move; empty before it has one."""
     plans = bed.api.get(f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans")["items"]
-    found = [
+    conditions = [
         each
         for plan in plans
         if plan["metadata"]["name"] == "pytorchjob-train"
         for each in plan.get("status", {}).get("conditions", [])
     ]
-    return next((each for each in found if each["type"] == names.MOVED), {})
+    return next((each for each in conditions if each["type"] == names.MOVED), {})

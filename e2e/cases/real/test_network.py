@@ -29,8 +29,8 @@ from e2e.testbed.realnodes import Node
 def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    here = homes[0]
-    jobs = [asking(ddp(name, workers=2), Master=here, Worker=here) for name in ("a", "b")]
+    home = homes[0]
+    jobs = [asking(ddp(name, workers=2), Master=home, Worker=home) for name in ("a", "b")]
     clients = [submit(bed, job, managed) for job in jobs]
     until(
         lambda: (
@@ -44,7 +44,7 @@ def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
     pods = pods_of(bed, managed)
     assert len(pods) == 6
     assert all(map(on_host, pods.values()))
-    assert {pod["spec"]["nodeName"] for pod in pods.values()} == {here}
+    assert {pod["spec"]["nodeName"] for pod in pods.values()} == {home}
 
 
 def test_C4_the_same_without_kfext_stays_pending(

@@ -46,17 +46,17 @@ def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind
     job, observed = REPLACED[kind]
     sdk = submit(bed, asking(job), managed)
     until_training(bed, managed, observed)
-    gone = pods_of(bed, managed)["replaced-worker-1"]
+    old = pods_of(bed, managed)["replaced-worker-1"]
     kubectl(bed, "delete", "pod", "-n", managed, "replaced-worker-1", "--wait=false")
 
     def back() -> Any:
-        pod = pods_of(bed, managed).get("replaced-worker-1", gone)
+        pod = pods_of(bed, managed).get("replaced-worker-1", old)
         running = pod["status"]["phase"] in {"Running", "Succeeded"}
-        return pod if pod["metadata"]["uid"] != gone["metadata"]["uid"] and running else None
+        return pod if pod["metadata"]["uid"] != old["metadata"]["uid"] and running else None
 
     new = until(back, what="another worker 1 runs", seconds=TRAINED_SECONDS)
     assert on_host(new)
-    assert new["spec"]["nodeName"] == gone["spec"]["nodeName"]
+    assert new["spec"]["nodeName"] == old["spec"]["nodeName"]
     trained(sdk, job, managed)
 
 

@@ -48,10 +48,10 @@ def jobs(bed: Testbed, namespace: str) -> list[Any]:
 def only_job(bed: Testbed, namespace: str) -> Any:
     """Return the job of the only step once it exists."""
 
-    def found() -> Any:
+    def first() -> Any:
         return next(iter(jobs(bed, namespace)), None)
 
-    return until(found, what="the step has its job", seconds=_STARTED_SECONDS)
+    return until(first, what="the step has its job", seconds=_STARTED_SECONDS)
 
 
 def test_a_step_trains_with_the_rights_of_its_account(
@@ -82,8 +82,8 @@ def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(
     steps.printed("two", "which an earlier attempt created")
     kubectl(bed, "delete", "pod", "one", "-n", managed, "--force", "--grace-period=0")
     steps.printed("two", "Queued: TooBig")
-    (kept,) = jobs(bed, managed)
-    assert kept["metadata"]["uid"] == job["metadata"]["uid"]
+    (adopted,) = jobs(bed, managed)
+    assert adopted["metadata"]["uid"] == job["metadata"]["uid"]
 
     kubectl(bed, "delete", "pod", "two", "-n", managed)
     until(lambda: not jobs(bed, managed), what="the job is gone with its step")
@@ -123,7 +123,7 @@ def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
 def test_the_example_trains_with_kfp_local(bed: Testbed, managed: str, tmp_path: Path) -> None:
     """On its author's machine, with a kubeconfig: held, placed, trained, with figures."""
     program, sdk = REPOSITORY / "examples/pipeline.py", f"kfp[kubernetes]=={VERSION}"
-    said = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
-    assert "Placed on " in said
-    assert "'loss': " in said  # the figures of the step
+    output = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
+    assert "Placed on " in output
+    assert "'loss': " in output  # the figures of the step
     assert len(jobs(bed, managed)) == 2

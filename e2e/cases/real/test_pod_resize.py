@@ -97,8 +97,8 @@ def weighs(node: Node, pod: Pod, *, more: bool, than: int) -> None:
 
 def restarts(bed: Testbed, pod: Pod) -> int:
     status = bed.api.get(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")["status"]
-    found: int = status["containerStatuses"][0]["restartCount"]
-    return found
+    count: int = status["containerStatuses"][0]["restartCount"]
+    return count
 
 
 def test_a_limit_goes_down_and_up_again_and_nothing_restarts(

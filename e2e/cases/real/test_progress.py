@@ -54,13 +54,13 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
     trained(submit(bed, job, managed), job, managed)
     shows_its_progress(bed, "pytorchjob-prints", managed, step=40)
 
-    found = json.loads(log(bed, "prints", managed, "-o", "json"))["log"]
+    report = json.loads(log(bed, "prints", managed, "-o", "json"))["log"]
 
-    assert found["pod"] == "prints-master-0"
+    assert report["pod"] == "prints-master-0"
     # The totals at the end are a fifth line, with the step of the last one.
-    assert [point["step"] for point in found["series"]] == [10, 20, 30, 40, 40]
-    assert (found["progress"]["metric"], found["better"]) == ("loss", "lower")
-    assert found["progress"]["stepsPerSecond"] > 0
+    assert [point["step"] for point in report["series"]] == [10, 20, 30, 40, 40]
+    assert (report["progress"]["metric"], report["better"]) == ("loss", "lower")
+    assert report["progress"]["stepsPerSecond"] > 0
     words = log(bed, "prints", managed, "--regex", r"steps_per_second=(?P<value>\S+)")
     assert "  log      4 of" in words
     assert "by the expression" in words
@@ -120,8 +120,8 @@ def printing(script: str) -> Any:
 def restarts(bed: Testbed) -> list[str]:
     """Return the restarts of each container of kfext."""
     path = "{.items[*].status.containerStatuses[*].restartCount}"
-    found = kubectl(bed, "get", "pods", "-n", names.NAMESPACE, "-o", f"jsonpath={path}")
-    return found.split()
+    counts = kubectl(bed, "get", "pods", "-n", names.NAMESPACE, "-o", f"jsonpath={path}")
+    return counts.split()
 
 
 @pytest.mark.long

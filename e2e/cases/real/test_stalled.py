@@ -78,15 +78,15 @@ def status(bed: Testbed, namespace: str, job: str) -> Object:
     """Return the status of a TrainingPlan, empty before it exists."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
     plans = bed.api.get(path)["items"]
-    found = [plan for plan in plans if plan["metadata"]["name"] == f"pytorchjob-{job}"]
-    return dict(found[0].get("status", {})) if found else {}
+    matches = [plan for plan in plans if plan["metadata"]["name"] == f"pytorchjob-{job}"]
+    return dict(matches[0].get("status", {})) if matches else {}
 
 
 def progressing(bed: Testbed, namespace: str, job: str) -> tuple[str, str, str]:
     """Return status, reason and message of the condition of a job; empty while it progresses."""
-    for found in status(bed, namespace, job).get("conditions", []):
-        if found["type"] == names.PROGRESSING:
-            return found["status"], found["reason"], found["message"]
+    for condition in status(bed, namespace, job).get("conditions", []):
+        if condition["type"] == names.PROGRESSING:
+            return condition["status"], condition["reason"], condition["message"]
     return "", "", ""
 
 
@@ -140,8 +140,8 @@ def test_a_training_with_a_stopped_rank_is_stalled_and_its_pod_is_named(
         seconds=LATE_SECONDS + FACTOR * SETTLED_SECONDS,
     )
     events = kubectl(bed, "get", "events", "-n", managed, "-o", "json")
-    told = [each for each in json.loads(events)["items"] if each["reason"] == names.REASON_STALLED]
-    assert len(told) == 1
+    items = json.loads(events)["items"]
+    assert [item["reason"] for item in items].count(names.REASON_STALLED) == 1
 
 
 INNOCENT = {

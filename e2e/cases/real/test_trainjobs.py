@@ -99,9 +99,9 @@ def test_a_retry_continues_the_trainjob_of_an_evicted_step(
     bed: Testbed, managed: str, step_packages: Path
 ) -> None:
     steps, jobs = Steps(bed, managed, step_packages), jobs_path(managed, "TrainJob")
-    given = {"kind": "TrainJob", "runtime": RUNTIME, "settings": {"colocation": "required"}}
+    inputs = {"kind": "TrainJob", "runtime": RUNTIME, "settings": {"colocation": "required"}}
     size = {"task_config": {"resources": {"limits": {"cpu": "64"}}}}
-    goes_on_after_an_eviction(bed, steps, jobs, command=["true"], **given, **size)
+    goes_on_after_an_eviction(bed, steps, jobs, command=["true"], **inputs, **size)
 
 
 @pytest.mark.usefixtures("trainers")
@@ -123,8 +123,8 @@ def test_a_training_with_transformers_posts_its_progress_without_a_change(
     with lead_posts(bed):
         kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
 
-        said = partial(known, bed, "trainjob-ddp", managed)
-        until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
+        source = partial(known, bed, "trainjob-ddp", managed)
+        until(lambda: source() == "the job posts loss", what="posts count", seconds=180.0)
         ended_well(bed, managed, "TrainJob", "ddp")
 
         plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp"

@@ -54,13 +54,13 @@ class Seen:
     """The readings of the CPU use of a pod and its node, beside the usage of the pod's cgroup."""
 
     nodes: list[CpuUse] = field(default_factory=list)
-    found: list[CpuUse | Verdict] = field(default_factory=list)
+    uses: list[CpuUse | Verdict] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     def whole(self) -> list[CpuUse]:
         """Return the readings with windows between the first look and the last."""
-        uses = [item for item in self.found if isinstance(item, CpuUse)]
+        uses = [item for item in self.uses if isinstance(item, CpuUse)]
         return [
             use for use in uses if self.times[0] <= use.at - use.window and use.at <= self.times[-1]
         ]
@@ -90,7 +90,7 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
                 seen.times.append(time.time())
                 seen.seconds.append(cgroups.cpu_seconds(cgroup))
                 used = await usage.read([pod], nodes={pod.node_name})
-                seen.found.append(used.pods[pod.uid])
+                seen.uses.append(used.pods[pod.uid])
                 seen.nodes += used.nodes.values()
                 if enough(seen):
                     break
@@ -102,7 +102,7 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
 
 def judge(seen: Seen) -> None:
     """Require that the readings match the pod's usage within a fifth, and that the pod was busy."""
-    assert seen.whole(), seen.found
+    assert seen.whole(), seen.uses
     use = seen.whole()[-1]
     assert use.cores == pytest.approx(seen.true(use), rel=0.2), seen
     assert 0.1 * LIMIT < use.cores < 1.2 * LIMIT
@@ -127,19 +127,19 @@ def refusal(bed: Testbed, pod: Pod) -> Verdict:
     """Return the reason, once the API server denies the right."""
 
     def refused() -> Verdict | None:
-        (found,) = looked(bed, pod, lambda _: True).found
-        if isinstance(found, CpuUse) or found.reason == names.REASON_CPU_USE_PENDING:
+        (use,) = looked(bed, pod, lambda _: True).uses
+        if isinstance(use, CpuUse) or use.reason == names.REASON_CPU_USE_PENDING:
             return None
-        return found
+        return use
 
     return until(refused, what="the right is gone")
 
 
 def test_without_a_metrics_api_the_reason_is_seen(bed: Testbed, busy: Pod) -> None:
-    (found,) = looked(bed, busy, lambda _: True).found
-    assert isinstance(found, Verdict)
-    assert found.reason == names.REASON_CPU_USE_UNAVAILABLE
-    assert "install metrics-server" in found.message
+    (use,) = looked(bed, busy, lambda _: True).uses
+    assert isinstance(use, Verdict)
+    assert use.reason == names.REASON_CPU_USE_UNAVAILABLE
+    assert "install metrics-server" in use.message
 
 
 @pytest.mark.long

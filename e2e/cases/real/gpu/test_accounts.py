@@ -21,7 +21,7 @@ ONLY, OF_POD = ReplicaKey("master", 0), "-master-0"
 Object = dict[str, Any]
 
 
-def asked(name: str, chance: random.Random) -> Object:
+def sharing_job(name: str, chance: random.Random) -> Object:
     """Return a job that requests a share of a card, and trains for a while."""
     share = chance.choice(["0.2", "0.35", "0.5", "0.7"])
     priority = chance.choice(["low", "low", "high"])
@@ -75,7 +75,7 @@ def test_G2_kubelet_allocates_the_shares_of_the_plans_and_never_more_than_a_card
         training = [name for name in submitted if not ended(jobs[name])]
         if len(submitted) < JOBS and len(training) < AT_ONCE:
             submitted.append(named("some"))
-            team.submit(asked(submitted[-1], chance))
+            team.submit(sharing_job(submitted[-1], chance))
         return len(submitted) == JOBS and not training
 
     until(all_have_ended, what="all jobs have ended", account=team.said, seconds=SECONDS)
