@@ -83,7 +83,8 @@ def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfex
 
     def placed() -> Space | None:
         seen.add((_bound(space_a), _bound(space_b)))
-        whole = [space for space in (space_a, space_b) if space.view("job").get("phase") == "Placed"]
+        spaces = (space_a, space_b)
+        whole = [space for space in spaces if space.view("job").get("phase") == "Placed"]
         return whole[0] if whole else None
 
     first = space_a.patiently(placed, seconds=180)

@@ -41,7 +41,7 @@ def overcommitted(cluster: Cluster) -> Findings:
 
 
 def overpromised(cluster: Cluster) -> Findings:
-    """No node is overcommitted by the pods that kfext has pinned to it, for long."""
+    """No node stays overcommitted by the pods that kfext has pinned to it."""
     on = _by_node((cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over)
     return _with_pods(cluster, _beyond(cluster, on, "are bound or pinned"))
 
@@ -50,8 +50,8 @@ def double_booked(cluster: Cluster) -> Findings:
     """No two plans of kfext claim the same capacity, even without regard to foreign pods.
 
     The plan of a gang that lost members does not count: it is renewed where there is capacity. Nor
-    does a job count that a person suspended and resumed, as its capacity may be in use; nor a job
-    with a plan that, as kfext reports, the API server does not let it carry out.
+    does a job count that a person suspended and resumed, as its capacity may be in use, nor a plan
+    that kfext reports as refused by the API server.
     """
     claims: list[tuple[str, Amounts]] = []
     for gang in cluster.gangs.values():

@@ -118,7 +118,7 @@ def times(amount: Mapping[str, Fraction], number: int) -> Amounts:
 
 
 def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> Amounts:
-    """Return the amounts by which the wanted exceeds the offered, if positive."""
+    """Return the positive differences between wanted and offered amounts."""
     zero = Fraction(0)
     over = {name: number - offered.get(name, zero) for name, number in wanted.items()}
     return {name: number for name, number in over.items() if number > 0}

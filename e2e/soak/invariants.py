@@ -85,7 +85,7 @@ class Checker:
         self.memory = Memory(create_timeout=self.limits.create)
         self._rules = _rules(self.limits, self.memory)
         self._since: dict[tuple[str, str], float] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -113,8 +113,8 @@ class Checker:
             since = self._since.setdefault((rule.name, key), cluster.at)
             lasted = cluster.at - since
             self.worst[rule.name] = max(self.worst.get(rule.name, 0.0), lasted)
-            if lasted >= rule.seconds and (rule.name, key) not in self._told:
-                self._told.add((rule.name, key))
+            if lasted >= rule.seconds and (rule.name, key) not in self._reported:
+                self._reported.add((rule.name, key))
                 fresh.append(Violation(rule.name, key, cluster.at, lasted, message))
         return fresh
 

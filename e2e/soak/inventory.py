@@ -105,7 +105,7 @@ class Inventory:
             "catch_thief": len(self.thieves),
             "add_node": 3 * max(0, self._wanted_nodes - len(self.nodes)),
             "heal_node": 2 * len(self.troubled),
-            # A drain takes some minutes, for that is how long jobs need to save their work.
+            # A drain takes some minutes: jobs need this time to save their work.
             "uncordon": 0.15 * len(self.drained),
             "admit_here": 0.6 * len(self.refusing),
             "unlimit": 0.4 * len(self.limits),

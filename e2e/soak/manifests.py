@@ -121,8 +121,7 @@ class Sizes:
         if gang.suspended or gang.over or gang.ending:
             self.staying.pop(gang.uid, None)
             self.servers.pop(gang.uid, None)
-            # kfext may not have looked between the edit and the suspension, and reads the edit
-            # then.
+            # kfext may look only after the suspension, and reads the edit then.
             self.left_alone.discard(gang.uid)
         else:
             self.servers.setdefault(gang.uid, servers_of(gang))
@@ -145,7 +144,7 @@ class Sizes:
     def _take_wish(self, gang: Gang, before: _Seen, now: _Seen) -> None:
         """Record the size that people want, and whether kfext must stop scaling the job.
 
-        It must only where it had changed the size. A change that kfext was about to make is not
+        It must stop only if it had changed the size. A change that it was about to make is not
         seen.
         """
         uid, wish = gang.uid, int(now.by_hand or now.workers)

@@ -18,8 +18,8 @@ from e2e.soak.manifests import ELASTIC, PINNED, random_job
 
 NAMESPACES = ("soak-a", "soak-b", "soak-quota")
 REFUSED = ("pods", "pins", "patches", "jobs")
-"""What the API server may refuse: new pods; pins of pods by kfext; all patches of pods by kfext;
-all patches of jobs by kfext."""
+"""Writes that the API server may refuse: new pods; pins of pods by kfext; all patches of pods by
+kfext; all patches of jobs by kfext."""
 _LIMITS = (("6", "24Gi"), ("12", "8Gi"))
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)

@@ -95,7 +95,7 @@ class Stops:
     _pinned: dict[str, str] = field(default_factory=dict)
 
     def see(self, cluster: Cluster, *, refused: Collection[str]) -> None:
-        """Record the state of the cluster; `refused`: namespaces with a refused write of late."""
+        """Record the state of the cluster; `refused`: namespaces with a recent refused write."""
         drained = {n.name: n.drained for n in cluster.nodes.values() if n.drained is not None}
         self._drained_lately |= {name: (cluster.at, value) for name, value in drained.items()}
         since = self._drained_since
