@@ -274,5 +274,5 @@ def test_a_job_of_a_thousand_pods_is_placed_whole_on_the_fewest_nodes(space: Spa
     assert set(space.pins().values()) == {1}
     assert space.starts() == 1
     space.kube.delete(space.path("pytorchjobs", "thousand"))
-    remaining = f"{space.path('pods')}?limit=1"  # deleting all of them in one request takes long
-    space.patiently(lambda: not space.kube.items(remaining), seconds=300)
+    first_pod = f"{space.path('pods')}?limit=1"  # deleting all of them in one request takes long
+    space.patiently(lambda: not space.kube.items(first_pod), seconds=300)

@@ -103,7 +103,7 @@ def test_a_person_may_suspend_a_placed_job_and_resume_it_by_hand(space: Space) -
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
     space.phase("mine", "Suspended")
     space.until(lambda: not space.pods("mine", ending=True), "its pods are gone")
-    space.submit(workers("other", 4, each=GPU))  # kfext places this job, and not the other
+    space.submit(workers("other", 4, each=GPU))  # kfext places it, and not the suspended job
     space.phase("other", "Placed")
     assert suspended(space.job("mine"))
     assert space.view("mine")["phase"] == "Suspended"

@@ -1,4 +1,4 @@
-"""Host ports that other pods hold, or that all pods of a gang need: it moves or waits."""
+"""Host ports that other pods hold, or that all pods of a gang need: the gang moves or waits."""
 
 from e2e.harness.jobs import specs, suspended, template, workers
 from e2e.harness.kube import Object

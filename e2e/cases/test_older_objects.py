@@ -46,7 +46,7 @@ def of_the_queue(space: Space, kind: str) -> Object:
 
 
 def of_a_namesake(space: Space, kind: str) -> Object:
-    """Return a placed job with the plan of a deleted namesake."""
+    """Return the backup of a deleted namesake, with a plan, after a new job is placed."""
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     manifest = job("mine", TYPES[kind], kind=kind, each=GPU)
     space.submit(manifest)

@@ -189,7 +189,7 @@ def test_a_gang_preempts_pods_of_lower_priority_and_breaks_no_gang(
     told(space, "urgent", "preempted for it after 60 s")
     until(
         lambda: PLAN in space.job("urgent")["metadata"]["annotations"],
-        what="it is planned onto their node",
+        what="it is planned onto their nodes",
         seconds=2 * PATIENCE_SECONDS,
     )
     assert set(space.bound("urgent", 8).values()) == {a, b}

@@ -11,7 +11,7 @@ from kfext.names import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 MERGE = "application/merge-patch+json"
-# No two pods of one job on one node: the planner does not model this term, and releases them.
+# No two pods of jobs may share a node: the planner does not model this term.
 APART = {
     "affinity": {
         "podAntiAffinity": {

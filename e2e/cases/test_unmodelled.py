@@ -73,7 +73,7 @@ def test_such_a_job_that_requires_one_node_stays_suspended_and_says_why(space: S
     view = space.phase("never", "Queued")
     assert view["reason"] == "Unmodelled"
     assert "it stays suspended" in view["message"]
-    space.submit(workers("other", 2, each=CPU))  # kfext places this job, and not the other
+    space.submit(workers("other", 2, each=CPU))  # kfext places it, and not the spread job
     space.phase("other", "Placed")
     assert suspended(space.job("never"))
     assert space.pods("never") == []

@@ -173,10 +173,10 @@ def kubeconfig(name: str) -> None:
 @click.option("--lines", default=_LOG_LINES, show_default=True)
 @click.argument("component", required=False)
 def logs(name: str, lines: int, component: str | None) -> None:
-    paths = sorted(Testbed.load(name).log("any").parent.glob("*.log"))
-    wanted = [path for path in paths if component in (None, path.stem)]
+    files = sorted(Testbed.load(name).log("any").parent.glob("*.log"))
+    wanted = [path for path in files if component in (None, path.stem)]
     if not wanted:
-        names = ", ".join(path.stem for path in paths)
+        names = ", ".join(path.stem for path in files)
         raise click.ClickException(f"no component {component!r} in {name!r}; there are: {names}")
     for path in wanted:
         print(f"==> {path} <==")

@@ -196,7 +196,7 @@ def resolve(name: str) -> Path:
 
 
 def planned(names: Iterable[str]) -> list[progress.Planned]:
-    """Return the steps in which `resolve` will build the missing ones of these programs."""
+    """Return the steps in which `resolve` will build the missing programs."""
     steps = [_step(name) for name in names if not find(name)]
     return [_GO_STEP, *steps] if steps and not go_available() else steps
 
@@ -312,14 +312,14 @@ def _cached(name: str) -> Path:
     return paths.cache() / "bin" / f"{source.module}-{source.version}" / name
 
 
-def _module_files(name: str, dependency: str, paths: Sequence[str]) -> list[Path]:
+def _module_files(name: str, dependency: str, names: Sequence[str]) -> list[Path]:
     """Copy a module's files beside the program built from it; a warm cache then needs no Go."""
     folder = _cached(name).parent / "files"
-    copies = [folder / Path(file).name for file in paths]
+    copies = [folder / Path(file).name for file in names]
     if not all(copy.exists() for copy in copies):
         source = download(SOURCES[name].folder, dependency)
         folder.mkdir(parents=True, exist_ok=True)
-        for file, copy in zip(paths, copies, strict=True):
+        for file, copy in zip(names, copies, strict=True):
             # The module cache is read-only; its modes are not copied.
             copy.write_bytes((source / file).read_bytes())
     return copies

@@ -98,7 +98,7 @@ def start_nodes(testbed: Testbed, count: int) -> list[Node]:
 
 
 def renew_images(testbed: Testbed, images: Sequence[Image] = ()) -> None:
-    """Import images into running nodes, by default the testbed's, made anew after a change."""
+    """Import images into running nodes, by default the testbed's as they are made now."""
     images = images or recipes.all_images()
     with progress.step("renewing the images of the real nodes", expect="5 seconds"):
         for node in nodes(testbed):

@@ -62,7 +62,7 @@ def test_jobs_go_on_while_kubelet_and_the_agent_are_replaced(team: Team, gpu_nod
 
 
 def agents_but(bed: Testbed, uid: str) -> bool:
-    """Return whether an agent other than that uid is there, and that uid is not."""
+    """Return whether agents run, and none of them has this uid."""
     pods = bed.api.get(f"/api/v1/namespaces/{names.GPU_NAMESPACE}/pods")["items"]
     agents = [pod for pod in pods if pod["spec"].get("serviceAccountName") == names.AGENT]
     return bool(agents) and all(pod["metadata"]["uid"] != uid for pod in agents)
