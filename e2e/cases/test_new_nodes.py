@@ -1,7 +1,6 @@
 """Gangs that need nodes which Karpenter adds: they start whole, or have no pods at all.
 
-The first cases are plain Kubernetes: they show the autoscaler's behaviour, and that a half gang is
-detected.
+The first cases are plain Kubernetes: they show the autoscaler, and that a half gang is detected.
 """
 
 import os
@@ -26,8 +25,7 @@ NewScene = Callable[..., Scene]
 KINDS = ("PyTorchJob", "TFJob", TRAIN_JOB)
 WAITING, REFUSED = "WaitingForNodes", "NoNewNodes"
 _GIVES_UP_SECONDS = 420.0
-"""kfext ends a request for nodes 5 minutes after its last progress, which is 20 s after the
-request."""
+"""kfext ends a request for nodes 5 minutes after its last progress, 20 s after the request."""
 
 
 @pytest.fixture(scope="module")

@@ -56,8 +56,7 @@ def test_jobs_of_every_phase_go_on_under_another_version(
 
         apply_manifests(kfext, new)
         # As with Deployments: each new replica is ready before an old replica ends. For a while
-        # both versions answer reviews, first under the old controller and then under the new
-        # controller.
+        # both versions answer reviews, first under the old controller and then under the new.
         replace(kfext, replicas[0])
         jobs = share(shared, replicas, "under-old")
         hand_over(kfext)

@@ -33,8 +33,7 @@ _RESERVED = "reserv"
 def overcommitted(cluster: Cluster) -> Findings:
     """No node is overcommitted by the pods bound to it.
 
-    A user may request more in place than the node has: the kubelet refuses that, and the granted
-    size counts.
+    The kubelet may refuse a resize in place; the granted size counts.
     """
     on = _by_node((pod.node, pod.has) for pod in cluster.pods if not pod.over)
     return _with_pods(cluster, _beyond(cluster, on, "are bound"))

@@ -188,8 +188,8 @@ class Gang:
 
     `managed`: its namespace is opted in. `operated`: the operator runs it. `kueue`: it has Kueue's
     label, so kfext may not suspend it. `autoscaled`: a HorizontalPodAutoscaler scales it, to
-    `most_autoscaled` workers at most, whatever a person sets. `fewest`: the fewest workers with
-    which it trains, 0 if it trains only whole.
+    `most_autoscaled` workers at most, whatever a person sets. `fewest`: the fewest workers that it
+    can train with, 0 if it trains only whole.
     """
 
     uid: str

@@ -18,8 +18,7 @@ STRIKES = 3
 """Lost placements in a row after which kfext releases the job."""
 _IN_VAIN = 20
 _MANY = 400
-"""Submitted jobs after which each effect must have been seen; `_IN_VAIN` counts attempts of one
-action."""
+"""Submitted jobs after which each effect must have been seen; `_IN_VAIN` counts attempts."""
 _MAY_BE_IN_VAIN = (
     *("forge", "limit", "pin_gated", "pin_stranger", "plant", "refuse_here", "resize", "stray"),
     *("opt", "set_workers", "submit_forged", "upset"),

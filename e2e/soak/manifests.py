@@ -1,7 +1,6 @@
 """A random training job, and the other objects that the soak creates.
 
-`Sizes` records the numbers of workers of each job, the numbers that people wanted, and the changes
-that kfext made.
+`Sizes` records the sizes of jobs, the sizes that people wanted, and the changes by kfext.
 """
 
 import random
@@ -144,8 +143,7 @@ class Sizes:
     def _take_wish(self, gang: Gang, before: _Seen, now: _Seen) -> None:
         """Record the size that people want, and whether kfext must stop scaling the job.
 
-        It must stop only if it had changed the size. A change that it was about to make is not
-        seen.
+        It must stop only if it had changed the size. A change that is merely planned is not seen.
         """
         uid, wish = gang.uid, int(now.by_hand or now.workers)
         # Where no webhook ran, the Master of a PyTorchJob is no worker.
@@ -286,8 +284,7 @@ def _kind(
 def _perhaps_elastic(dice: random.Random, made: Object, size: int, *, share: float) -> None:
     """Have some jobs of several pods opt in to be scaled; PyTorchJobs then use torchrun.
 
-    Every job may start with fewer pods, so the requested size is recorded; admission makes a Master
-    a worker.
+    All may start smaller, so the requested size is recorded; admission makes a Master a worker.
     """
     if size < _FEW or dice.random() >= share:
         return

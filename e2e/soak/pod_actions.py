@@ -146,8 +146,7 @@ def _runs(pod: Object) -> bool:
 def _is_open_behind_gate(pod: Object) -> bool:
     """Say whether kfext's gate holds a pod that no person has limited to nodes.
 
-    Pods of tenants do not count: kfext releases their jobs unchanged, and such a pin is their own
-    concern.
+    Pods of tenants do not count: kfext releases their jobs unchanged, whatever their pins.
     """
     job = pod["metadata"].get("labels", {}).get("training.kubeflow.org/job-name", "")
     gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]

@@ -11,8 +11,7 @@ from e2e.soak.memory import Memory
 REST_SECONDS = 10
 """Seconds between two changes of one job, by the policy in force."""
 MOST_CHANGES = 16
-"""Changes of the size of a job in two minutes: one after each pause, and a third more for people
-who opt out and in."""
+"""Changes of a job's size in two minutes: one after each pause, and a third more for people."""
 _MOST_UNSAVED = 20.0
 """Seconds after a checkpoint in which a job may be interrupted: 10 by the policy; the other 10 are
 for a write in progress, for the interval between two looks of the soak, and for a busy machine."""

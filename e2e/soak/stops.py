@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 Findings = dict[str, str]
 HOLD_SECONDS = 300.0
-"""kfext holds the capacity that others stopped for at least for this time; then it may release
-it."""
+"""kfext holds the capacity that others stopped for at least this long; then it may release it."""
 MOST_PLACEHOLDERS = 500
 
 

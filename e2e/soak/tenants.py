@@ -56,8 +56,7 @@ RULES: dict[str, tuple[Object, str]] = {
         _NOT_KFEXT,
     ),
 }
-"""The writes that may be refused: the matched requests, and the CEL expression that admits some of
-them."""
+"""The writes that may be refused: the matched requests, and a CEL expression that admits some."""
 
 
 def forged_job(name: str, how: str, *, kind: str = "PyTorchJob", size: int = 2) -> Object:

@@ -132,8 +132,7 @@ class Source:
     package: str
     seconds: float
     ldflags: str = ""
-    # The oldest version that is accepted on PATH, and the arguments that print it; with None, PATH
-    # is not searched.
+    # The oldest version accepted on PATH, and the arguments that print it; None excludes PATH.
     minimum: Version | None = None
     ask: Sequence[str] = ("--version",)
 

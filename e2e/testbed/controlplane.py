@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
 GREEDY = "greedy"
-"""The schedulerName of pods that are bound, one by one, to the fullest node with enough
-capacity."""
+"""The schedulerName of pods that are bound, one by one, to the fullest node that they fit."""
 # By default (50 requests a second) the scheduler binds no more than 55 pods a second.
 _FAST = {"qps": 2000, "burst": 4000}
 # No other score: the others of the default profile would spread the pods again.
@@ -43,8 +42,7 @@ _FULLEST_FIRST = {
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _FRONT_PROXY = "front-proxy-client"
 # By default (20 requests a second) it takes 45 s until 200 new nodes are open to pods; no benchmark
-# measures that, so the limit is raised in every testbed. By default a claim without a volume is
-# retried after 15 s.
+# measures that, so every testbed raises the limit. The default retry of a claim takes 15 s.
 _MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000", "--pvclaimbinder-sync-period=1s"]
 _NATIVE_GANGS = "--feature-gates=GenericWorkload=true"
 # Fake nodes of a fast testbed have leases of 1200 s, see fakenodes: the grace period is longer.
@@ -70,8 +68,7 @@ def write_configuration(testbed: Testbed, *, kubeconfig: Path) -> Path:
 def start(testbed: Testbed) -> None:
     """Start the four processes and wait until the API server is ready.
 
-    The scheduler and the controller-manager become ready later: pods are scheduled with a short
-    delay.
+    The scheduler and the controller-manager become ready a little later.
     """
     client = testbed.new_port()
     _start_etcd(testbed, client, testbed.new_port())

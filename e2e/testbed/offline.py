@@ -25,8 +25,7 @@ _PART = "part-"
 _MIB = 2**20
 _CACHE, _DEBIAN, _WHEELS = "cache", "debian", "python"
 _PRESENT = {"libc6", "libcrypt1", "libgcc-s1", "perl-base", "debconf", "dpkg", "tar", "zlib1g"}
-"""Packages that every Debian has; other releases have other versions, which programs must not
-mix."""
+"""Packages that every Debian has; programs must not mix the versions of two releases."""
 _PYTHON = (
     "cryptography", "google-re2", "msgspec", "orjson", "structlog", "kopf", "urllib3", "rich",
 )  # fmt: skip

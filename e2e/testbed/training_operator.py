@@ -108,8 +108,7 @@ def _open_gate() -> None:
 def _write_certificate(testbed: Testbed, folder: Path) -> None:
     """Write a certificate where the operator's webhook server reads it, before it starts.
 
-    The certificate must be complete when the operator reads it. Any pair works: no webhook of the
-    operator is registered.
+    It must be complete when the operator reads it. Any pair works: no webhook is registered.
     """
     folder.mkdir(parents=True)
     pair = testbed.pki.server("training-operator", hosts=[f"training-operator.{NAMESPACE}.svc"])

@@ -23,8 +23,7 @@ pytestmark = pytest.mark.long
 _ENDLESS = 1_000_000
 """Steps of a job that a case deletes."""
 _SHARE = 0.35
-"""CPU of a pod as a share of its node's: two pods fit a node that runs half of kfext, and never
-three."""
+"""CPU of a pod as a share of its node's: two pods fit beside half of kfext, and never three."""
 _OVERLAY = "-k manifests/overlays/default"
 _SECONDS = 180.0
 

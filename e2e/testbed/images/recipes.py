@@ -23,8 +23,7 @@ from e2e.testbed.progress import Planned
 # Debian's Python searches this folder, and pip there would install into it.
 PACKAGES = f"usr/local/lib/python{rootfs.PYTHON}/dist-packages"
 _SCRIPTS = "usr/local/bin"
-# Wheels name the oldest C library that they support; bookworm has 2.36. 2014 is another name of
-# 2.17.
+# Wheels name their oldest C library; bookworm has 2.36. 2014 is another name of 2.17.
 _OLDEST_LIBC = ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34")
 _LATER_SUITE = "trixie"
 _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
@@ -32,8 +31,7 @@ _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 _TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
 _JOBS = paths.REPOSITORY / "e2e" / "jobs"
 _BUSYBOX = Path("/bin/busybox")
-"""Part of the Debian package busybox-static, which the testbed also installs for itself: see
-NOTICE."""
+"""Part of the Debian package busybox-static, which the testbed also installs: see NOTICE."""
 _KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
 _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows each line at once
 
@@ -88,8 +86,7 @@ def all_images() -> list[Image]:
     """Return every image of the testbed, made now if it is missing.
 
     A program that unpacks them in this order, and stores the state after each, has little work
-    after a change: parts that seldom change (the images without their top layers) are first, kfext
-    last.
+    after a change: parts that seldom change (the images without their top layers) precede kfext.
     """
     if gpus.used():
         return [pause_image(), training_image(), kfext_image().base(), kfext_image()]

@@ -115,8 +115,7 @@ class Sandbox:
         for path, own in _OWN_FOLDERS.items():
             lines.append(f"mount --bind {shlex.quote(str(self.folder / own))} {path}")
         lines += [
-            # From here on mounts propagate: kubelet makes volumes that containerd mounts into
-            # containers.
+            # From here on mounts propagate: kubelet makes volumes, and containerd mounts them.
             "mount --make-rshared /",
             f"touch {shlex.quote(str(ready))}",
             "exec sleep infinity",
