@@ -1,1 +1,1 @@
-"""kfext on a true API server: whole jobs, bad input, and whatever may break on the way."""
+"""kfext on a real API server: whole jobs, bad input, and faults on the way."""

@@ -1,7 +1,7 @@
-"""One cluster for all cases; a namespace for each. Whatever a case broke is mended after it.
+"""One cluster for all cases, a namespace for each. Faults of a case are repaired after it.
 
-The cluster is made for the session, unless KFEXT_TESTBED names a running one. In a
-parallel run each process has one, and cases that share a cluster or a set-up go to one process.
+The cluster is made for the session, unless KFEXT_TESTBED names a running one. In a parallel run
+each process has a cluster, and cases that share a cluster or a set-up run in one process.
 """
 
 import itertools
@@ -24,11 +24,11 @@ _numbers = itertools.count()
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Gives all cases on real nodes to one process, and other cases by their file.
+    """Schedules all cases on real nodes in one process, and other cases by file.
 
-    Not by marks and `--dist loadgroup`: xdist 3.8 hands these on within the ids of cases, which
-    pytest has not let it change since 9.2. Each case is then a group of its own, without a word,
-    and both processes make the cluster of real nodes and every set-up that a file shares.
+    Marks and `--dist loadgroup` do not work: xdist 3.8 encodes the groups in the ids of cases,
+    which pytest has ignored since 9.2. Each case would silently be its own group, and both
+    processes would make the cluster of real nodes and every set-up that a file shares.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -63,7 +63,7 @@ def installed(testbed: Testbed) -> Iterator[Kfext]:
 
 @pytest.fixture
 def kfext(installed: Kfext) -> Iterator[Kfext]:
-    """kfext at work: what the case before killed or broke is whole again."""
+    """A working kfext: processes that the last case killed or broke are restored."""
     installed.ensure()
     yield installed
     installed.proxy.heal()
@@ -71,7 +71,7 @@ def kfext(installed: Kfext) -> Iterator[Kfext]:
 
 @pytest.fixture
 def new_space(kfext: Kfext, request: pytest.FixtureRequest) -> Iterator[Callable[..., Space]]:
-    """Return a maker of namespaces; they go when the case ends."""
+    """Return a maker of namespaces; they are deleted when the case ends."""
     made: list[Space] = []
     stem = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.lower())[5:35].strip("-")
 

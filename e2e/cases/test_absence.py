@@ -1,4 +1,4 @@
-"""Parts of kfext are away: new jobs run as on plain Kubernetes, and nothing waits without end."""
+"""Parts of kfext are absent: new jobs run as on plain Kubernetes, and nothing waits without end."""
 
 import subprocess
 
@@ -22,11 +22,11 @@ def test_without_a_controller_jobs_run_as_on_plain_kubernetes(space: Space, kfex
     assert answer.ok
     assert not suspended(answer.body)
     assert not held(answer.body)
-    assert any("controller does not answer" in said for said in answer.warnings)
+    assert any("controller does not answer" in text for text in answer.warnings)
     space.submit(job("tensor", {"PS": 1, "Worker": 2}, kind="TFJob", each=GPU))
     runs_plainly(space, "torch", 3)
     runs_plainly(space, "tensor", 3)
-    # When it is back it lets them run: it moves nothing that it did not place.
+    # When it is back, they continue: it moves nothing that it did not place.
     before = space.bound("torch", 3)
     kfext.ensure()
     space.submit(workers("after", 2, each=GPU))
@@ -50,7 +50,7 @@ def test_a_lease_that_is_not_renewed_for_thirty_seconds_ends_the_holding_of_jobs
     assert len(set(space.bound("early", 2).values())) == 1
 
 
-def test_release_frees_what_was_queued_when_no_controller_is_there(
+def test_release_frees_queued_jobs_while_no_controller_runs(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -72,10 +72,10 @@ def test_release_frees_what_was_queued_when_no_controller_is_there(
     assert "pods ungated: 2\n" in done.stdout
     assert not suspended(space.job("queued"))
     assert not any(gated(pod) for pod in space.pods("gated"))
-    space.until(lambda: len(space.pods("queued")) == 4, "the operator makes its pods")
+    space.until(lambda: len(space.pods("queued")) == 4, "the operator creates its pods")
     assert not any(gated(pod) for pod in space.pods("queued"))
     kfext.ensure()
-    # The controller that comes back keeps its hands off.
+    # A controller that comes back does not touch it.
     space.phase("queued", "Released")
     assert space.pins() == {}
 
@@ -118,7 +118,7 @@ def test_a_job_that_only_the_pod_webhook_saw_is_placed_by_its_gated_pods(
     assert space.pins() == dict.fromkeys(homes, 1)
 
 
-def test_pods_that_the_pod_webhook_missed_lean_to_the_planned_node(
+def test_pods_that_the_pod_webhook_missed_prefer_the_planned_node(
     space: Space, kfext: Kfext
 ) -> None:
     kfext.configure_hooks(dead=("pods.kfext.dev",))
@@ -134,7 +134,7 @@ def test_pods_that_the_pod_webhook_missed_lean_to_the_planned_node(
     space.phase("leaning", "Placed")
 
 
-def test_a_namespace_that_is_no_longer_managed_finishes_what_was_begun(space: Space) -> None:
+def test_a_namespace_that_is_no_longer_managed_finishes_its_waiting_jobs(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     space.submit(workers("begun", 4, each=GPU))
     space.phase("begun", "Queued")

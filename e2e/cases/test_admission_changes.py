@@ -1,4 +1,4 @@
-"""Admission changes pods, or refuses what is written: a job is not restarted without end."""
+"""Admission changes or refuses pods and jobs: no job restarts without end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
 
 def limit_range(space: Space, *, cpu: str) -> None:
-    """Have the API server give each container as much CPU if it states none."""
+    """Have the API server default the CPU of each container that states none."""
     limit = {"type": "Container", "defaultRequest": {"cpu": cpu}, "default": {"cpu": cpu}}
     body = {"metadata": {"name": "defaults"}, "spec": {"limits": [limit]}}
     path = f"/api/v1/namespaces/{space.name}/limitranges"
@@ -29,7 +29,7 @@ def limit_range(space: Space, *, cpu: str) -> None:
         made = space.kube.ask("POST", f"{space.path('pods')}?dryRun=All", probe).body
         return "requests" in made["spec"]["containers"][0].get("resources", {})
 
-    space.until(effective, "the LimitRange holds")
+    space.until(effective, "the LimitRange is in force")
 
 
 def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_released(
@@ -41,7 +41,7 @@ def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_release
     space.submit(workers("gang", 3))
     space.until(
         lambda: [e for e in space.events("gang") if "admission changed its pods" in e["note"]],
-        "it says why it was stopped",
+        "an event gives the reason of the stop",
     )
     view = space.phase("gang", "Released")
     assert "TooBig" in view["message"]
@@ -52,7 +52,7 @@ def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_release
 
 @contextmanager
 def runtime_class(space: Space, *, cpu: str) -> Iterator[str]:
-    """A RuntimeClass that makes pods need so much more."""
+    """A RuntimeClass with an overhead of that much CPU."""
     path = "/apis/node.k8s.io/v1/runtimeclasses"
     body = {"metadata": {"name": space.name}, "handler": "sandbox"}
     body |= {"overhead": {"podFixed": {"cpu": cpu}}}
@@ -102,7 +102,7 @@ def admitting(space: Space, kfext: Kfext, mutate: Mutate, *, what: str) -> Itera
 
 
 def tolerate_gpus(made: Object) -> list[Object]:
-    """Do as ExtendedResourceToleration does: tolerate taints named after what a pod requests."""
+    """Act as ExtendedResourceToleration: tolerate taints named after a pod's resources."""
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     present = made["spec"].get("tolerations", [])
     if toleration in present:
@@ -111,7 +111,7 @@ def tolerate_gpus(made: Object) -> list[Object]:
 
 
 def inject(container: Object, *, at: str) -> Mutate:
-    """Add a container to each pod, as a service mesh does, once."""
+    """Return a webhook that adds a container to each pod once, as a service mesh does."""
 
     def mutate(made: Object) -> list[Object]:
         present = made["spec"].get(at, [])
@@ -131,12 +131,12 @@ def proxy(*, port: int | None = None, **fields: object) -> Object:
 
 SIDECARS = {
     "a container": inject(proxy(), at="containers"),
-    "an init container that stays": inject(proxy(restartPolicy="Always"), at="initContainers"),
+    "an init container that runs on": inject(proxy(restartPolicy="Always"), at="initContainers"),
 }
 
 
 @pytest.mark.parametrize("mutate", SIDECARS.values(), ids=SIDECARS)
-def test_a_gang_whose_pods_get_a_sidecar_waits_for_room_and_is_placed_when_there_is(
+def test_a_gang_with_an_injected_sidecar_waits_for_room_and_is_placed_when_there_is(
     space: Space, kfext: Kfext, mutate: Mutate
 ) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi", gpu="4")
@@ -190,7 +190,7 @@ POOL = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 
 
 def tolerate_the_pool(made: Object) -> list[Object]:
-    """Do as PodTolerationRestriction does: give every pod of a namespace a toleration."""
+    """Act as PodTolerationRestriction: add a toleration to every pod of a namespace."""
     present = made["spec"].get("tolerations", [])
     if POOL in present:
         return []
@@ -230,7 +230,7 @@ def test_where_nothing_adds_the_toleration_of_a_pool_one_start_shows_it(space: S
 
 
 @pytest.mark.long
-def test_a_gang_whose_pins_are_refused_by_a_policy_runs_as_on_plain_kubernetes(
+def test_a_gang_with_pins_that_a_policy_refuses_runs_as_on_plain_kubernetes(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
@@ -242,7 +242,7 @@ def test_a_gang_whose_pins_are_refused_by_a_policy_runs_as_on_plain_kubernetes(
     assert not any(gated(pod) or pinned_to(pod) for pod in space.pods("gang"))
 
 
-def test_a_gate_that_nobody_removes_keeps_no_capacity(space: Space) -> None:
+def test_a_gate_that_is_never_removed_holds_no_capacity(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "2s"})
     space.submit(workers("gang", 4, each=GPU, pod=FOREIGN_GATE))

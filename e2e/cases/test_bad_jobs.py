@@ -1,6 +1,6 @@
-"""Odd and broken jobs: a clear answer at once, or a job that runs; never something in between.
+"""Odd and broken jobs: a clear answer at once, or a job that runs; never anything in between.
 
-A job may be of any size: beyond a bound it holds no other job up.
+A job may be of any size: beyond a bound it does not delay other jobs.
 """
 
 import json
@@ -17,7 +17,7 @@ from kfext import names
 from kfext.kube.client import API_SERVER_DEPTH, accept_deep_json
 
 _LEVELS = API_SERVER_DEPTH - 20
-"""Of managedFields; the rest is for the levels of lists around them."""
+"""Levels of managedFields; the others are for the objects around them."""
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 FOREIGN_PLAN = {
     "uid": "11111111-2222-3333-4444-555555555555",
@@ -42,19 +42,19 @@ REQUIRED = {names.COLOCATION: "required"}
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
-def test_a_job_without_replicas_is_left_alone_with_a_word_about_it(space: Space, kind: str) -> None:
+def test_a_job_without_replicas_is_ignored_with_a_warning(space: Space, kind: str) -> None:
     answer = space.try_submit(job("none", {}, kind=kind))
     assert answer.ok
     assert not suspended(answer.body)
     assert not held(answer.body)
-    assert any("it has no replicas" in said for said in answer.warnings)
+    assert any("it has no replicas" in text for text in answer.warnings)
 
 
 @pytest.mark.parametrize(("kind", "idle"), [("PyTorchJob", "Worker"), ("TFJob", "PS")])
 def test_a_type_with_zero_replicas_does_not_harm_the_controller(
     space: Space, kfext: Kfext, kind: str, idle: str
 ) -> None:
-    """The operator of TFJobs makes a pod for it all the same, deletes it, and fails the job."""
+    """The operator of TFJobs still makes a pod for it, deletes it, and fails the job."""
     other = {"PyTorchJob": "Master", "TFJob": "Worker"}[kind]
     pid = kfext.controller_pid
     space.submit(job("some", {other: 1, idle: 0}, kind=kind, each=GPU))
@@ -91,13 +91,13 @@ def test_a_job_without_any_requests_is_placed_on_one_node(space: Space) -> None:
 def test_a_quantity_is_counted_as_kubernetes_counts_it_or_refused_by_it(
     space: Space, cpu: Any, pods_per_node: int
 ) -> None:
-    """0 pods per node: no such pod may come to be, and kfext holds and plans nothing for it."""
+    """With 0 pods per node no such pod may exist, and kfext holds and plans nothing for it."""
     space.nodes(1, cpu="2", memory="64Gi")
     count = max(pods_per_node, 1)
     manifest = workers("odd", count, each={"cpu": cpu})
     answer = space.try_submit(manifest)
     if not pods_per_node:
-        # Either the CRD refuses, or kube-apiserver refuses each pod and the operator says so.
+        # Either the CRD refuses, or kube-apiserver refuses each pod and the operator reports it.
         if answer.ok:
             space.until(lambda: _complaints(space, "odd"), "the operator complains")
         else:
@@ -127,7 +127,7 @@ def deep_json() -> Iterator[None]:
 
 @pytest.mark.usefixtures("deep_json")
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
-def test_objects_as_deep_as_the_api_server_takes_them_harm_neither_kfext_nor_themselves(
+def test_objects_as_deep_as_the_api_server_accepts_harm_neither_kfext_nor_themselves(
     space: Space, kfext: Kfext, kind: str
 ) -> None:
     pid = kfext.controller_pid
@@ -167,7 +167,7 @@ def test_a_template_of_half_a_megabyte_is_placed_like_any_other(space: Space) ->
     assert len(set(space.bound("long", 2).values())) == 1
 
 
-def test_a_job_too_long_for_etcd_is_refused_and_nothing_of_it_stays(space: Space) -> None:
+def test_a_job_too_large_for_etcd_is_refused_and_nothing_of_it_stays(space: Space) -> None:
     manifest = workers("endless", 1, each=GPU)
     container = template(manifest, "Master")["spec"]["containers"][0]
     container["env"] = [{"name": "LONG", "value": "x" * 2_000_000}]
@@ -200,7 +200,7 @@ def test_a_copied_manifest_starts_afresh(
     assert "kfext.dev/plan" not in stored["metadata"].get("annotations", {})
     assert "kfext.dev/state" not in stored["metadata"].get("annotations", {})
     assert held(stored) is not by_person
-    if by_person:  # a copy of a suspended job, or the wish of its sender
+    if by_person:  # a copy of a suspended job, or the sender's wish
         space.phase("copy", "Suspended")
         space.patch_job("copy", {"spec": {"runPolicy": {"suspend": False}}})
     assert len(set(space.bound("copy", 3).values())) == 1
@@ -221,7 +221,7 @@ def test_a_plan_that_a_person_overwrites_moves_no_pod(space: Space) -> None:
     assert space.bound("edited", 3) == before
 
 
-def test_a_view_that_somebody_deletes_is_made_again(space: Space) -> None:
+def test_a_deleted_view_is_recreated(space: Space) -> None:
     space.submit(workers("seen", 2, each=GPU))
     before = space.phase("seen", "Placed")
     space.kube.delete(space.path("trainingplans", "pytorchjob-seen"))
@@ -230,8 +230,8 @@ def test_a_view_that_somebody_deletes_is_made_again(space: Space) -> None:
     assert specs(space.job("seen"))["Worker"]["replicas"] == 1
 
 
-def test_a_job_with_as_many_replicas_as_the_api_takes_is_not_held(space: Space) -> None:
-    # On trial: the operator would try to create them.
+def test_a_job_with_as_many_replicas_as_the_api_accepts_is_not_held(space: Space) -> None:
+    # A dry run: the operator would try to create them.
     answer = space.try_submit(workers("huge", HUGE, each=CPU), query="?dryRun=All")
     assert answer.ok, answer.message
     (warning,) = answer.warnings
@@ -240,7 +240,7 @@ def test_a_job_with_as_many_replicas_as_the_api_takes_is_not_held(space: Space) 
     assert names.HELD not in answer.body["metadata"].get("annotations", {})
 
 
-def test_a_required_job_with_so_many_waits_and_others_are_placed(space: Space) -> None:
+def test_a_required_job_beyond_the_largest_size_waits_and_others_are_placed(space: Space) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     space.submit(workers("huge", HUGE, each=CPU, annotations=REQUIRED))
     space.phase("huge", "Queued")
@@ -274,5 +274,5 @@ def test_a_job_of_a_thousand_pods_is_placed_whole_on_the_fewest_nodes(space: Spa
     assert set(space.pins().values()) == {1}
     assert space.starts() == 1
     space.kube.delete(space.path("pytorchjobs", "thousand"))
-    left = f"{space.path('pods')}?limit=1"  # a request that deletes so many at once takes too long
-    space.patiently(lambda: not space.kube.items(left), seconds=300)
+    first_pod = f"{space.path('pods')}?limit=1"  # deleting all of them in one request takes long
+    space.patiently(lambda: not space.kube.items(first_pod), seconds=300)

@@ -26,16 +26,16 @@ def test_a_gang_leaves_a_node_that_fails_its_pods_at_their_start(space: Space) -
     space.submit(workers("gang", 4, each=GPU))
     (node,) = set(space.bound("gang", 4).values())
 
-    def left() -> bool:
+    def has_moved() -> bool:
         fail_on(space, node)
         return len(homes(space)) == 1 and not homes(space) & {node, ""}
 
-    space.until(left, "all of its pods are on the other node")
+    space.until(has_moved, "all of its pods are on the other node")
     space.phase("gang", "Placed")
     assert not suspended(space.job("gang"))
     assert "Failed" not in conditions(space.job("gang"))
-    told = [each["note"] for each in space.events("gang") if each["reason"] == "Replanned"]
-    assert any(f"pods failed at their start on {node}" in note for note in told)
+    notes = [each["note"] for each in space.events("gang") if each["reason"] == "Replanned"]
+    assert any(f"pods failed at their start on {node}" in note for note in notes)
 
     shown = kfext(space, "nodes", "-o", "json")
     assert shown.returncode == 0, shown.stderr

@@ -1,4 +1,4 @@
-"""Of a gang a part is there, runs, or has gone already: the rest follows, or the wait ends."""
+"""Part of a gang exists, runs, or is gone: the rest follows, or the wait ends."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ REQUIRED = {"kfext.dev/colocation": "required"}
 
 
 def half_created(space: Space) -> list[str]:
-    """Have two of four pods of a gang wait behind the gate; return what keeps the others out."""
+    """Have two of four pods of a gang wait at the gate; return the pods that block the others."""
     space.policy(placement={"createTimeout": "10m"})
     squatters = [space.path("pods", f"gang-worker-{index}") for index in (1, 2)]
     for path in squatters:
@@ -30,15 +30,15 @@ def half_created(space: Space) -> list[str]:
 def create_rest(space: Space, squatters: list[str]) -> None:
     for path in squatters:
         space.kube.delete(path, grace=0)
-    space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})  # else it waits long
+    space.patch_job("gang", {"metadata": {"labels": {"seen": "again"}}})  # or it waits long
 
 
-def test_half_of_a_gang_that_came_without_our_gate_draws_the_rest_to_it(
+def test_half_of_a_gang_that_came_without_kfexts_gate_attracts_the_rest(
     new_space: Callable[..., Space], kfext: Kfext
 ) -> None:
     space = new_space()
     planned, other = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    # What two pods by themselves would choose; kube-scheduler would rather not.
+    # Two pods alone would choose this node; kube-scheduler prefers to avoid it.
     (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     nodes.taint(space.kfext, tight, "PreferNoSchedule")
     squatters = half_created(space)
@@ -62,7 +62,7 @@ def test_a_lease_that_is_stale_for_the_second_half_of_a_gang_splits_no_gang(
     kfext.wait_controller_dead()
     kfext.wait_hooks(job="seen", pod="untouched")
     create_rest(space, squatters)
-    space.until(lambda: any(space.homes("gang").values()), "a part of it runs")
+    space.until(lambda: any(space.homes("gang").values()), "part of it runs")
     assert any(gated(pod) for pod in space.pods("gang"))
     kfext.ensure()
     assert len(set(space.bound("gang", 4).values())) == 1
@@ -71,9 +71,9 @@ def test_a_lease_that_is_stale_for_the_second_half_of_a_gang_splits_no_gang(
 
 
 def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Hold:
-    """Wait until all pods but the last are bound; have a thief take the room of the last.
+    """Wait until all pods but the last are bound; have a thief take the capacity for the last.
 
-    Its pin waits until the test lets it go.
+    The pin of the last pod waits until the test releases it.
     """
     late = Hold(
         lambda exchange: pod_patch(space.name)(exchange) and exchange.path.endswith(f"/{last}")
@@ -103,17 +103,17 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     space.until(lambda: suspended(space.job("gang", "TFJob")), "the gang is stopped")
     state = json.loads(space.job("gang", "TFJob")["metadata"]["annotations"]["kfext.dev/state"])
     assert (state["strikes"], state["reason"]) == (1, "NoRoom")
-    # There is room from now on, and no back-off to wait out.
+    # There is capacity from now on, and no back-off.
     space.kube.delete(space.path("pods", "thief"), grace=0)
     written = json.dumps({**state, "retryAt": 0})
     annotations = {"metadata": {"annotations": {"kfext.dev/state": written}}}
     space.patch_job("gang", annotations, "TFJob")
     view = space.until(
         lambda: "still terminating" in (v := space.view("gang", "TFJob")).get("message", "") and v,
-        "kfext says what it waits for",
+        "kfext shows the reason of the wait",
     )
     assert view["reason"] == "WaitingForSuspend"
-    space.submit(workers("quick", 1, each=GPU))  # whatever kfext does meanwhile, not this
+    space.submit(workers("quick", 1, each=GPU))  # kfext places this job, and not the gang
     space.until(lambda: space.starts() == 2, "another job was planned")
     assert suspended(space.job("gang", "TFJob"))
     space.kube.delete(space.path("pytorchjobs", "quick"))
@@ -121,7 +121,7 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     assert set(running) < set(space.bound("gang", 4))
     assert set(space.homes("gang").values()) == {node}
     assert "Failed" not in conditions(space.job("gang", "TFJob"))
-    assert space.starts() == 3  # twice this one, once the other
+    assert space.starts() == 3  # two starts of the gang, one of the other job
 
 
 def _running(space: Space) -> int:
@@ -135,7 +135,7 @@ def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Spac
     space.policy(placement={"createTimeout": "1s"})
     unless = "!object.metadata.name.endsWith('-worker-1')"
     with refusing(space, unless=unless, message="not again", probe=squatter("any-worker-1")):
-        # The gang that never comes goes first: the other must not complete the gang before it goes.
+        # The missing gang is deleted first: the other must not become whole before that.
         for name in ("gang-worker-1", "gang-worker-0"):
             space.kube.delete(space.path("pods", name), grace=0)
         space.phase("gang", "Released")
@@ -144,7 +144,7 @@ def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Spac
     assert not suspended(space.job("gang"))
 
 
-def test_workers_that_outlive_their_job_keep_their_room(space: Space) -> None:
+def test_workers_that_outlive_their_job_keep_their_capacity(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("done", 4, each=GPU, policy={"cleanPodPolicy": "None"}))
     space.bound("done", 4)

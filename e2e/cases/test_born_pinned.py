@@ -33,7 +33,7 @@ def is_being_created(space: Space) -> bool:
 
 
 def half_created(space: Space, *, create_timeout: str = "10m") -> Callable[[], None]:
-    """Have two of four pods of a gang run; return what lets the operator create the others."""
+    """Have two of four pods of a gang run; return a function that admits the others."""
     space.policy(placement={"createTimeout": create_timeout})
     paths = [space.path("pods", name) for name in LATE]
     for path in paths:
@@ -59,13 +59,13 @@ def whole(space: Space) -> str:
 
 
 def blocked(space: Space) -> list[str]:
-    """Return what the operator says of pods that are held back by a gate."""
+    """Return the operator's warnings about pods that a gate blocks."""
     path = f"/api/v1/namespaces/{space.name}/events"
     notes = [event["message"] for event in space.kube.items(path) if event["type"] == "Warning"]
     return [note for note in notes if "blocked" in note]
 
 
-def test_no_pod_is_gated_patched_or_complained_of(space: Space) -> None:
+def test_no_pod_is_gated_or_patched_and_the_operator_does_not_complain(space: Space) -> None:
     space.submit(workers("gang", PODS, each=GPU))
     home = whole(space)
     assert all(pinned_to(pod) == [home] and not gated(pod) for pod in space.pods("gang"))
@@ -89,9 +89,9 @@ def test_pods_of_a_tfjob_are_born_on_their_ports(space: Space) -> None:
 
 def test_members_stop_if_another_is_never_created(space: Space) -> None:
     half_created(space, create_timeout="2s")
-    space.until(lambda: suspended(space.job("gang")), "the gang is suspended although members run")
+    space.until(lambda: suspended(space.job("gang")), "the gang is suspended with running members")
     space.until(
-        lambda: "no pod was created" in str(space.view("gang")), "kfext says why it stopped"
+        lambda: "no pod was created" in str(space.view("gang")), "kfext shows why it stopped"
     )
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
     assert not is_being_created(space)
@@ -163,7 +163,7 @@ def test_a_gang_that_a_person_suspends_and_resumes_meanwhile_is_placed_as_a_whol
 ) -> None:
     create_rest = half_created(space)
     space.patch_job("gang", {"spec": {"runPolicy": {"suspend": True}}})
-    space.until(lambda: not is_being_created(space), "the places are gone")
+    space.until(lambda: not is_being_created(space), "its places are removed")
     space.until(lambda: not space.pods("gang", ending=True), "its pods are gone")
     create_rest()
     space.patch_job("gang", {"spec": {"runPolicy": {"suspend": False}}})
@@ -187,7 +187,7 @@ def test_a_worker_that_comes_later_waits_at_the_gate(space: Space) -> None:
 def test_a_gang_waits_at_the_gate_while_another_pod_may_go_to_any_node(
     space: Space, kfext: Kfext
 ) -> None:
-    """The pod waits for a scheduler that is not there, so nothing is ever said of it."""
+    """That pod waits for a scheduler that does not run, so nothing decides about it."""
     spec = {"schedulerName": "absent", "containers": [{"name": "main", "image": "none"}]}
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}}
     space.kube.create(space.path("pods"), {**body, "spec": spec})

@@ -1,4 +1,4 @@
-"""The ConfigMap with the capacity on the real cluster: what it shows, its readers, its writes."""
+"""The ConfigMap with the capacity, on the real cluster: its content, its readers, its writes."""
 
 import json
 import time
@@ -16,19 +16,19 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 RECORD = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.CAPACITY_RECORD}"
 USAGE = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.USAGE_RECORD}"
 _CALM_SECONDS = 25.0
-"""Two looks of the leader, and more."""
+"""More than two looks of the leader."""
 
 
 def free(space: Space) -> dict[str, Any]:
-    """Return the free GPUs of the nodes of a case; without the ConfigMap nothing."""
+    """Return the free GPUs of the nodes of a case, empty without the ConfigMap."""
     stored = space.kube.find(RECORD)
     nodes = json.loads(stored["data"]["capacity"])["nodes"] if stored else {}
-    own = {name: of for name, of in nodes.items() if name in space.standing_nodes}
-    return {name: of["free"][names.NATIVE_GPU] for name, of in own.items()}
+    own = {name: value for name, value in nodes.items() if name in space.standing_nodes}
+    return {name: value["free"][names.NATIVE_GPU] for name, value in own.items()}
 
 
 def version_when_calm(space: Space) -> str:
-    """Return the version of the ConfigMap once it stays the same."""
+    """Return the version of the ConfigMap once it no longer changes."""
     before, since = "", time.monotonic()
 
     def calm() -> str:
@@ -38,11 +38,11 @@ def version_when_calm(space: Space) -> str:
             before, since = now, time.monotonic()
         return now if time.monotonic() - since > _CALM_SECONDS else ""
 
-    found: str = space.patiently(calm, seconds=180)
-    return found
+    version: str = space.patiently(calm, seconds=180)
+    return version
 
 
-def test_what_is_free_follows_the_jobs_and_a_person_with_the_role_reads_it(
+def test_the_free_capacity_follows_the_jobs_and_a_person_with_the_role_reads_it(
     space: Space, tmp_path: Path
 ) -> None:
     first, second = space.nodes(2, cpu="32", memory="64Gi", gpu="8")
@@ -50,7 +50,7 @@ def test_what_is_free_follows_the_jobs_and_a_person_with_the_role_reads_it(
     job: Object = workers("runs", 8, each=GPU)
     space.submit(space.steer(job))
     space.phase("runs", "Placed")
-    space.until(lambda: sorted(free(space).values()) == [0, 8], "one node is taken")
+    space.until(lambda: sorted(free(space).values()) == [0, 8], "one node is in use")
 
     tenant = Tenant(space, tmp_path)
     assert tenant.kube.ask("GET", RECORD).status == 403
@@ -82,7 +82,7 @@ def test_an_idle_cluster_and_a_new_leader_write_nothing(space: Space) -> None:
 
 
 def _reads(space: Space) -> set[int]:
-    """Return what is free of the nodes; nothing while the record is garbled."""
+    """Return the free GPUs of the nodes, empty while the record is garbled."""
     try:
         return set(free(space).values())
     except ValueError:

@@ -1,4 +1,4 @@
-"""The command line on the real cluster: what it says beforehand is what then happens."""
+"""The command line on the real cluster: its answers match the later decisions."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ def kfext(
 
 
 def planned(space: Space, *manifests: Object) -> list[dict[str, Any]]:
-    """Return what `plan -f -` answers for documents of one stream."""
+    """Return the answers of `plan -f -` for the documents of one stream."""
     steered = [space.steer(manifest) for manifest in manifests]
     sent = "\n---\n".join(map(json.dumps, steered))
     done = kfext(space, "plan", "-f", "-", "-o", "json", sent=sent)
@@ -113,7 +113,7 @@ def reserved(space: Space) -> Object:
     space.phase("before", "Placed")
     space.submit(workers("head", 8, each=GPU))
     space.until(
-        lambda: "is reserved for it" in space.view("head").get("message", ""), "room is kept"
+        lambda: "is reserved for it" in space.view("head").get("message", ""), "it is reserved"
     )
     return workers("asked", 1, each=GPU)
 
@@ -143,7 +143,7 @@ def test_plan_says_why_in_the_words_of_the_trainingplan(
     assert space.view("asked")["reason"] == reason
 
 
-def test_plan_refuses_what_the_api_server_would(space: Space) -> None:
+def test_plan_refuses_the_same_jobs_as_the_api_server(space: Space) -> None:
     wrong = workers("wrong", 1, each=GPU, annotations={"kfext.dev/colocation": "always"})
     done = kfext(space, "plan", "-f", "-", sent=json.dumps(wrong))
     assert done.returncode == 1
@@ -184,7 +184,7 @@ def test_the_queue_is_listed_in_the_order_in_which_it_is_served(space: Space) ->
     assert kfext(space, "queue").stdout == f"no job waits in namespace {space.name}\n"
 
 
-def test_who_lacks_rights_is_told_which(space: Space) -> None:
+def test_a_user_without_rights_is_told_the_missing_rights(space: Space) -> None:
     sent = json.dumps(workers("mine", 1, each=GPU))
     plan = kfext(space, "plan", "-f", "-", sent=sent, user="ann")
     assert plan.returncode == 1
@@ -196,7 +196,7 @@ def test_who_lacks_rights_is_told_which(space: Space) -> None:
     assert plan.stdout == queue.stdout == ""
 
 
-def test_what_a_policy_would_have_done_with_the_jobs_of_a_namespace(
+def test_simulate_replays_the_jobs_of_a_namespace_under_a_policy(
     space: Space, tmp_path: Path
 ) -> None:
     space.nodes(2, cpu="8", memory="16Gi")
@@ -207,8 +207,8 @@ def test_what_a_policy_would_have_done_with_the_jobs_of_a_namespace(
         succeed(space, f"{name}-master-0")
     space.until(lambda: all(ended(space.job(name)) for name in names), "both jobs end")
     saved = tmp_path / "jobs.csv"
-    given = ("--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1")
-    done = kfext(space, "simulate", *given)
+    options = ("--from-cluster", "--save", str(saved), "--arms", "kfext", "--seeds", "1")
+    done = kfext(space, "simulate", *options)
     assert done.stderr.startswith("jobs: 2 ended, 0 more of the same series; 0 of unknown"), done
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["ARM", "gang", "kfext"]
     assert {row["cpu"] for row in csv.DictReader(saved.read_text().splitlines())} == {"2000"}

@@ -1,4 +1,4 @@
-"""kfext beside other systems: each keeps to its own part, and no job is left hanging."""
+"""kfext beside other systems: each does its own part, and no job is stuck."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ POOL = "example.com/flavor"
 
 
 def default_queue(made: Object) -> list[Object]:
-    """Do as Kueue's webhook does in a namespace with a default LocalQueue: label, and suspend."""
+    """Act as Kueue's webhook in a namespace with a default LocalQueue: label and suspend."""
     if KUEUE_QUEUE in made["metadata"].get("labels", {}):
         return []
     labels = {**made["metadata"].get("labels", {}), KUEUE_QUEUE: "default"}
@@ -66,7 +66,7 @@ def queueing(space: Space, kfext: Kfext) -> Iterator[Space]:
 
 
 def admit(space: Space, name: str, *, flavor: str) -> None:
-    """Do as Kueue does when it admits a job: node labels into the templates, and unsuspend."""
+    """Act as Kueue when it admits a job: add node labels to the templates, and unsuspend it."""
     stored = space.job(name)
     for spec in specs(stored).values():
         spec["template"]["spec"].setdefault("nodeSelector", {})[POOL] = flavor
@@ -75,7 +75,7 @@ def admit(space: Space, name: str, *, flavor: str) -> None:
 
 
 def evict(space: Space, name: str) -> None:
-    """Do as Kueue does when it takes a job's quota back."""
+    """Act as Kueue when it withdraws a job's quota."""
     space.patch_job(name, {"spec": {"runPolicy": {"suspend": True}}})
 
 
@@ -84,13 +84,13 @@ def paint(space: Space, members: list[str], flavor: str) -> None:
         nodes.label(space.kfext, node, {POOL: flavor})
 
 
-def test_kueue_s_label_that_comes_after_our_webhook_takes_our_hold_back(queueing: Space) -> None:
+def test_kueues_label_that_comes_after_kfexts_webhook_ends_kfexts_hold(queueing: Space) -> None:
     stored = queueing.submit(workers("late", 4, each=GPU))
     assert suspended(stored), "Kueue suspends it"
-    assert not held(stored), "and kfext takes no part in that"
+    assert not held(stored), "and kfext does not hold it"
     queueing.phase("late", "Suspended")
     other = workers("plain", 2, each=GPU, labels={KUEUE_QUEUE: "mine"})
-    assert not suspended(queueing.submit(other))  # the stand-in leaves labelled jobs alone
+    assert not suspended(queueing.submit(other))  # the stand-in ignores labelled jobs
     queueing.bound("plain", 2)
     assert suspended(queueing.job("late"))
     assert queueing.starts() == 0
@@ -104,23 +104,23 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     chosen = space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     paint(space, wide, "spot")
     paint(space, chosen, "reserved")
-    asked = space.submit(workers("late", 4, each=GPU, annotations={"kfext.dev/network": "host"}))
+    sent = space.submit(workers("late", 4, each=GPU, annotations={"kfext.dev/network": "host"}))
     space.phase("late", "Suspended")
     admit(space, "late", flavor="reserved")
     homes = space.bound("late", 4)
-    # Kueue knows nothing of ports.
+    # Kueue does not know ports.
     assert not any(pod["spec"].get("hostNetwork") for pod in space.pods("late"))
     space.until(
         lambda: "PodNetwork" in {event["reason"] for event in space.events("late")},
-        "who asked for the host network is told",
+        "the user who set the host network is told",
     )
     assert len(set(homes.values())) == 1
     assert set(homes.values()) <= set(chosen)
     assert space.pins() == dict.fromkeys(homes, 1)
     space.phase("late", "Placed")
-    # Kueue compares: replicas and resources are as they were asked for.
+    # Kueue compares these: replicas and resources are as requested.
     for type_, spec in specs(space.job("late")).items():
-        before = specs(asked)[type_]
+        before = specs(sent)[type_]
         assert spec["replicas"] == before["replicas"]
         for container, other in zip(
             spec["template"]["spec"]["containers"],
@@ -161,12 +161,12 @@ def test_a_job_that_kueue_evicts_waits_for_kueue_and_is_placed_anew(queueing: Sp
     evict(space, "late")
     space.until(lambda: not space.pods("late", ending=True), "its pods are gone")
     space.phase("late", "Suspended")
-    # There is room, and kfext starts other jobs into it, but not this one.
+    # There is capacity, and kfext starts other jobs on it, but not this job.
     space.submit(workers("other", 2, each=GPU, labels={KUEUE_QUEUE: "mine"}))
     space.bound("other", 2)
     assert suspended(space.job("late"))
     space.kube.delete(space.path("pytorchjobs", "other"))
-    space.until(lambda: not space.pods("other", ending=True), "the other has left")
+    space.until(lambda: not space.pods("other", ending=True), "the other is deleted")
     admit(space, "late", flavor="second")
     second = set(space.bound("late", 4).values())
     assert first.isdisjoint(second)
@@ -207,7 +207,7 @@ POD_GROUPS = {
 
 @pytest.fixture
 def gang_mode(testbed: Testbed) -> Iterator[str]:
-    """The training-operator makes PodGroups and gives its pods to another scheduler."""
+    """The training-operator makes PodGroups and assigns its pods to another scheduler."""
     testbed.api.apply(POD_GROUPS)
     testbed.restart_process("training-operator", more=[f"--gang-scheduler-name={GANG_SCHEDULER}"])
     training_operator.wait_ready(testbed)
@@ -217,7 +217,7 @@ def gang_mode(testbed: Testbed) -> Iterator[str]:
 
 
 def bind(space: Space, pods: list[Object], node: str) -> None:
-    """Do as any scheduler does that has chosen a node."""
+    """Act as a scheduler that has chosen a node."""
     for pod in pods:
         name = pod["metadata"]["name"]
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
@@ -226,7 +226,7 @@ def bind(space: Space, pods: list[Object], node: str) -> None:
 
 
 @pytest.mark.parametrize("held_before", [True, False], ids=["a held job", "a job of plain pods"])
-def test_pods_that_the_operator_gives_to_a_gang_scheduler_are_left_to_it(
+def test_pods_that_the_operator_assigns_to_a_gang_scheduler_are_left_to_it(
     space: Space, gang_mode: str, held_before: bool
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -246,8 +246,8 @@ def test_pods_that_the_operator_gives_to_a_gang_scheduler_are_left_to_it(
     }
 
 
-def test_a_job_of_two_schedulers_is_not_held_and_ours_of_its_pods_are_bound(space: Space) -> None:
-    # kfext waits so long for pods that it does not hold, and plans around where they went.
+def test_a_job_of_two_schedulers_is_not_held_and_its_gated_pods_are_bound(space: Space) -> None:
+    # kfext waits this long for pods that it does not hold, and plans around their nodes.
     space.policy(placement={"bindTimeout": "5s"})
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
     mixed = job("mixed", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU)
@@ -282,7 +282,7 @@ def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
     body = {"metadata": {"name": "exact"}, "spec": {"hard": limits}}
     path = f"/api/v1/namespaces/{space.name}/resourcequotas"
     space.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
-    space.until(lambda: space.kube.get(f"{path}/exact").get("status"), "the quota holds")
+    space.until(lambda: space.kube.get(f"{path}/exact").get("status"), "the quota is in force")
 
     manifest = job("strict", {"PS": 1, "Worker": 2}, kind="TFJob", each=each)
     for spec in specs(manifest).values():
@@ -309,7 +309,7 @@ def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
 # --- the label of the namespace -------------------------------------------------------------------
 
 
-def test_a_namespace_that_is_switched_off_lets_go_of_jobs_of_every_phase_and_takes_no_new_ones(
+def test_a_namespace_that_is_switched_off_releases_jobs_of_every_phase_and_holds_no_new_job(
     space: Space,
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="8")
@@ -321,17 +321,17 @@ def test_a_namespace_that_is_switched_off_lets_go_of_jobs_of_every_phase_and_tak
     refuse_pods(space)
     space.submit(workers("planned", 2, each=GPU))
     space.phase("planned", "Planned")
-    # A single pod that needs the whole node: released, it takes nothing from the others.
+    # A single pod that needs the whole node: once released, it takes nothing from the others.
     space.submit(workers("queued", 1, each={**GPU, "nvidia.com/gpu": "8"}))
     space.phase("queued", "Queued")
 
     set_managed(space, None)
     for pod in space.pods("gated"):
-        kept = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
-        space.kube.patch(space.path("pods", pod["metadata"]["name"]), kept, kind="json")
+        patch = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+        space.kube.patch(space.path("pods", pod["metadata"]["name"]), patch, kind="json")
     space.bound("gated", 2)
     admit_pods(space, "planned")
-    # No webhook sees these pods any more: they are not gated, and lean to their plan.
+    # Webhooks no longer see these pods: they have no gate, and prefer the nodes of their plan.
     assert set(space.bound("planned", 2).values()) == {node}
     for name in ("running", "gated", "planned"):
         space.kube.delete(space.path("pytorchjobs", name))
@@ -340,7 +340,7 @@ def test_a_namespace_that_is_switched_off_lets_go_of_jobs_of_every_phase_and_tak
     assert set(space.bound("queued", 1).values()) == {node}
 
 
-def test_a_hold_in_a_namespace_that_is_not_opted_in_is_let_go_and_never_planned(
+def test_a_held_job_in_a_namespace_that_is_not_opted_in_is_released_and_never_planned(
     new_space: Callable[..., Space],
 ) -> None:
     space = new_space(managed=False)
@@ -368,13 +368,13 @@ def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(
     space.phase("after", "Placed")
     assert space.bound("before", 4) == homes
     assert space.view("before") == {}
-    # A pod that is made again is gated now, like any; it must not wait without end.
+    # A recreated pod is gated like any other; it must not wait without end.
     (victim,) = (name for name in homes if "master" not in name and name.endswith("-0"))
     old = space.kube.get(space.path("pods", victim))["metadata"]["uid"]
     space.kube.delete(space.path("pods", victim), grace=0)
     space.until(
         lambda: (p := space.kube.find(space.path("pods", victim))) and p["metadata"]["uid"] != old,
-        "the operator makes it again",
+        "the operator recreates it",
     )
     now = space.bound("before", 4)
     assert {n: h for n, h in now.items() if n != victim} == {
@@ -398,7 +398,7 @@ def test_switching_off_and_on_again_changes_nothing_for_a_queued_job(space: Spac
 # --- autoscalers ----------------------------------------------------------------------------------
 
 
-def test_a_node_that_arrives_before_the_release_takes_the_gang(space: Space) -> None:
+def test_a_gang_starts_on_a_node_that_arrives_before_its_release(space: Space) -> None:
     space.policy(placement={"releaseAfter": "10m"})
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("big", 8, each=GPU))
@@ -411,7 +411,7 @@ def test_a_node_that_arrives_before_the_release_takes_the_gang(space: Space) -> 
     assert RELEASED not in space.job("big")["metadata"]["annotations"]
 
 
-def test_after_the_release_an_autoscaler_sees_pods_that_it_can_make_room_for(space: Space) -> None:
+def test_after_the_release_an_autoscaler_sees_pods_that_it_can_add_nodes_for(space: Space) -> None:
     space.policy(placement={"releaseAfter": "1s"})
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("big", 8, each=GPU))
@@ -423,10 +423,10 @@ def test_after_the_release_an_autoscaler_sees_pods_that_it_can_make_room_for(spa
 
     pods = space.until(
         lambda: len(pods := space.pods("big")) == 8 and sum(map(refused, pods)) == 4 and pods,
-        "kube-scheduler has taken what it could and says so of the rest",
+        "kube-scheduler has bound some pods and reported the others",
     )
-    # What an autoscaler would compute with: our nodeSelector of the test, and nothing of kfext's
-    # that only one node could fulfil.
+    # An autoscaler would compute with these: the nodeSelector of the test, and nothing of kfext
+    # that only one node satisfies.
     assert not any(gated(pod) or pinned_to(pod) for pod in pods)
     for pod in pods:
         required = json.dumps(pod["spec"].get("affinity", {})).count('"requiredDuring')

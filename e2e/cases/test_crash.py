@@ -1,4 +1,4 @@
-"""The controller dies by SIGKILL after any single step: its successor goes on where it stopped."""
+"""The controller dies by SIGKILL after any single step: its successor continues from there."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ PODS = 6
 
 @dataclass(frozen=True)
 class Death:
-    """Die once `nth` writes that match are carried out (0: before the first), and no other is."""
+    """Die once `nth` matching writes are carried out (0: before the first), before any other."""
 
     match: Callable[[str], Match]
     nth: int
@@ -40,7 +40,7 @@ DEATHS = {
     "after half of the pins": Death(pod_patch, PODS // 2),
     "after all pins but one": Death(pod_patch, PODS - 1),
     "after the last pin": Death(pod_patch, PODS),
-    "after the first word on the TrainingPlan": Death(plan_write, 1),
+    "after the first write of the TrainingPlan": Death(plan_write, 1),
 }
 
 
@@ -51,7 +51,7 @@ def test_a_job_is_placed_once_though_the_controller_is_killed(
     fault = KillAfter(death.match(space.name), nth=death.nth)
     kfext.proxy.arm(fault)
     space.submit(workers("one", PODS, each=GPU))
-    space.until(lambda: fault.fired, "the controller has come so far")
+    space.until(lambda: fault.fired, "the controller has reached that write")
     kfext.wait_controller_dead()
     plan_before = space.plan("one")
     kfext.proxy.heal()
@@ -59,7 +59,7 @@ def test_a_job_is_placed_once_though_the_controller_is_killed(
     homes = space.bound("one", PODS)
     assert len(set(homes.values())) == 1
     space.phase("one", "Placed")
-    # Each pod pinned once, by whichever of the two; one plan, and the successor keeps to it.
+    # Each pod is pinned once, by either of the two; there is one plan, and the successor keeps it.
     assert space.pins() == dict.fromkeys(homes, 1)
     assert space.starts() == 1
     if plan_before is not None:
@@ -75,7 +75,7 @@ def test_a_controller_killed_after_every_single_write_still_places_the_job_once(
     for step in (unsuspend_patch, pod_patch, pod_patch, pod_patch):
         fault = KillAfter(step(space.name), nth=1)
         kfext.proxy.arm(fault)
-        kfext.relaunch_killed_controller()  # it may be dead again before it is seen to lead
+        kfext.relaunch_killed_controller()  # it may die again before it is seen to lead
         space.until(lambda: fault.fired, "the controller has written once")  # noqa: B023
         kfext.wait_controller_dead()
         kfext.proxy.heal()
@@ -86,7 +86,7 @@ def test_a_controller_killed_after_every_single_write_still_places_the_job_once(
 
 
 @pytest.mark.long
-def test_a_successor_waits_until_the_lease_of_the_dead_has_run_out(
+def test_a_successor_waits_until_the_lease_of_the_dead_leader_expires(
     space: Space, kfext: Kfext
 ) -> None:
     fault = KillAfter(pod_patch(space.name), nth=2)
@@ -104,7 +104,7 @@ def test_a_controller_that_restarts_among_twenty_jobs_in_every_phase_places_each
     new_space: Callable[..., Space], kfext: Kfext
 ) -> None:
     space, starved = new_space(), new_space()
-    space.nodes(2, cpu="64", memory="256Gi", gpu="16")  # room for eight gangs of four
+    space.nodes(2, cpu="64", memory="256Gi", gpu="16")  # capacity for eight gangs of four
     starved.nodes(1, cpu="64", memory="256Gi", gpu="16")
     refuse_pods(starved)
     foreign = {"schedulingGates": [{"name": "example.com/gate"}]}
@@ -140,7 +140,7 @@ def test_a_controller_that_restarts_among_twenty_jobs_in_every_phase_places_each
         space.bound(f"gated-{number}", 4)
         space.bound(f"off-{number}", 1)
         assert suspended(space.job(f"person-{number}"))
-    # Eight gangs fit: three gated ones and five of the many; the others wait whole.
+    # Eight gangs fit: three gated gangs and five of the many; the others wait as a whole.
     space.until(lambda: len(_placed(space)) == 5, "five of the many are placed")
     assert sorted(_sizes(space)) == [0, 0, 0, 4, 4, 4, 4, 4]
     for namespace in (space, starved):
@@ -174,7 +174,7 @@ def test_sigterm_while_pins_are_written_loses_none(space: Space, kfext: Kfext) -
 
 
 def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> None:
-    """The answer to the start patch is lost: the successor reads the plan instead of making one."""
+    """The answer to the start patch is lost: the successor reads that plan and makes no other."""
     fault = KillAfter(unsuspend_patch(space.name), nth=1)
     kfext.proxy.arm(fault)
     space.nodes(3, cpu="32", memory="64Gi", gpu="8")

@@ -1,8 +1,8 @@
 """Two jobs that each need more than half of the cluster: a deadlock on plain Kubernetes only.
 
-Both see the same: a quota of their namespace lets five of their six pods come, then is lifted. So
-each holds half of the cluster where nothing decides for the job as a whole. Under one quota that
-stays, two gangs are never two halves either.
+In both arms, a quota of their namespace admits five of their six pods, and is then lifted. So each
+holds half of the cluster where nothing decides for the job as a whole. Under one permanent quota,
+two gangs are never two halves either.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from e2e.harness.space import CASE, Space
 from e2e.harness.wait import until
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
-_PODS, _HALF = 6, 5  # of a cluster of ten GPUs
+_PODS, _HALF = 6, 5  # the cluster has ten GPUs
 NewSpace = Callable[..., Space]
 
 
@@ -42,52 +42,53 @@ def _bound(space: Space) -> int:
 
 
 def _refused(space: Space) -> bool:
-    """Say whether all pods are there and kube-scheduler finds no room for the last."""
+    """Say whether all pods exist and kube-scheduler finds no capacity for the last."""
     pods = space.pods("job")
-    said = [
+    notes = [
         condition.get("message", "")
         for pod in pods
         for condition in pod["status"].get("conditions", [])
         if condition["type"] == "PodScheduled" and condition["status"] == "False"
     ]
-    return len(pods) == _PODS and len(said) == 1 and "Insufficient nvidia.com/gpu" in said[0]
+    return len(pods) == _PODS and len(notes) == 1 and "Insufficient nvidia.com/gpu" in notes[0]
 
 
 def test_D1_two_jobs_that_each_need_60_percent_deadlock_on_plain_kubernetes(
     new_space: NewSpace,
 ) -> None:
-    left, right = _submit_both(
+    space_a, space_b = _submit_both(
         new_space, managed=False, halfway=lambda space: _bound(space) == _HALF
     )
-    for space in (left, right):
-        space.until(partial(_refused, space), "the last pod finds no room")
-    # It is not that kube-scheduler would need longer: it places what comes after them.
-    pod = {"nodeSelector": {CASE: left.name}}
-    left.submit(workers("bystander", 1, each={"cpu": "1"}, pod=pod))
-    left.bound("bystander", 1)
-    assert [_bound(left), _bound(right)] == [_HALF, _HALF]
-    assert _refused(left)
-    assert _refused(right)
+    for space in (space_a, space_b):
+        space.until(partial(_refused, space), "the last pod does not fit")
+    # kube-scheduler is not just slow: it places pods that come after them.
+    pod = {"nodeSelector": {CASE: space_a.name}}
+    space_a.submit(workers("bystander", 1, each={"cpu": "1"}, pod=pod))
+    space_a.bound("bystander", 1)
+    assert [_bound(space_a), _bound(space_b)] == [_HALF, _HALF]
+    assert _refused(space_a)
+    assert _refused(space_b)
     # One must be sacrificed for the other.
-    left.kube.delete(left.path("pytorchjobs", "job"))
-    right.bound("job", _PODS)
+    space_a.kube.delete(space_a.path("pytorchjobs", "job"))
+    space_b.bound("job", _PODS)
 
 
 def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfext(
     new_space: NewSpace,
 ) -> None:
-    left, right = _submit_both(
+    space_a, space_b = _submit_both(
         new_space, managed=True, halfway=lambda space: "phase" in space.view("job")
     )
     seen: set[tuple[int, int]] = set()
 
     def placed() -> Space | None:
-        seen.add((_bound(left), _bound(right)))
-        whole = [space for space in (left, right) if space.view("job").get("phase") == "Placed"]
+        seen.add((_bound(space_a), _bound(space_b)))
+        spaces = (space_a, space_b)
+        whole = [space for space in spaces if space.view("job").get("phase") == "Placed"]
         return whole[0] if whole else None
 
-    first = left.patiently(placed, seconds=180)
-    second = right if first is left else left
+    first = space_a.patiently(placed, seconds=180)
+    second = space_b if first is space_a else space_a
     assert _bound(first) == _PODS
     waiting = second.phase("job", "Queued")
     assert _bound(second) == 0
@@ -95,10 +96,10 @@ def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfex
     succeed(first, "job-master-0")  # the training is done
     until(lambda: _bound(second) == _PODS, what="the other job runs", account=second.account)
     second.phase("job", "Placed")
-    assert not [both for both in seen if all(both)], "both held a part of the cluster"
+    assert not [both for both in seen if all(both)], "both held part of the cluster"
 
 
-def test_of_two_gangs_under_a_quota_for_one_the_second_has_no_pod_until_the_first_has_gone(
+def test_under_a_quota_for_one_gang_a_second_has_no_pod_until_the_first_is_deleted(
     space: Space, kfext: Kfext
 ) -> None:
     limit_pods(space, 5)

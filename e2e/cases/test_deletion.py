@@ -1,4 +1,4 @@
-"""A job is deleted anywhere on its path: the room it had is free for the next at once."""
+"""A job is deleted anywhere on its path: its capacity is free for the next at once."""
 
 from collections.abc import Callable
 
@@ -85,7 +85,7 @@ def test_the_room_of_a_job_deleted(
 
 
 @pytest.mark.parametrize("die", WAYS, ids=[way.__name__.replace("_", " ") for way in WAYS])
-def test_a_job_that_comes_again_under_the_same_name_is_placed_by_its_own_plan(
+def test_a_resubmitted_job_of_the_same_name_is_placed_by_its_own_plan(
     space: Space, kfext: Kfext, die: Callable[[Space, Kfext], None]
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -99,7 +99,7 @@ def test_a_job_that_comes_again_under_the_same_name_is_placed_by_its_own_plan(
         owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods}
         return len(pods) == 4 and owners == {uid} and not any(gated(pod) for pod in pods)
 
-    space.until(own_pods, "the pods are the new job's")
+    space.until(own_pods, "the pods belong to the new job")
     assert set(space.bound("doomed", 4).values()) == {node}
     space.phase("doomed", "Placed")
     plan = space.plan("doomed")

@@ -1,8 +1,4 @@
-"""`kubectl kfext drain`: which gangs leave a node, which do not and why, and `uncordon`.
-
-The pods of these jobs print nothing, so no job saves its work here: real trainings do in
-real/test_preempt.py.
-"""
+"""`kubectl kfext drain`: the gangs that leave a node, the reasons of the others, and `uncordon`."""
 
 from e2e.cases.test_cli import kfext
 from e2e.harness import nodes
@@ -18,7 +14,7 @@ REMAIN = 3
 
 
 def marks(space: Space, node: str) -> tuple[bool, list[Object]]:
-    """Return whether a node is cordoned, and the taints of a drain that it has."""
+    """Return whether a node is cordoned, and its taints of a drain."""
     spec = space.kube.get(nodes.path(node))["spec"]
     taints = [taint for taint in spec.get("taints", []) if taint["key"] == names.DRAIN]
     return spec.get("unschedulable", False), taints
@@ -36,9 +32,9 @@ def gang_on(space: Space, *, labels: dict[str, str] | None = None) -> str:
 def test_a_gang_that_did_not_opt_in_leaves_by_force_as_a_whole(space: Space) -> None:
     node = gang_on(space)
     before = uids(space, "gang")
-    asked = kfext(space, "drain", node, "--timeout=60")
-    assert (asked.returncode, marks(space, node)[0]) == (REMAIN, True)
-    assert "ineligible: it set neither kfext.dev/migrate nor kfext.dev/preempt" in asked.stdout
+    refused = kfext(space, "drain", node, "--timeout=60")
+    assert (refused.returncode, marks(space, node)[0]) == (REMAIN, True)
+    assert "ineligible: it set neither kfext.dev/migrate nor kfext.dev/preempt" in refused.stdout
     assert uids(space, "gang") == before
 
     forced = kfext(space, "drain", node, "--force", "--timeout=60")
@@ -66,7 +62,7 @@ def test_a_job_that_kueue_manages_is_only_reported(space: Space) -> None:
     assert forced.returncode == REMAIN
     assert "ineligible: Kueue manages it: stop it there" in forced.stdout
     space.until(
-        lambda: f"{node} is being drained: Kueue manages it" in told(space),
+        lambda: f"{node} is being drained: Kueue manages it" in stop_message(space),
         "its TrainingPlan says so",
     )
     assert uids(space, "gang") == before
@@ -79,7 +75,7 @@ def test_a_user_who_may_not_write_nodes_drains_nothing(space: Space) -> None:
     assert "403 Forbidden" in refused.stderr
 
 
-def told(space: Space) -> str:
-    """Return what condition Stopped of the gang's TrainingPlan says."""
+def stop_message(space: Space) -> str:
+    """Return the message of condition Stopped in the gang's TrainingPlan."""
     shown = space.view("gang").get("conditions", [])
     return next((each["message"] for each in shown if each["type"] == names.STOPPED), "")

@@ -1,4 +1,4 @@
-"""Namespaces in the order of their usage, on the real cluster: who is next, and after a kill."""
+"""Namespaces in the order of their usage, on the real cluster: the next job, and after a kill."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _RECORD_SECONDS = 900.0
 
 @pytest.fixture
 def by_usage(kfext: Kfext) -> Iterator[None]:
-    """A policy that orders the cluster by usage; all else is left to the policies of a case."""
+    """A policy that orders the cluster by usage; the policies of a case set the rest."""
     body = {
         "apiVersion": "kfext.dev/v1alpha1",
         "kind": "TrainingPolicy",
@@ -100,8 +100,8 @@ def test_usage_outlives_a_killed_controller_and_a_garbled_record(space: Space) -
 
 
 def usage_of(space: Space) -> Object:
-    """Return what `kubectl kfext usage` shows of a namespace, empty if it does not."""
-    asked = command(space, "usage", "-o", "json")
-    lines = json.loads(asked.stdout)["namespaces"] if asked.returncode == 0 else []
-    found: Object = next((line for line in lines if line["namespace"] == space.name), {})
-    return found
+    """Return the row of a namespace in `kubectl kfext usage`, empty without one."""
+    answer = command(space, "usage", "-o", "json")
+    lines = json.loads(answer.stdout)["namespaces"] if answer.returncode == 0 else []
+    row: Object = next((line for line in lines if line["namespace"] == space.name), {})
+    return row

@@ -1,4 +1,4 @@
-"""Contract: what kfext calls fitting is what the real kube-scheduler and API server take."""
+"""Contract: kfext's verdicts match the real kube-scheduler's and API server's."""
 
 import pytest
 
@@ -42,8 +42,8 @@ def test_pods_were_bound_and_were_refused_for_every_cause_that_kfext_models(
 
 
 def test_kfext_and_the_api_server_agree_on_every_quota(testbed: Testbed) -> None:
-    found = quota_verdicts.compare(testbed, seed=1, namespaces=15, pods=12)
-    assert [str(pair) for pair in found if not pair.agreed] == []
-    assert any("exceeded quota" in pair.theirs for pair in found)
-    assert any("must specify" in pair.theirs for pair in found)
-    assert sum(pair.taken for pair in found) > len(found) // 5
+    comparison = quota_verdicts.compare(testbed, seed=1, namespaces=15, pods=12)
+    assert [str(pair) for pair in comparison if not pair.agreed] == []
+    assert any("exceeded quota" in pair.theirs for pair in comparison)
+    assert any("must specify" in pair.theirs for pair in comparison)
+    assert sum(pair.taken for pair in comparison) > len(comparison) // 5

@@ -13,7 +13,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def apart(**labels: str) -> Object:
-    """A term that lets no two pods with these labels share a node."""
+    """Return a term that lets no two pods with these labels share a node."""
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": labels}}
     return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
 
@@ -24,7 +24,7 @@ def gang(name: str, count: int, **options: object) -> Object:
 
 @pytest.fixture
 def nodes(space: Space) -> list[str]:
-    """Three nodes; each could hold a whole job."""
+    """Three nodes; each has capacity for a whole job."""
     return space.nodes(3, cpu="16", memory="64Gi")
 
 
@@ -40,7 +40,7 @@ def test_each_pod_of_a_gang_is_bound_to_a_node_of_its_own_by_its_pin(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_type_that_need_not_be_apart_shares_the_nodes_of_one_that_must(space: Space) -> None:
+def test_a_type_without_anti_affinity_shares_the_nodes_of_a_type_with_it(space: Space) -> None:
     made = job("mixed", {"PS": 4, "Worker": 2}, kind="TFJob", each=CPU)
     own = {JOB_NAME: "mixed", REPLICA_TYPE: "worker"}
     template(made, "Worker")["spec"] |= apart(**own)
@@ -82,7 +82,7 @@ def test_a_lost_pod_is_pinned_to_a_node_without_another_of_its_gang(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_job_submitted_again_starts_beside_no_pod_of_the_job_that_is_gone(space: Space) -> None:
+def test_a_resubmitted_job_starts_beside_no_pod_of_the_deleted_job(space: Space) -> None:
     space.submit(gang("apart", 3))
     space.bound("apart", 3)
     space.phase("apart", "Placed")
@@ -93,7 +93,7 @@ def test_a_job_submitted_again_starts_beside_no_pod_of_the_job_that_is_gone(spac
 
 
 @pytest.mark.usefixtures("nodes")
-def test_one_that_must_be_on_one_node_is_warned_about_and_says_why_it_waits(space: Space) -> None:
+def test_a_separated_gang_that_requires_one_node_waits_with_a_warning(space: Space) -> None:
     annotations = {"kfext.dev/colocation": "required"}
     answer = space.try_submit(gang("never", 3, annotations=annotations))
     assert any("3 of its pods cannot share a node" in warning for warning in answer.warnings)
@@ -108,7 +108,7 @@ def together(name: str, count: int) -> Object:
     return workers(name, count, each=CPU, pod=pod)
 
 
-def test_a_gang_whose_pods_must_be_together_waits_for_one_node_and_starts_there(
+def test_a_gang_with_affinity_to_itself_waits_for_one_node_and_starts_there(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="3", memory="64Gi")
@@ -123,7 +123,7 @@ def test_a_gang_whose_pods_must_be_together_waits_for_one_node_and_starts_there(
     assert space.starts() == 1
 
 
-def test_a_lost_pod_is_pinned_to_the_node_of_the_others_that_it_must_be_with(
+def test_a_lost_pod_with_affinity_to_the_others_is_pinned_to_their_node(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="16", memory="64Gi")
@@ -137,6 +137,6 @@ def test_a_lost_pod_is_pinned_to_the_node_of_the_others_that_it_must_be_with(
             {pod["metadata"]["uid"] for pod in space.pods("close")} != lost
             and space.homes("close") == first
         ),
-        "the lost pod is back on the node of the others",
+        "the replacement is on the node of the others",
     )
     assert space.pins() == {"close-master-0": 1, "close-worker-0": 2, "close-worker-1": 1}

@@ -1,6 +1,6 @@
-"""Two controllers and one Lease: whoever leads may end in any way, and no job notices.
+"""Two controllers and one Lease: the leader may end in any way, and no job is affected.
 
-`Moving` is many small gangs on the move at once, and what must be true of them at the end.
+`Moving` is many small gangs between submit and start, and the invariants at the end.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 class Moving:
-    """`count` gangs of PODS pods, and nodes that hold exactly these: one pod put wrong shows."""
+    """`count` gangs of PODS pods, and nodes that they fill exactly, so one misplaced pod shows."""
 
     def __init__(self, space: Space, count: int) -> None:
         self.space = space
@@ -34,24 +34,24 @@ class Moving:
         space.nodes(-(-count * PODS // _NODE_GPUS), cpu="64", memory="256Gi", gpu=str(_NODE_GPUS))
 
     def submit(self, names_of: Sequence[str] | None = None) -> None:
-        """Submit all gangs, or the named ones, some at once."""
+        """Submit all gangs, or the named gangs, some at the same time."""
         each = {"nvidia.com/gpu": "1", "cpu": "1"}
         jobs = [workers(name, PODS, each=each) for name in names_of or self.names]
         with ThreadPoolExecutor(_IN_FLIGHT) as pool:
             list(pool.map(self.space.submit, jobs))
 
     def started(self) -> Counter[str]:
-        """Return how many times each job was unsuspended under a plan, by any controller."""
+        """Return the number of unsuspending writes under a plan of each job, by any controller."""
         done = self.space.kfext.writes(unsuspend_patch(self.space.name))
         return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in done)
 
     def wait_placed(self) -> None:
-        """Wait until every gang is whole, bound, and said to be Placed."""
+        """Wait until every gang is whole, bound, and reported as Placed."""
         self.space.patiently(self._all_bound, seconds=_PATIENCE_SECONDS)
         self.space.patiently(lambda: self._phases() == {"Placed"}, seconds=_PATIENCE_SECONDS)
 
     def check(self) -> None:
-        """Nothing was lost and nothing was done twice."""
+        """Check that nothing was lost and nothing was done twice."""
         pods = self.space.pods(ending=True)
         assert self.started() == Counter(dict.fromkeys(self.names, 1))
         assert self.space.pins() == Counter(pod["metadata"]["name"] for pod in pods)
@@ -69,22 +69,22 @@ class Moving:
 
     def _phases(self) -> set[str]:
         plans = self.space.kube.items(self.space.path("trainingplans"))
-        told = {plan["status"].get("phase", "") for plan in plans if "status" in plan}
-        return told if len(plans) == len(self.names) else set()
+        phases = {plan["status"].get("phase", "") for plan in plans if "status" in plan}
+        return phases if len(plans) == len(self.names) else set()
 
 
 def _job_of(pod: Object) -> str:
-    found: str = pod["metadata"]["labels"][names.JOB_NAME]
-    return found
+    name: str = pod["metadata"]["labels"][names.JOB_NAME]
+    return name
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("jobs", "deadly"),
     [(200, unsuspend_patch), (40, pod_patch)],
-    ids=["200 jobs, among the plans", "40 jobs, among the pins"],
+    ids=["200 jobs, between two plans", "40 jobs, between two pins"],
 )
-def test_a_leader_killed_among_moving_jobs_loses_none_and_places_none_twice(
+def test_a_leader_killed_amid_moving_jobs_loses_none_and_places_none_twice(
     space: Space, kfext: Kfext, jobs: int, deadly: object
 ) -> None:
     standby = kfext.start_standby()
@@ -92,26 +92,26 @@ def test_a_leader_killed_among_moving_jobs_loses_none_and_places_none_twice(
     fault = KillAfter(deadly(space.name), nth=jobs // 3)  # type: ignore[operator]
     kfext.proxy.arm(fault)
     moving.submit()
-    space.until(lambda: fault.fired, "the leader is killed on its way")
+    space.until(lambda: fault.fired, "the leader is killed")
     kfext.wait_controller_dead()
     kfext.proxy.heal()
     assert moving.started()
     assert len(space.pins()) < PODS * jobs
-    with kfext.restarted():  # as a Deployment would; on a busy machine a Lease may be lost again
+    with kfext.restarted():  # as a Deployment restarts it; a busy machine may lose a Lease again
         moving.wait_placed()
     moving.check()
-    left = standby.proxy.writes(lambda exchange: f"/namespaces/{space.name}/" in exchange.path)
-    assert left, "the standby had nothing to do"
+    writes = standby.proxy.writes(lambda exchange: f"/namespaces/{space.name}/" in exchange.path)
+    assert writes, "the standby had nothing to do"
 
 
-def test_a_leader_that_ends_in_order_hands_over_at_once(space: Space, kfext: Kfext) -> None:
+def test_a_leader_that_shuts_down_cleanly_hands_over_at_once(space: Space, kfext: Kfext) -> None:
     standby = kfext.start_standby()
     leader = str((kfext.lease() or {})["holderIdentity"])
     moving = Moving(space, 24)
     moving.submit(moving.names[:16])
-    space.until(lambda: len(space.pins()) > 4, "some are placed, some on their way")
+    space.until(lambda: len(space.pins()) > 4, "some are placed, others are starting")
     kfext.stop_controller()
-    # The Lease is given back, so the standby need not wait until it runs out.
+    # The Lease is released, so the standby need not wait until it expires.
     lease = kfext.lease() or {}
     assert lease["holderIdentity"] != leader
     kfext.wait_leading(standby)
@@ -121,7 +121,7 @@ def test_a_leader_that_ends_in_order_hands_over_at_once(space: Space, kfext: Kfe
 
 
 @pytest.mark.long
-def test_a_leader_that_stood_still_writes_nothing_when_it_moves_again_and_ends(
+def test_a_frozen_leader_writes_nothing_when_it_resumes_and_ends(
     space: Space, kfext: Kfext
 ) -> None:
     standby = kfext.start_standby()
@@ -129,7 +129,7 @@ def test_a_leader_that_stood_still_writes_nothing_when_it_moves_again_and_ends(
     moving.submit(moving.names[:16])
     space.until(lambda: len(moving.started()) > 4, "some are started")
     kfext.controller.freeze()
-    # It will hear of these in the moment in which it moves again.
+    # It will receive these at the moment when it resumes.
     moving.submit(moving.names[16:])
     kfext.wait_leading(standby)
     with kfext.restarted():
@@ -143,7 +143,7 @@ def test_a_leader_that_stood_still_writes_nothing_when_it_moves_again_and_ends(
     moving.check()
 
 
-def test_a_leader_whose_lease_another_took_ends_and_takes_nothing_back(
+def test_a_leader_that_lost_its_lease_to_another_ends_and_does_not_reclaim_it(
     space: Space, kfext: Kfext
 ) -> None:
     kfext.steal_lease("thief")
@@ -156,7 +156,7 @@ def test_a_leader_whose_lease_another_took_ends_and_takes_nothing_back(
     assert space.pins() == dict.fromkeys(homes, 1)
 
 
-def test_of_two_controllers_that_start_at_once_one_leads_and_both_could(
+def test_one_of_two_controllers_that_start_together_leads_and_the_other_is_ready(
     space: Space, kfext: Kfext
 ) -> None:
     kfext.stop_controller()
@@ -168,7 +168,7 @@ def test_of_two_controllers_that_start_at_once_one_leads_and_both_could(
         process.launch(environment=kfext.environment)
     for process in both:
         until(process.ready, what=f"{process.name} is ready", account=kfext.tail)
-    until(lambda: any(map(kfext.leads, both)), what="one leads", account=kfext.tail)
+    until(lambda: any(map(kfext.leads, both)), what="one of them leads", account=kfext.tail)
     kfext.wait_hooks()
     moving = Moving(space, 8)
     moving.submit()
@@ -177,7 +177,7 @@ def test_of_two_controllers_that_start_at_once_one_leads_and_both_could(
     assert sum(controller.metric("kfext_leading") for controller in both) == 1
     (idle,) = (controller for controller in both if not kfext.leads(controller))
     assert idle.pid is not None
-    # It follows all the same: what it would have to know is what the leader knows.
+    # The standby follows all the same: it knows the same as the leader.
     (busy,) = (controller for controller in both if kfext.leads(controller))
     until(
         lambda: idle.metric("kfext_ledger_claims") == busy.metric("kfext_ledger_claims"),
@@ -192,8 +192,8 @@ def test_a_lease_that_is_deleted_is_made_again_and_jobs_are_placed(
     standby = kfext.start_standby()
     kfext.delete_lease()
     both = (kfext.controller, standby)
-    until(lambda: any(map(kfext.leads, both)), what="one leads", account=kfext.tail)
-    if kfext.leads(standby):  # it made the Lease first, so the leader has lost it
+    until(lambda: any(map(kfext.leads, both)), what="one of them leads", account=kfext.tail)
+    if kfext.leads(standby):  # it recreated the Lease first, so the leader has lost it
         kfext.controller.wait_dead()
     kfext.wait_hooks()
     space.submit(workers("one", 2, each=GPU))

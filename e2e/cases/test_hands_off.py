@@ -1,4 +1,4 @@
-"""What kfext leaves alone: other people's namespaces, other systems' jobs, a person's own word."""
+"""Objects that kfext must not touch: other namespaces, other systems' jobs, a person's choice."""
 
 import json
 from collections.abc import Callable
@@ -16,8 +16,8 @@ _VOLATILE = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "ge
 
 
 def canonical(pods: list[Object], space: Space) -> str:
-    """Return pods as text, without what differs between any two runs of the same job."""
-    kept = []
+    """Return pods as text, without the fields that differ between two runs of the same job."""
+    comparable = []
     for pod in sorted(pods, key=lambda body: str(body["metadata"]["name"])):
         metadata = {k: v for k, v in pod["metadata"].items() if k not in _VOLATILE}
         metadata["ownerReferences"] = [
@@ -26,8 +26,8 @@ def canonical(pods: list[Object], space: Space) -> str:
         spec = json.dumps(pod["spec"])
         for volume in pod["spec"].get("volumes", []):  # its name has a random end
             spec = spec.replace(volume["name"], "account")
-        kept.append({"metadata": metadata, "spec": json.loads(spec)})
-    return json.dumps(kept, sort_keys=True, indent=1).replace(space.name, "NAMESPACE")
+        comparable.append({"metadata": metadata, "spec": json.loads(spec)})
+    return json.dumps(comparable, sort_keys=True, indent=1).replace(space.name, "NAMESPACE")
 
 
 def test_in_an_unmanaged_namespace_pods_are_byte_identical_with_and_without_kfext(
@@ -70,7 +70,7 @@ def test_colocation_off_starts_a_job_as_on_plain_kubernetes(
     assert space.pins() == {}
 
 
-def test_a_job_s_own_setting_beats_the_namespace_s_and_that_the_policy_s(
+def test_a_jobs_own_setting_overrides_the_namespaces_which_overrides_the_policys(
     new_space: Callable[..., Space],
 ) -> None:
     space = new_space(annotations={"kfext.dev/colocation": "required"})
@@ -103,7 +103,7 @@ def test_a_person_may_suspend_a_placed_job_and_resume_it_by_hand(space: Space) -
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
     space.phase("mine", "Suspended")
     space.until(lambda: not space.pods("mine", ending=True), "its pods are gone")
-    space.submit(workers("other", 4, each=GPU))  # whatever kfext does meanwhile, not this
+    space.submit(workers("other", 4, each=GPU))  # kfext places it, and not the suspended job
     space.phase("other", "Placed")
     assert suspended(space.job("mine"))
     assert space.view("mine")["phase"] == "Suspended"
@@ -112,7 +112,7 @@ def test_a_person_may_suspend_a_placed_job_and_resume_it_by_hand(space: Space) -
     space.phase("mine", "Placed")
 
 
-def test_a_held_job_that_a_person_resumes_by_hand_is_hers_to_suspend(space: Space) -> None:
+def test_a_held_job_that_a_person_resumes_by_hand_is_theirs_to_suspend(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     quotas = f"/api/v1/namespaces/{space.name}/resourcequotas"
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
@@ -120,13 +120,13 @@ def test_a_held_job_that_a_person_resumes_by_hand_is_hers_to_suspend(space: Spac
     space.until(lambda: space.kube.get(f"{quotas}/none").get("status"), "the quota holds")
     space.submit(workers("mine", 4, each=GPU))
     space.phase("mine", "Queued")
-    # It gets no pods, so that kfext has nothing to suspend it for.
+    # It has no pods, so kfext has no cause to suspend it.
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": False}}})
     space.until(lambda: not held(space.job("mine")), "the mark of kfext is gone")
     space.patch_job("mine", {"spec": {"runPolicy": {"suspend": True}}})
     space.phase("mine", "Suspended")
     space.kube.delete(f"{quotas}/none")
-    space.submit(workers("other", 4, each=GPU))  # whatever kfext does meanwhile, not that
+    space.submit(workers("other", 4, each=GPU))  # kfext places it, and suspends no other
     space.phase("other", "Placed")
     assert suspended(space.job("mine"))
     assert space.view("mine")["phase"] == "Suspended"
@@ -138,7 +138,7 @@ def test_a_dry_run_create_is_answered_and_changes_nothing(space: Space, kfext: K
     assert answer.ok
     assert suspended(answer.body)
     assert held(answer.body)
-    # A real job afterwards passes through everything that a dry run might have left behind.
+    # A real job afterwards would meet any remains of the dry run.
     space.submit(workers("real", 2, each=GPU))
     space.phase("real", "Placed")
     assert space.kube.find(space.path("pytorchjobs", "trial")) is None
@@ -159,7 +159,7 @@ def test_a_job_that_another_controller_runs_is_not_touched(space: Space) -> None
 
 def test_kueue_alone_suspends_and_resumes_its_jobs_and_kfext_places_them_then(space: Space) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "team"}
-    # Kueue's own webhook suspends; a test plays its part.
+    # Kueue's own webhook suspends; the test acts in its place.
     stored = space.submit(workers("queued", 4, each=GPU, labels=labels, policy={"suspend": True}))
     assert not held(stored)
     space.phase("queued", "Suspended")
@@ -170,7 +170,7 @@ def test_kueue_alone_suspends_and_resumes_its_jobs_and_kfext_places_them_then(sp
     assert space.starts() == 0
 
 
-def test_a_label_that_kueue_adds_after_our_webhook_still_keeps_kfext_from_resuming(
+def test_a_label_that_kueue_adds_after_kfexts_webhook_still_keeps_kfext_from_resuming(
     space: Space,
 ) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="2")
@@ -185,7 +185,7 @@ def test_a_label_that_kueue_adds_after_our_webhook_still_keeps_kfext_from_resumi
     assert space.pods("late") == []
 
 
-def test_another_system_s_gate_is_left_alone_and_ours_goes_when_it_has_gone(space: Space) -> None:
+def test_another_systems_gate_is_left_and_kfexts_gate_is_removed_after_it(space: Space) -> None:
     gates = {"schedulingGates": [{"name": "example.com/quota"}]}
     space.submit(workers("shared", 3, each=GPU, pod=gates))
     view = space.phase("shared", "Gated")
@@ -195,8 +195,8 @@ def test_another_system_s_gate_is_left_alone_and_ours_goes_when_it_has_gone(spac
             "example.com/quota",
             "kfext.dev/placement",
         ]
-        kept = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
-        space.kube.patch(space.path("pods", pod["metadata"]["name"]), kept, kind="json")
+        patch = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+        space.kube.patch(space.path("pods", pod["metadata"]["name"]), patch, kind="json")
     assert len(set(space.bound("shared", 3).values())) == 1
     assert set(space.pins().values()) == {1}
 

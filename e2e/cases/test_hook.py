@@ -1,4 +1,4 @@
-"""What the hook of jobs that share GPUs does to real trainings, and hears of them."""
+"""The effects of the hook for jobs that share GPUs on real trainings, and its reports of them."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -29,7 +29,7 @@ HOOKED = {
     "copies of the model": "kept",
 }
 WHOLE = {"a model that TorchScript has compiled": "scripted"}
-"""Models with layers that no hook can reach."""
+"""Models with layers that a hook cannot reach."""
 TRACED = {"a model that torch.compile traces": "compiled"}
 EARLY, LATER = "torch 1.13", "torch 2.6"
 PYTHONS: Mapping[str, Callable[[], Python]] = {EARLY: of_training_image, LATER: of_later_pytorch}
@@ -43,12 +43,12 @@ CASES = [
 
 @cache
 def run(version: str) -> Mapping[str, Trainings]:
-    """Return what comes of all trainings, once without a hook and once with each."""
+    """Return the results of all trainings, without a hook and with each hook."""
     return trained(PYTHONS[version]())
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_a_hook_changes_no_bit_of_what_is_trained(version: str, name: str) -> None:
+def test_a_hook_changes_no_bit_of_the_training(version: str, name: str) -> None:
     outcomes = {hook: run(version)[hook].by_name[name].found for hook in HOOKS}
     assert outcomes == dict.fromkeys(HOOKS, outcomes[NONE])
 
@@ -61,7 +61,7 @@ def test_a_hook_counts_each_step_that_an_optimizer_makes(version: str, name: str
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_low_priority_comes_to_its_gate_in_each_step_and_within_it_where_it_has_layers(
+def test_low_priority_reaches_its_gate_in_each_step_and_also_within_it_if_it_has_layers(
     version: str, name: str
 ) -> None:
     training = run(version)[LOW].by_name[name]
@@ -71,7 +71,7 @@ def test_low_priority_comes_to_its_gate_in_each_step_and_within_it_where_it_has_
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_hook_meets_an_error(version: str) -> None:
+def test_no_hook_has_an_error(version: str) -> None:
     for hook in HOOKS:
         done = run(version)[hook]
         assert not [line for line in done.errors if line.startswith("kfext")]
@@ -81,13 +81,13 @@ def test_no_hook_meets_an_error(version: str) -> None:
 
 
 @pytest.mark.long
-def test_a_fit_of_keras_is_heard_batch_by_batch_and_trains_the_same() -> None:
-    found = trained(of_tensorflow_image(), "hooked_keras.py", (NONE, HIGH))
-    without, hooked = (found[hook].by_name["fit"] for hook in (NONE, HIGH))
+def test_a_keras_fit_reports_each_batch_and_trains_the_same() -> None:
+    results = trained(of_tensorflow_image(), "hooked_keras.py", (NONE, HIGH))
+    without, hooked = (results[hook].by_name["fit"] for hook in (NONE, HIGH))
     assert hooked.found == without.found
     assert hooked.page[words.STEPS] == hooked.steps == without.steps > 0
     assert not hooked.page[words.UNHOOKED]
-    assert not [line for line in found[HIGH].errors if line.startswith("kfext")]
+    assert not [line for line in results[HIGH].errors if line.startswith("kfext")]
 
 
 def test_mixed_precision_does_skip_steps() -> None:
@@ -98,10 +98,10 @@ def test_mixed_precision_does_skip_steps() -> None:
 @pytest.mark.long
 def test_torch_compile_makes_one_graph_and_does_not_break_it() -> None:
     for hook in HOOKS:
-        found = run(LATER)[hook].by_name["compiled"].found
-        assert found.endswith(" graphs: 1, breaks: {}")
+        outcome = run(LATER)[hook].by_name["compiled"].found
+        assert outcome.endswith(" graphs: 1, breaks: {}")
 
 
-def test_high_priority_waits_for_little_of_low_where_low_has_a_gate() -> None:
+def test_high_priority_waits_little_for_low_priority_with_a_gate() -> None:
     without, gate = waited(of_training_image(), [native(0.5), gated(0.5)]).values()
     assert without > 4 * gate

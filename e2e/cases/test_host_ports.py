@@ -1,4 +1,4 @@
-"""Host ports that other pods hold, or that all pods of a gang need: it goes elsewhere or waits."""
+"""Host ports that other pods hold, or that all pods of a gang need: the gang moves or waits."""
 
 from e2e.harness.jobs import specs, suspended, template, workers
 from e2e.harness.kube import Object
@@ -6,12 +6,12 @@ from e2e.harness.pods import FOREIGN_GATE, HOST, master_port, remove_foreign_gat
 from e2e.harness.space import Space
 
 PORT = 8470
-# Of pods that can use no more than they request, the fullest node is the best.
+# For pods that can use no more than they request, the fullest node is best.
 GUARANTEED = {"cpu": "1", "memory": "1Gi"}
 
 
 def take_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
-    """Have a pod without a job take a port of a node, past every scheduler."""
+    """Have a pod without a job use a port of a node; no scheduler is involved."""
     ports = [{"containerPort": port, "hostPort": port}]
     resources = {"requests": {"cpu": "1"}}
     container = {"name": "main", "image": "none", "ports": ports, "resources": resources}
@@ -21,7 +21,7 @@ def take_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
 
 
 def serving(name: str, count: int, *, pod: Object | None = None) -> Object:
-    """Return a job with a master that has a port of its node."""
+    """Return a job with a master that uses a port of its node."""
     made = workers(name, count, each=GUARANTEED, pod=pod)
     ports = [{"containerPort": PORT, "hostPort": PORT, "name": "serve"}]
     template(made, "Master")["spec"]["containers"][0]["ports"] = ports
@@ -59,7 +59,7 @@ def test_pods_with_a_host_network_of_their_own_start_apart_at_once(space: Space)
     assert space.starts() == 1
 
 
-def test_two_of_them_do_not_start_where_there_is_one_node(space: Space) -> None:
+def test_two_such_pods_do_not_start_on_one_node(space: Space) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     required = {"kfext.dev/colocation": "required"}
     space.submit(
@@ -71,7 +71,7 @@ def test_two_of_them_do_not_start_where_there_is_one_node(space: Space) -> None:
     assert space.starts() == 0
 
 
-def test_a_gang_whose_port_is_taken_everywhere_waits_and_nothing_is_reserved_for_it(
+def test_a_gang_with_a_port_that_is_taken_everywhere_waits_without_a_reservation(
     space: Space,
 ) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi")
@@ -84,7 +84,7 @@ def test_a_gang_whose_port_is_taken_everywhere_waits_and_nothing_is_reserved_for
     space.submit(workers("runs", 3, each=GUARANTEED))
     space.phase("runs", "Placed")
     space.submit(workers("next", 7, each=GUARANTEED))
-    # The gang has waited for longer: a reservation would have been its own.
+    # The gang has waited longer: a reservation would be for it.
     space.until(
         lambda: "is reserved for it until PyTorchJob" in space.view("next").get("message", ""),
         "the next job has the reservation",
@@ -98,7 +98,7 @@ def test_a_gang_whose_port_is_taken_everywhere_waits_and_nothing_is_reserved_for
     assert space.starts() == 3
 
 
-def test_a_port_that_kfext_chose_and_another_pod_takes_is_chosen_anew(space: Space) -> None:
+def test_a_port_that_kfext_chose_and_another_pod_took_is_replaced(space: Space) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi")
     space.policy(network={"portRange": "20000-20001"})
     space.submit(workers("gang", 2, each=GUARANTEED, annotations=HOST, pod=FOREIGN_GATE))
@@ -113,10 +113,10 @@ def test_a_port_that_kfext_chose_and_another_pod_takes_is_chosen_anew(space: Spa
     assert {master_port(space, "gang"), chosen} == {20000, 20001}
 
 
-def test_pods_that_their_user_put_on_the_host_network_are_not_started_for_nothing(
+def test_pods_that_their_user_put_on_the_host_network_are_not_started_in_vain(
     space: Space,
 ) -> None:
-    """The operator declares its port on every pod, which no template shows."""
+    """The operator declares its port on every pod, and no template shows it."""
     space.nodes(2, cpu="8", memory="64Gi")
     space.policy(placement={"releaseAfter": "5s"})
     space.submit(workers("gang", 3, each=GUARANTEED, pod={"hostNetwork": True}))

@@ -1,4 +1,4 @@
-"""A cluster need not serve every kind of job that kfext knows."""
+"""A cluster need not serve every kind of job that kfext supports."""
 
 from collections.abc import Iterator
 
@@ -15,10 +15,10 @@ CRDS = TFJOBS.rpartition("/")[0]
 
 @pytest.fixture
 def definition(kfext: Kfext) -> Iterator[Object]:
-    """The CRD of TFJobs; it is there again after the case."""
-    found = kfext.kube.get(TFJOBS)
-    crd = {"metadata": {"name": found["metadata"]["name"]}, "spec": found["spec"]}
-    yield {"apiVersion": found["apiVersion"], "kind": found["kind"], **crd}
+    """The CRD of TFJobs; it exists again after the case."""
+    stored = kfext.kube.get(TFJOBS)
+    crd = {"metadata": {"name": stored["metadata"]["name"]}, "spec": stored["spec"]}
+    yield {"apiVersion": stored["apiVersion"], "kind": stored["kind"], **crd}
     if kfext.kube.find(TFJOBS) is None:
         kfext.kube.create(CRDS, crd)
     kfext.ensure()
@@ -36,7 +36,7 @@ def test_jobs_of_one_kind_are_placed_while_the_crd_of_another_is_missing(
         space.patiently(lambda: kfext.controller_pid not in {None, began}, seconds=150)
         space.submit(workers("torch", 3))
         space.patiently(lambda: space.view("torch").get("phase") == "Placed", seconds=60)
-        space.patiently(kfext.controller.ready, seconds=60)  # it has looked for kinds
+        space.patiently(kfext.controller.ready, seconds=60)  # it has discovered the kinds
         between = kfext.controller_pid
         kfext.kube.create(CRDS, definition)
         space.patiently(lambda: kfext.controller_pid not in {None, between}, seconds=150)

@@ -1,4 +1,4 @@
-"""Jobs on the host network: ports, addresses, and what keeps a job from it. Fake nodes."""
+"""Jobs on the host network: ports, addresses, and obstacles. Fake nodes."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_C4_three_jobs_of_three_share_a_node_and_no_port(space: Space) -> None:
         assert all(map(on_host, pods.values()))
         assert {pod["spec"]["dnsPolicy"] for pod in pods.values()} == {"ClusterFirstWithHostNet"}
         (meeting[name],) = ports(pods[f"{name}-master-0"])
-        # The operator has told all of them, and the Service, the port that kfext gave out.
+        # The operator has set the port that kfext allocated in all of them and in the Service.
         assert {variables(pod)["MASTER_PORT"] for pod in pods.values()} == {str(meeting[name])}
         service = space.kube.get(f"/api/v1/namespaces/{space.name}/services/{name}-master-0")
         assert [port["port"] for port in service["spec"]["ports"]] == [meeting[name]]
@@ -46,20 +46,20 @@ def test_the_same_jobs_without_kfext_stay_pending(space: Space) -> None:
         pods = [*space.pods("one"), *space.pods("two")]
         return [pod for pod in pods if not pod["spec"].get("nodeName")]
 
-    def told(pod: Object) -> bool:
+    def lacks_port(pod: Object) -> bool:
         conditions = pod["status"].get("conditions", [])
         return any("free ports" in condition.get("message", "") for condition in conditions)
 
     space.until(
-        lambda: sum(map(told, refused())) == 5, "kube-scheduler says that their port is taken"
+        lambda: sum(map(lacks_port, refused())) == 5, "kube-scheduler reports the taken port"
     )
 
 
 TYPES = {"Chief": 1, "PS": 2, "Worker": 2, "Evaluator": 1}
 
 
-def told_addresses(pod: Object) -> set[str]:
-    """Return the addresses that a TensorFlow process is told."""
+def addresses_of(pod: Object) -> set[str]:
+    """Return the addresses in the environment of a TensorFlow process."""
     cluster = json.loads(variables(pod)["TF_CONFIG"])["cluster"]
     found: set[str] = set()
     for addresses in cluster.values():
@@ -68,7 +68,7 @@ def told_addresses(pod: Object) -> set[str]:
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["full", "sparse"])
-def test_the_replicas_of_a_tfjob_are_told_where_each_listens(space: Space, sparse: bool) -> None:
+def test_the_replicas_of_a_tfjob_know_the_address_of_each(space: Space, sparse: bool) -> None:
     space.nodes(1, cpu="32", memory="64Gi")
     types = {"PS": 2, "Worker": 3} if sparse else TYPES
     manifest = job("tf", types, kind="TFJob", each=CPU, annotations=HOST)
@@ -79,12 +79,12 @@ def test_the_replicas_of_a_tfjob_are_told_where_each_listens(space: Space, spars
     pods = {pod["metadata"]["name"]: pod for pod in space.pods("tf")}
     own = {f"{name}.{space.name}.svc:{port}" for name, pod in pods.items() for port in ports(pod)}
     assert len(own) == sum(types.values())
-    assert set.union(*map(told_addresses, pods.values())) == own
+    assert set.union(*map(addresses_of, pods.values())) == own
     for name, pod in pods.items():
-        assert any(told.startswith(f"{name}.") for told in told_addresses(pod))
+        assert any(address.startswith(f"{name}.") for address in addresses_of(pod))
 
 
-def test_elastic_workers_are_told_who_hosts_the_rendezvous(space: Space) -> None:
+def test_elastic_workers_know_the_host_of_the_rendezvous(space: Space) -> None:
     space.nodes(3, cpu="1", memory="64Gi")
     manifest = job("elastic", {"Worker": 3}, each=CPU, annotations=HOST)
     manifest["spec"]["elasticPolicy"] = {
@@ -95,7 +95,7 @@ def test_elastic_workers_are_told_who_hosts_the_rendezvous(space: Space) -> None
     pods = {pod["metadata"]["name"]: pod for pod in space.pods("elastic")}
     (port,) = ports(pods["elastic-worker-0"])
     for name, pod in pods.items():
-        assert ports(pod) == [port]  # so that no two are on one node, whoever binds them
+        assert ports(pod) == [port]  # so no two share a node, whichever scheduler binds them
         env = variables(pod)
         assert env["PET_RDZV_ENDPOINT"] == f"elastic-worker-0:{port}"
         assert env["PET_RDZV_CONF"] == f"is_host={int(name == 'elastic-worker-0')}"
@@ -121,7 +121,7 @@ def test_ports_are_known_to_a_successor_and_free_when_the_job_has_ended(
             event for event in space.events("third")
             if event["reason"] == "PodNetwork" and "20000-20001" in event["note"]
         ],
-        "it is told that no port is free",
+        "its reason is that no port is free",
     )  # fmt: skip
     space.kube.delete(space.path("pytorchjobs", "first"))
     space.until(lambda: not space.pods("first", ending=True), "its pods are gone")
@@ -129,7 +129,7 @@ def test_ports_are_known_to_a_successor_and_free_when_the_job_has_ended(
     assert master_port(space, "fourth") in taken
 
 
-def test_a_port_of_a_pod_that_is_nobodys_job_is_honoured(space: Space) -> None:
+def test_a_port_of_a_pod_without_a_job_is_honoured(space: Space) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi")
     space.policy(network={"portRange": "20000-20001"})
     container = {

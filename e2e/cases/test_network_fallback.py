@@ -1,4 +1,4 @@
-"""What keeps a job, or a pod of it, from the host network, and what then becomes of the job."""
+"""Obstacles that keep a job, or a pod of it, off the host network, and their consequences."""
 
 from collections.abc import Iterator
 
@@ -21,14 +21,14 @@ def test_pod_security_keeps_a_job_on_the_pod_network(space: Space) -> None:
     condition = asked(space, "gang")
     assert (condition["status"], condition["reason"]) == ("False", "PodNetwork")
     assert "Pod Security baseline" in condition["message"]
-    space.until(lambda: "PodNetwork" in reasons(space, "gang"), "an event tells it")
+    space.until(lambda: "PodNetwork" in reasons(space, "gang"), "an event reports it")
     assert not any(map(on_host, space.pods("gang")))
     assert space.starts() == 1
 
 
 @pytest.fixture
 def closed(space: Space) -> Iterator[Space]:
-    """A namespace in which the API server refuses what kfext does not foresee: a host network."""
+    """A namespace in which the API server refuses a host network, unknown to kfext."""
     probe = {"hostNetwork": True, "containers": [{"name": "probe", "image": "none"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": probe}
     expression = "!has(object.spec.hostNetwork) || !object.spec.hostNetwork"
@@ -37,7 +37,7 @@ def closed(space: Space) -> Iterator[Space]:
 
 
 @pytest.mark.long
-def test_a_refusal_that_only_the_api_server_knows_is_found_and_the_job_tried_without(
+def test_a_job_is_retried_without_a_host_network_that_only_the_api_server_refuses(
     closed: Space,
 ) -> None:
     closed.policy(placement={"createTimeout": "2s"})
@@ -48,10 +48,10 @@ def test_a_refusal_that_only_the_api_server_knows_is_found_and_the_job_tried_wit
     condition = asked(closed, "gang")
     assert condition["reason"] == "PodNetwork"
     assert "no host network here" in condition["message"]
-    closed.until(lambda: "CreateTimeout" in reasons(closed, "gang"), "an event tells it")
+    closed.until(lambda: "CreateTimeout" in reasons(closed, "gang"), "an event reports it")
 
 
-def test_network_policies_that_stop_applying_are_told(space: Space) -> None:
+def test_network_policies_that_stop_applying_are_reported(space: Space) -> None:
     path = f"/apis/networking.k8s.io/v1/namespaces/{space.name}/networkpolicies"
     body = {"metadata": {"name": "deny-all"}, "spec": {"podSelector": {}}}
     space.kube.create(path, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
@@ -60,7 +60,7 @@ def test_network_policies_that_stop_applying_are_told(space: Space) -> None:
     space.phase("gang", "Placed")
     event = space.until(
         lambda: [e for e in space.events("gang") if e["reason"] == "NetworkPoliciesBypassed"],
-        "it is told",
+        "an event reports it",
     )
     assert "deny-all" in event[0]["note"]
     assert all(map(on_host, space.pods("gang")))
@@ -81,7 +81,7 @@ def missed(space: Space, kfext: Kfext, manifest: Object, name: str) -> None:
     space.patch_job(name, {"metadata": {"labels": {"seen": "again"}}}, manifest["kind"])
 
 
-def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_goes_on(space: Space, kfext: Kfext) -> None:
+def test_a_pytorchjob_with_a_pod_the_webhook_missed_continues(space: Space, kfext: Kfext) -> None:
     missed(space, kfext, workers("gang", 3, each=CPU, annotations=HOST), "gang")
     space.bound("gang", 3)
     pods = {pod["metadata"]["name"]: pod for pod in space.pods("gang")}
@@ -92,7 +92,7 @@ def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_goes_on(space: Space, kf
     assert space.starts() == 1
 
 
-def test_a_tfjob_of_which_the_webhook_missed_a_pod_is_made_again(
+def test_a_tfjob_with_a_pod_that_the_webhook_missed_is_started_again(
     space: Space, kfext: Kfext
 ) -> None:
     manifest = job("tf", {"PS": 1, "Worker": 2}, kind="TFJob", each=CPU, annotations=HOST)
@@ -118,6 +118,6 @@ def test_without_a_controller_a_replaced_pod_is_set_up_like_the_others(
         bound = pod.get("spec", {}).get("nodeName")
         return pod if bound and pod["metadata"]["uid"] != lost else None
 
-    pod = space.until(replaced, "another pod takes its place")
+    pod = space.until(replaced, "another pod replaces it")
     assert on_host(pod)
     assert variables(pod)["MASTER_PORT"] == str(port)

@@ -1,6 +1,6 @@
-"""No job is worse off than without kfext, whatever its pods ask of kube-scheduler.
+"""No job is worse off than without kfext, whatever terms its pods have.
 
-Random jobs, each alone in two equal worlds: what is bound without kfext is bound with it, at most
+Random jobs, each in two equal worlds: a job that is bound without kfext is bound with it, at most
 three bindTimeouts later. No other test asserts a time.
 """
 
@@ -23,11 +23,11 @@ from e2e.harness.space import Space
 from e2e.soak.invariants import Limits
 
 BIND_SECONDS = 5.0
-"""bindTimeout, and releaseAfter: what an administrator sets who wants no wait to be longer."""
+"""bindTimeout and releaseAfter, as set by an administrator who wants no longer wait."""
 MORE_SECONDS = 3 * BIND_SECONDS
-"""How much later a job may be bound with kfext."""
+"""The additional time that a job may take to be bound with kfext."""
 _PLAIN_SECONDS = 10.0
-"""What is not bound by then without kfext counts as a job that never is."""
+"""A job that is not bound within this time without kfext counts as never bound."""
 _HALF_HELD_SECONDS = Limits(bind=BIND_SECONDS, create=30.0).gang
 _LOOK_SECONDS = 0.5
 _AT_ONCE = 5
@@ -36,7 +36,7 @@ _AT_ONCE = 5
 
 @dataclass
 class Arm:
-    """A job in one namespace; `bound` is when all of its pods were, in seconds after submit."""
+    """A job in one namespace; `bound` is the time until all its pods were bound, in seconds."""
 
     space: Space
     job: OddJob
@@ -50,7 +50,7 @@ class Arm:
             odd_world.make_late_claim(self.space)
 
     def look(self, elapsed: float) -> None:
-        """Register what is there now."""
+        """Record the present state."""
         pods = self.space.pods(NAME)
         self._seen |= {pod["metadata"]["uid"] for pod in pods}
         homes = [pod["spec"].get("nodeName") for pod in pods]
@@ -67,10 +67,10 @@ class Arm:
     def preempted(self) -> list[str]:
         """Return the members that kube-scheduler preempted for another member."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.space.name}/events"
-        found = [item for item in self.space.kube.items(path) if item.get("reason") == "Preempted"]
+        events = [item for item in self.space.kube.items(path) if item.get("reason") == "Preempted"]
         return [
             str(event["regarding"]["name"])
-            for event in found
+            for event in events
             if event["regarding"].get("uid") in self._seen
             if any(
                 uid in json.dumps(event.get("related", "")) + event["note"] for uid in self._seen
@@ -80,11 +80,11 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What became of a job: when it was bound without kfext and with, and what went wrong."""
+    """The outcome of a job: its time without kfext and with kfext, and the faults."""
 
     job: OddJob
     plain: float | None
-    ours: float | None
+    handled: float | None
     wrong: tuple[str, ...]
     account: str = ""
 
@@ -95,47 +95,47 @@ class Pair:
 
 
 def run(kfext: Kfext, job: OddJob, name: str) -> Pair:
-    """Run a job in namespaces of this name, with kfext and without."""
+    """Run a job in two namespaces of this name, with kfext and without."""
     with (
-        _world(kfext, job, f"{name}-o", managed=True) as ours,
+        _world(kfext, job, f"{name}-o", managed=True) as handled,
         _world(kfext, job, f"{name}-p", managed=False) as plain,
     ):
-        arms = Arm(plain, job), Arm(ours, job)
+        arms = Arm(plain, job), Arm(handled, job)
         _watch(*arms)
         wrong = tuple(_wrong(*arms))
-        account = f"{plain.account()}\n{ours.account()}" if wrong else ""
+        account = f"{plain.account()}\n{handled.account()}" if wrong else ""
         return Pair(job, arms[0].bound, arms[1].bound, wrong, account)
 
 
-def _watch(plain: Arm, ours: Arm) -> None:
-    """Watch both until each is bound or has had its time."""
+def _watch(plain: Arm, handled: Arm) -> None:
+    """Watch both arms until each is bound or its time is over."""
     began = time.monotonic()
-    for arm in (plain, ours):
+    for arm in (plain, handled):
         arm.submit()
     while True:
         elapsed = time.monotonic() - began
-        for arm in (plain, ours):
+        for arm in (plain, handled):
             arm.look(elapsed)
         if plain.bound is not None:
-            over = ours.bound is not None or elapsed > plain.bound + MORE_SECONDS
+            over = handled.bound is not None or elapsed > plain.bound + MORE_SECONDS
         else:
-            held = ours.half_held and elapsed < _HALF_HELD_SECONDS
+            held = handled.half_held and elapsed < _HALF_HELD_SECONDS
             over = elapsed > _PLAIN_SECONDS and not held
         if over:
             return
         time.sleep(_LOOK_SECONDS)
 
 
-def _wrong(plain: Arm, ours: Arm) -> Iterator[str]:
-    """Yield in what the job is worse off with kfext."""
-    if plain.bound is not None and ours.bound is None:
+def _wrong(plain: Arm, handled: Arm) -> Iterator[str]:
+    """Yield each respect in which the job is worse off with kfext."""
+    if plain.bound is not None and handled.bound is None:
         late = f"{plain.bound + MORE_SECONDS:.0f} s"
         yield f"bound after {plain.bound:.1f} s without kfext and not after {late} with it"
-    if plain.bound is None and ours.half_held:
+    if plain.bound is None and handled.half_held:
         yield f"some of its pods are bound and others wait for over {_HALF_HELD_SECONDS:.0f} s"
-    if ours.failed() and not plain.failed():
+    if handled.failed() and not plain.failed():
         yield "failed with kfext only"
-    if victims := ours.preempted():
+    if victims := handled.preempted():
         yield f"{', '.join(victims)} preempted by the job's own pods"
 
 
@@ -173,10 +173,10 @@ def test_a_job_that_is_bound_without_kfext_is_bound_with_it(
         return run(kfext, odd_job(seed, number), f"never-worse-{os.getpid()}-{seed}-{number}")
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(pair, range(count)))
-    bound = sum(compared.plain is not None for compared in found)
-    with_kfext = sum(compared.ours is not None for compared in found)
+        pairs = list(pool.map(pair, range(count)))
+    bound = sum(compared.plain is not None for compared in pairs)
+    with_kfext = sum(compared.handled is not None for compared in pairs)
     print(f"of {count} jobs {bound} are bound without kfext and {with_kfext} with it")
-    wrong = [str(compared) for compared in found if compared.wrong]
+    wrong = [str(compared) for compared in pairs if compared.wrong]
     assert not wrong, "\n\n".join(wrong)
     assert bound >= count * 3 // 4

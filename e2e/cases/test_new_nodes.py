@@ -1,7 +1,6 @@
-"""Gangs that need nodes which Karpenter adds: as one, or no pod of them exists.
+"""Gangs that need nodes which Karpenter adds: they start whole, or have no pods at all.
 
-The first cases are plain Kubernetes: they show what the autoscaler does, and that a half gang is
-seen where there is one.
+The first cases are plain Kubernetes: they show the autoscaler, and that a half gang is detected.
 """
 
 import os
@@ -26,12 +25,12 @@ NewScene = Callable[..., Scene]
 KINDS = ("PyTorchJob", "TFJob", TRAIN_JOB)
 WAITING, REFUSED = "WaitingForNodes", "NoNewNodes"
 _GIVES_UP_SECONDS = 420.0
-"""kfext gives an ask up 5 minutes after its last progress, which is 20 s after the ask."""
+"""kfext ends a request for nodes 5 minutes after its last progress, 20 s after the request."""
 
 
 @pytest.fixture(scope="module")
 def testbed() -> Iterator[Testbed]:
-    """A cluster of its own: where there is an autoscaler, kfext decides otherwise."""
+    """A separate cluster: kfext decides differently beside an autoscaler."""
     with (
         running_or_skipped(f"new-nodes-{os.getpid()}", fake_nodes=1, fast=True) as bed,
         karpenter_or_skipped(bed),
@@ -48,7 +47,7 @@ def installed(testbed: Testbed) -> Iterator[Kfext]:
 
 @pytest.fixture
 def new_scene(new_space: Callable[..., Space]) -> Iterator[NewScene]:
-    """Return a maker of scenes; `most`: how many nodes Karpenter may add."""
+    """Return a maker of scenes; `most`: the maximum number of nodes that Karpenter may add."""
     with ExitStack() as made:
 
         def make(
@@ -64,9 +63,9 @@ def new_scene(new_space: Callable[..., Space]) -> Iterator[NewScene]:
 
 
 def _started_as_one(scene: Scene, *, needs: int = NODES, replaced: int = 0) -> None:
-    """Check that no member existed before the room of all, and what the ask has cost.
+    """Check that no member existed before there was capacity for all, and count the placeholders.
 
-    `replaced`: how many placeholders lost their node, so that others were created.
+    `replaced`: the number of placeholders that lost their node and were replaced.
     """
     assert scene.half() == {}
     assert scene.early("gang", needs=needs) == []
@@ -78,7 +77,7 @@ def _started_as_one(scene: Scene, *, needs: int = NODES, replaced: int = 0) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_kfext_a_gang_is_bound_on_new_nodes_which_go_when_it_has_gone(
+def test_without_kfext_a_gang_is_bound_on_new_nodes_that_are_removed_after_it(
     new_scene: NewScene, kind: str
 ) -> None:
     scene = new_scene(managed=False)
@@ -90,12 +89,12 @@ def test_without_kfext_a_gang_is_bound_on_new_nodes_which_go_when_it_has_gone(
     assert len(scene.created()) == NODES
 
 
-def test_without_kfext_a_gang_is_half_where_one_node_of_four_does_not_come(
+def test_without_kfext_a_gang_is_half_bound_where_one_of_four_nodes_does_not_come(
     new_scene: NewScene,
 ) -> None:
     scene = new_scene(managed=False, most=NODES - 1)
     scene.submit("gang")
-    scene.until(lambda _: scene.half(), "the gang is half")
+    scene.until(lambda _: scene.half(), "the gang is half bound")
     assert scene.gangs["gang"].bound == 2 * (NODES - 1)
     assert len(scene.created()) == NODES - 1
 
@@ -104,7 +103,7 @@ def test_without_kfext_a_gang_is_half_where_one_node_of_four_does_not_come(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_gang_starts_whole_on_new_nodes_which_go_when_it_has_gone(
+def test_a_gang_starts_whole_on_new_nodes_that_are_removed_after_it(
     new_scene: NewScene, kind: str
 ) -> None:
     scene = new_scene()
@@ -121,7 +120,7 @@ def test_a_gang_starts_whole_on_new_nodes_which_go_when_it_has_gone(
 
 
 @pytest.mark.parametrize(("full", "seconds"), ASKS.values(), ids=ASKS)
-def test_a_gang_asks_the_later_the_more_hope_there_is_for_room(
+def test_a_gang_asks_later_the_likelier_free_capacity_is(
     new_scene: NewScene, full: Callable[[Scene], None], seconds: float
 ) -> None:
     scene = new_scene()
@@ -129,7 +128,7 @@ def test_a_gang_asks_the_later_the_more_hope_there_is_for_room(
     scene.submit("gang")
     scene.whole("gang")
     _started_as_one(scene)
-    # A job waits since the whole second in which the API server created it.
+    # The wait of a job counts from the whole second in which the API server created it.
     assert scene.asked_after("gang") > seconds - 1.0
     assert len(scene.created()) == NODES
 
@@ -155,7 +154,7 @@ def test_a_gang_for_one_node_starts_on_a_new_node_though_an_old_node_has_room_fo
     assert old not in scene.space.homes("gang").values()
 
 
-def test_nodes_that_come_first_are_kept_until_the_last_have_come(new_scene: NewScene) -> None:
+def test_the_first_nodes_are_kept_until_the_last_have_come(new_scene: NewScene) -> None:
     soon = Pool("soon", delay="3s", most=2, weight=50, consolidate="0s")
     scene = new_scene(pools=(soon, Pool("late", delay="60s", weight=10, consolidate="0s")))
     scene.submit("gang")
@@ -192,7 +191,7 @@ def test_members_that_lost_their_node_ask_for_another(new_scene: NewScene) -> No
 # --- some nodes do not come -----------------------------------------------------------------------
 
 
-def test_where_one_node_of_four_may_not_come_kfext_gives_up_and_says_what_the_autoscaler_says(
+def test_where_one_of_four_nodes_may_not_come_kfext_gives_up_and_quotes_the_autoscaler(
     new_scene: NewScene,
 ) -> None:
     scene = new_scene(most=NODES - 1)
@@ -205,7 +204,7 @@ def test_where_one_node_of_four_may_not_come_kfext_gives_up_and_says_what_the_au
     assert scene.view("gang")["reason"] == REFUSED
 
 
-def test_of_a_gang_with_a_machine_that_never_joins_no_pod_exists(new_scene: NewScene) -> None:
+def test_a_gang_with_a_machine_that_never_joins_has_no_pods(new_scene: NewScene) -> None:
     three = Pool("three", most=NODES - 1, weight=50)
     scene = new_scene(pools=(three, Pool("never", delay=NEVER, weight=10)))
     scene.submit("gang")
@@ -217,7 +216,7 @@ def test_of_a_gang_with_a_machine_that_never_joins_no_pod_exists(new_scene: NewS
     assert not any(any(look.members.values()) for look in scene.looks)
     scene.delete("gang")
     # Karpenter itself waits 15 minutes for the machine that never joins.
-    scene.until(lambda look: not (look.ready or look.asked), "the nodes that came have gone")
+    scene.until(lambda look: not (look.ready or look.asked), "the added nodes are removed")
 
 
 def test_a_gang_does_not_start_on_a_node_that_is_not_ready_any_more(new_scene: NewScene) -> None:
@@ -235,7 +234,7 @@ def test_a_gang_does_not_start_on_a_node_that_is_not_ready_any_more(new_scene: N
     _started_as_one(scene, replaced=2)
 
 
-def test_of_two_gangs_with_room_for_one_and_a_half_the_first_starts(new_scene: NewScene) -> None:
+def test_with_capacity_for_one_and_a_half_gangs_the_first_starts(new_scene: NewScene) -> None:
     scene = new_scene(most=NODES + 2)
     scene.submit("first")
     scene.submit("second")
@@ -250,10 +249,10 @@ def test_of_two_gangs_with_room_for_one_and_a_half_the_first_starts(new_scene: N
     assert scene.half() == {}
 
 
-def test_of_a_job_that_is_deleted_after_it_has_asked_nothing_is_left(new_scene: NewScene) -> None:
+def test_nothing_is_left_of_a_job_that_is_deleted_after_it_asked(new_scene: NewScene) -> None:
     scene = new_scene()
     scene.submit("gang")
-    scene.until(lambda look: look.asked == PODS, "it has asked")
+    scene.until(lambda look: look.asked == PODS, "it has asked for nodes")
     scene.watch(8)
     scene.delete("gang")
     scene.until(lambda look: not look.asked, "no placeholder is left")
@@ -273,7 +272,7 @@ def test_a_policy_may_release_gangs_without_room_as_before(new_scene: NewScene) 
     assert not any(look.asked for look in scene.looks)
 
 
-def test_a_policy_may_have_gangs_wait_for_room_that_is_there(new_scene: NewScene) -> None:
+def test_a_policy_may_have_gangs_wait_for_existing_capacity(new_scene: NewScene) -> None:
     scene = new_scene()
     scene.space.policy(placement={"newNodes": "wait"})
     scene.submit("gang")

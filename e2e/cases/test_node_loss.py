@@ -1,4 +1,4 @@
-"""A node goes, at any moment of a gang: deleted, tainted, shrunk, or only quiet for a while."""
+"""A node is lost at any moment of a gang: deleted, tainted, shrunk, or silent for a while."""
 
 from collections.abc import Callable
 
@@ -71,14 +71,14 @@ PINNED: list[Loss] = [deleted, tainted_no_execute]
 
 
 @pytest.mark.parametrize("lose", PINNED, ids=named(PINNED))
-def test_pods_pinned_to_a_node_that_is_gone_are_freed_for_another(space: Space, lose: Loss) -> None:
+def test_pods_pinned_to_a_lost_node_are_replaced_on_another(space: Space, lose: Loss) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
     pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
     first = uids(space, "gang")
     lose(space, node)
     pins.go.set()
-    space.until(lambda: len(_new(space, first)) == 4, "other pods have taken their places")
+    space.until(lambda: len(_new(space, first)) == 4, "other pods have replaced them")
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
@@ -92,13 +92,13 @@ def _new(space: Space, first: dict[str, str]) -> list[str]:
 
 RUNNING = [
     pytest.param(tainted_no_execute, id="tainted no execute"),
-    # The pod garbage collector looks every 20 s and waits 40 s for a node to come back.
+    # The pod garbage collector runs every 20 s and waits 40 s for a node to return.
     pytest.param(deleted, id="deleted", marks=pytest.mark.long),
 ]
 
 
 @pytest.mark.parametrize("lose", RUNNING)
-def test_a_gang_whose_node_dies_under_it_runs_again_on_another(space: Space, lose: Loss) -> None:
+def test_a_gang_that_loses_its_node_runs_again_on_another(space: Space, lose: Loss) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("gang", 4, each=GPU))
     first = space.bound("gang", 4)
@@ -113,7 +113,7 @@ def test_a_gang_whose_node_dies_under_it_runs_again_on_another(space: Space, los
             (view := space.view("gang")).get("phase") == "Placed"
             and view["nodes"] == sorted(set(homes.values()))
         ),
-        "it is told where it is now",
+        "its TrainingPlan shows its new nodes",
     )
     assert space.pins() == dict.fromkeys(homes, 2)  # the first pods, and their successors
     assert space.starts() == 1
@@ -125,7 +125,7 @@ def _all_off(space: Space, node: str) -> bool:
     return len(homes) == 4 and all(homes) and node not in homes
 
 
-def test_members_lost_with_a_node_come_back_beside_those_that_run(space: Space) -> None:
+def test_members_lost_with_a_node_are_replaced_beside_the_running_members(space: Space) -> None:
     (tight,) = space.nodes(1, cpu="32", memory="64Gi", gpu="2")
     nodes.cordon(space.kfext, tight)
     roomy, dying = space.nodes(2, cpu="32", memory="64Gi", gpu="8")
@@ -137,7 +137,7 @@ def test_members_lost_with_a_node_come_back_beside_those_that_run(space: Space) 
     assert sorted(first.values()) == sorted([roomy] * 3 + [dying] * 2)
     space.kube.delete(space.path("pods", "early"), grace=0)
     survivors = {name: uids(space, "gang")[name] for name in first if first[name] == roomy}
-    # Two pods would fill this node to the last GPU, which is what a gang on its own looks for.
+    # Two pods would fill this node to the last GPU, which a gang alone prefers.
     nodes.cordon(space.kfext, tight, shut=False)
     nodes.taint(space.kfext, dying, "NoExecute")
     space.until(lambda: dying not in space.homes("gang").values(), "its pods have gone")
@@ -151,7 +151,7 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     space: Space, kfext: Kfext
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
-    # That its log cannot be read any more would be shown on its TrainingPlan after some tries.
+    # After some tries its TrainingPlan would show that its log cannot be read.
     space.submit(workers("gang", 3, each=GPU, annotations={names.METRICS: "off"}))
     before = space.bound("gang", 3)
     space.phase("gang", "Placed")
@@ -164,7 +164,7 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
 
     until_now = written()
     nodes.go_quiet(space.kfext, node)
-    # Another gang goes its whole way meanwhile, and not to that node.
+    # Another gang is placed meanwhile, and not on that node.
     space.submit(workers("other", 4, each=GPU))
     assert node not in space.bound("other", 4).values()
     space.phase("other", "Placed")
@@ -173,7 +173,7 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     assert written() == until_now
     assert (space.homes("gang"), uids(space, "gang")) == (before, known)
     nodes.speak_again(space.kfext, node)
-    # What runs there still counts: one GPU is free, two are wanted.
+    # The pods there still count: one GPU is free, two are requested.
     space.submit(workers("small", 1, each=GPU))
     assert set(space.bound("small", 1).values()) == {node}
     assert space.phase("late", "Queued")["reason"] == "NoRoom"

@@ -1,4 +1,4 @@
-"""GitOps and backup tools write older objects back; what comes of it depends on their rights."""
+"""GitOps and backup tools write older objects back; the result depends on their rights."""
 
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -46,7 +46,7 @@ def of_the_queue(space: Space, kind: str) -> Object:
 
 
 def of_a_namesake(space: Space, kind: str) -> Object:
-    """Return a placed job as its namesake was, which is gone: with a plan of its own."""
+    """Return the backup of a deleted namesake, with a plan, after a new job is placed."""
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     manifest = job("mine", TYPES[kind], kind=kind, each=GPU)
     space.submit(manifest)
@@ -66,9 +66,9 @@ BACKUPS = {"from its time in the queue": of_the_queue, "of a namesake that is go
 
 
 def write_back(tool: Tenant, backup: Object) -> Answer:
-    """Write an older object over the job, as a restore does: what it is, is the cluster's.
+    """Write an older object over the job, as a restore does, with the identity of the present job.
 
-    Where another writer came between, it writes again.
+    It repeats the write after a conflict.
     """
     path = tool.space.path(f"{backup['kind'].lower()}s", "mine")
 

@@ -1,4 +1,4 @@
-"""The API server stumbles: watches break, history is gone, writes are refused or time out."""
+"""Faults of the API server: watches break, history expires, writes are refused or time out."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def placed_once(space: Space, name: str, pods: int) -> None:
     assert {pod: pinned[pod] for pod in homes} == dict.fromkeys(homes, 1)
 
 
-def test_watches_that_are_cut_are_taken_up_again(space: Space, kfext: Kfext) -> None:
+def test_watches_that_are_cut_are_resumed(space: Space, kfext: Kfext) -> None:
     space.submit(workers("before", 3, each=GPU))
     placed_once(space, "before", 3)
     assert kfext.proxy.drop_watches() >= 5
@@ -58,23 +58,23 @@ def test_watches_cut_in_the_middle_of_a_gang_lose_no_pod(space: Space, kfext: Kf
         ("pytorchjobs", "event"),
     ],
 )
-def test_a_watch_whose_history_is_gone_lists_again(
+def test_a_watch_with_an_expired_version_lists_again(
     space: Space, kfext: Kfext, plural: str, form: str
 ) -> None:
     match = watch_of(plural)
     fault: Fault = Refuse(match, status=410) if form == "answer" else ErrorEvent(match, status=410)
     kfext.proxy.arm(fault)
     kfext.proxy.drop_watches(match)
-    space.until(lambda: fault.seen, "the watch was told that its history is gone")
+    space.until(lambda: fault.seen, "the watch was told that its version has expired")
     space.submit(workers("one", 3, each=GPU))
     placed_once(space, "one", 3)
 
 
 @pytest.mark.long
-def test_a_controller_whose_watch_of_jobs_is_refused_ends_itself_and_its_successor_goes_on(
+def test_a_controller_ends_when_its_watch_of_jobs_is_refused_and_its_successor_continues(
     space: Space, kfext: Kfext
 ) -> None:
-    """kopf gives up on 410 as an HTTP status, which API servers send inside the stream instead."""
+    """kopf does not handle 410 as an HTTP status, as API servers send it inside the stream."""
     kfext.proxy.arm(Refuse(watch_of("pytorchjobs"), status=410))
     kfext.proxy.drop_watches(watch_of("pytorchjobs"))
     space.patiently(lambda: kfext.controller_pid is None, seconds=120)
@@ -99,7 +99,7 @@ STUMBLES = {
 @pytest.mark.parametrize(
     ("match", "status", "first", "times"), STUMBLES.values(), ids=STUMBLES.keys()
 )
-def test_a_refused_write_is_decided_on_anew(
+def test_a_refused_write_is_decided_again(
     space: Space, kfext: Kfext, match: Callable[[str], Match], status: int, first: int, times: int
 ) -> None:
     fault = Refuse(match(space.name), status=status, first=first, times=times)
@@ -123,7 +123,7 @@ def test_a_write_that_was_carried_out_but_answered_500_is_not_done_twice(
     assert space.starts() == 1
 
 
-def test_one_job_whose_writes_always_fail_keeps_no_other_from_its_place(
+def test_a_job_with_writes_that_always_fail_delays_no_other_job(
     space: Space, kfext: Kfext
 ) -> None:
     kfext.proxy.arm(

@@ -1,6 +1,6 @@
-"""What the API server answers to the patch that resizes a pod, under the controller's identity.
+"""The API server's answers to the patch that resizes a pod, under the controller's identity.
 
-The nodes are fake, so the kubelet's part is played. What a kubelet does is in real/.
+The nodes are fake, so the test acts as the kubelet. For real kubelets see real/.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def body(space: Space, name: str, resources: Object) -> Object:
 
 
 def run(space: Space, resources: Object, *, reported: bool = True) -> None:
-    """Have the pod `train` run; its kubelet reports what it was given, unless it is too old."""
+    """Have the pod `train` run; its kubelet reports allocated resources, unless it is too old."""
     path = space.path("pods", "train")
     space.kube.create(space.path("pods"), body(space, "train", resources))
     space.until(lambda: space.kube.get(path)["status"].get("phase") == "Running", "it runs")
@@ -58,7 +58,7 @@ WRITTEN: dict[str, Written] = {
     "a limit is added, and the request stays": (
         BURSTABLE, CpuSize(150), TrainerCpu(20, 150, allocated=20), QoS.BURSTABLE
     ),
-    "a request is raised, and there is still no limit": (
+    "a request is raised, still without a limit": (
         BURSTABLE, CpuSize(request=370), TrainerCpu(370, None, allocated=20), QoS.BURSTABLE
     ),
     "a request is raised, and the limit stays": (
@@ -80,14 +80,14 @@ WRITTEN: dict[str, Written] = {
 
 
 @pytest.mark.parametrize(("resources", "size", "want", "qos"), WRITTEN.values(), ids=WRITTEN)
-def test_a_resize_changes_what_it_is_to_change(
+def test_a_resize_changes_the_requested_size_only(
     space: Space, hands: Resizing, resources: Object, size: CpuSize, want: TrainerCpu, qos: QoS
 ) -> None:
     run(space, resources)
     answer = hands.write(hands.pod("train"), size)
     assert (answer.trainer, answer.qos) == (want, qos)
     assert (hands.trainer("train"), hands.pod("train").qos) == (want, qos)
-    # From there it can be resized on, and the other way.
+    # It can be resized again from there, and back.
     more = 390 if size.limit is None else 900
     assert hands.write(answer, CpuSize(size.limit and more, size.request and more)).qos is qos
 
@@ -142,7 +142,7 @@ def nothing(space: Space) -> None:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A pod, what happens after it was read, its new size, and the answer."""
+    """A pod, an event after it was read, its new size, and the answer."""
 
     resources: Object
     size: CpuSize
@@ -155,10 +155,10 @@ class Refusal:
 QOS = "Pod QOS Class may not change as a result of resizing"
 MODIFIED = "the object has been modified"
 REFUSED: dict[str, Refusal] = {
-    "more requests than a quota leaves": Refusal(
+    "more requests than a quota allows": Refusal(
         GUARANTEED, CpuSize(5000, 5000), errors.Forbidden, "exceeded quota: bound", True, quota
     ),
-    "a raised request that a quota does not leave": Refusal(
+    "a raised request that a quota does not allow": Refusal(
         BURSTABLE, CpuSize(request=5000), errors.Forbidden, "exceeded quota: bound", True, quota
     ),
     "a limit above a LimitRange's": Refusal(
@@ -202,7 +202,7 @@ def answer(hands: Resizing, pod: Pod, size: CpuSize, **more: Any) -> errors.ApiE
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_a_resize_that_cannot_be_has_its_own_answer(
+def test_each_impossible_resize_has_its_own_answer(
     space: Space, hands: Resizing, case: Refusal
 ) -> None:
     run(space, case.resources)
@@ -220,13 +220,13 @@ def test_a_kubelet_that_reports_no_resources_cannot_resize(space: Space, hands: 
     assert "Pod running on node without support for resize" in error.message
 
 
-def test_a_server_without_the_subresource_says_so_otherwise_than_of_a_pod_that_is_gone(
+def test_a_server_without_the_subresource_answers_otherwise_than_for_a_missing_pod(
     space: Space,
 ) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     run(space, BURSTABLE)
     bed = space.kfext.testbed
-    # Whoever lacks the right hears of that first, whatever is served.
+    # A client without the right is told so first, whatever is served.
     administrator = Resizing(bed, space.name, config=bed.kubeconfig)
     pod = administrator.pod("train")
     error = answer(administrator, pod, CpuSize(150), subresource="unknown")
@@ -238,7 +238,7 @@ def test_without_the_component_the_controller_may_resize_nothing(space: Space) -
     space.nodes(1, cpu="8", memory="64Gi")
     run(space, BURSTABLE)
     hands = Resizing(space.kfext.testbed, space.name)
-    space.until(lambda: not hands.may(), "the controller has not got the right")
+    space.until(lambda: not hands.may(), "the controller does not have the right")
     error = answer(hands, hands.pod("train"), CpuSize(150))
     assert (type(error), error.final) == (errors.Forbidden, True)
     assert 'cannot patch resource "pods/resize"' in error.message

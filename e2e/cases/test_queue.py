@@ -1,4 +1,4 @@
-"""The queue on the real cluster: priority, kept room, and what a job is told while it waits."""
+"""The queue on the real cluster: priority, reservations, and the reasons of waiting jobs."""
 
 from collections.abc import Iterator
 
@@ -35,15 +35,15 @@ def _class(space: Space, kind: str, **more: str) -> Iterator[str]:
 
 
 def told(space: Space, job: str, words: str) -> str:
-    """Wait until a queued job is told some words; return the whole sentence."""
+    """Wait until the message of a queued job has some words; return the whole message."""
 
     def sentence() -> str:
         view = space.view(job)
         message = view.get("message", "") if view.get("phase") == "Queued" else ""
         return message if words in message else ""
 
-    found: str = space.until(sentence, f"{job} is told: {words}")
-    return found
+    text: str = space.until(sentence, f"{job} shows: {words}")
+    return text
 
 
 def with_policy(made: Object, **policy: object) -> Object:
@@ -51,7 +51,7 @@ def with_policy(made: Object, **policy: object) -> Object:
     return made
 
 
-def test_of_the_jobs_that_wait_the_highest_priority_goes_first(space: Space, high: str) -> None:
+def test_the_waiting_job_of_the_highest_priority_is_first(space: Space, high: str) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("runs", 4, each=GPU))
     space.phase("runs", "Placed")
@@ -72,7 +72,7 @@ FOREIGN_PINS: dict[str, Object] = {
     "behind a gate of another system": {"schedulingGates": [{"name": "example.com/never"}]},
     "of a scheduler that does not run": {"schedulerName": "absent"},
     "with a selector that its node does not match": {"nodeSelector": {"no": "where"}},
-    "that kube-scheduler refuses for what kfext does not know": {
+    "that kube-scheduler refuses for a cause that kfext does not know": {
         "affinity": {
             "podAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -88,7 +88,7 @@ FOREIGN_PINS: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("pin", FOREIGN_PINS.values(), ids=FOREIGN_PINS)
-def test_a_pod_that_its_user_pinned_and_that_is_never_bound_keeps_nobody_waiting(
+def test_a_pod_that_its_user_pinned_and_that_is_never_bound_delays_no_job(
     space: Space, pin: Object
 ) -> None:
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
@@ -107,7 +107,7 @@ def test_a_pod_that_its_user_pinned_and_that_is_never_bound_keeps_nobody_waiting
     assert not space.kube.get(space.path("pods", "pinned"))["spec"].get("nodeName")
 
 
-def test_D5_room_is_kept_for_the_head_and_younger_jobs_go_around_it(space: Space) -> None:
+def test_D5_capacity_is_reserved_for_the_head_and_younger_jobs_run_beside_it(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"reserveAfter": "1s"})
     space.submit(workers("runs", 2, each=GPU))
@@ -123,7 +123,7 @@ def test_D5_room_is_kept_for_the_head_and_younger_jobs_go_around_it(space: Space
     space.phase("head", "Placed")
 
 
-def test_a_job_with_a_deadline_starts_in_kept_room_and_ends_before_the_head(space: Space) -> None:
+def test_a_job_with_a_deadline_uses_reserved_capacity_until_the_head_starts(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"reserveAfter": "1s"})
     space.submit(with_policy(workers("runs", 3, each=GPU), activeDeadlineSeconds=600))
@@ -146,12 +146,12 @@ def test_each_change_of_the_reason_is_one_event(space: Space) -> None:
     space.submit(workers("waits", 4, each=GPU))
     told(space, "waits", "short")
     nodes.cordon(space.kfext, node)
-    space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "it says why")
+    space.until(lambda: space.view("waits").get("reason") == "NoEligibleNode", "its reason shows")
 
     def reasons() -> list[str]:
         return [event["reason"] for event in space.events("waits") if event.get("action") == "Wait"]
 
-    space.until(lambda: "NoEligibleNode" in reasons(), "an event says why")
+    space.until(lambda: "NoEligibleNode" in reasons(), "an event has the reason")
     assert sorted(reasons()) == ["NoEligibleNode", "NoRoom"]
 
 
@@ -167,7 +167,7 @@ def test_two_gangs_are_not_both_half_created_under_one_quota(space: Space) -> No
     waits = next(name for name in ("one", "two") if space.view(name)["phase"] == "Queued")
     other = ({"one", "two"} - {waits}).pop()
     assert space.view(waits)["reason"] == "QuotaExceeded"
-    # What is short is said as of the last look, which the last count of the quota may have missed.
+    # The shortage is of the last look, which may precede the last count of the quota.
     space.patch_job(waits, {"metadata": {"labels": {"looked-at": "again"}}})
     told(space, waits, "2 short")
     assert not space.pods(waits, ending=True)
@@ -176,7 +176,7 @@ def test_two_gangs_are_not_both_half_created_under_one_quota(space: Space) -> No
 
 
 @pytest.mark.long
-def test_a_gang_goes_over_pods_of_lower_priority_and_breaks_no_gang(
+def test_a_gang_preempts_pods_of_lower_priority_and_breaks_no_gang(
     space: Space, urgent: str
 ) -> None:
     a, b, c = space.nodes(3, cpu="32", memory="64Gi", gpu="4")
@@ -189,7 +189,7 @@ def test_a_gang_goes_over_pods_of_lower_priority_and_breaks_no_gang(
     told(space, "urgent", "preempted for it after 60 s")
     until(
         lambda: PLAN in space.job("urgent")["metadata"]["annotations"],
-        what="it is planned over them",
+        what="it is planned onto their nodes",
         seconds=2 * PATIENCE_SECONDS,
     )
     assert set(space.bound("urgent", 8).values()) == {a, b}

@@ -1,4 +1,4 @@
-"""Something changes while a write of kfext is on its way, or while kfext cannot see it."""
+"""The cluster changes while a write of kfext is on its way, or while kfext cannot see it."""
 
 import json
 
@@ -12,12 +12,12 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 def attempts(space: Space, kfext: Kfext) -> list[Exchange]:
-    """Return the patches of pods that the API server answered, refused ones included."""
+    """Return the patches of pods that the API server answered, including refused patches."""
     match = pod_patch(space.name)
     return [exchange for exchange in list(kfext.proxy.log) if match(exchange)]
 
 
-def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_anew(
+def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_again(
     space: Space, kfext: Kfext
 ) -> None:
     start = Hold(unsuspend_patch(space.name))
@@ -111,7 +111,7 @@ def test_pins_of_a_dead_controller_that_come_after_a_new_plan_are_undone(
     later.go.set()
     space.until(
         lambda: len(found := uids(space, "gang")) == 4 and not _common(found, astray),
-        "other pods have taken their places",
+        "other pods have replaced them",
     )
     homes = space.bound("gang", 4)
     assert len(set(homes.values())) == 1
@@ -124,7 +124,7 @@ def _common(left: dict[str, str], right: dict[str, str]) -> set[str]:
     return set(left.values()) & set(right.values())
 
 
-def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
+def test_an_answer_that_arrives_after_the_watch_event_is_not_taken_as_newer(
     space: Space, kfext: Kfext
 ) -> None:
     answers = HoldAnswer(
@@ -135,8 +135,8 @@ def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
     space.bound("gang", 4)
     space.until(lambda: answers.seen == 4, "the answers are on their way")
     space.submit(workers("other", 2, each=GPU))
-    space.phase("other", "Placed")  # so the watch has told all that was before
-    answers.go.set()  # the pods were not bound yet when these were written
+    space.phase("other", "Placed")  # so the watch has delivered all earlier events
+    answers.go.set()  # these were written before the pods were bound
     space.phase("gang", "Placed")
     assert set(space.pins().values()) == {1}
 
@@ -158,7 +158,7 @@ def test_a_pytorchjob_and_a_tfjob_of_one_name_do_not_share_pods(space: Space) ->
     )
     assert "1 of 3 pods exist" in state
     assert "already exists" in state
-    space.until(lambda: uids(space, "twin") == first, "the pods of the first are all there are")
+    space.until(lambda: uids(space, "twin") == first, "only the pods of the first exist")
     assert space.view("twin")["phase"] == "Placed"
     assert space.homes("twin") == homes
     assert conditions(space.job("twin")).isdisjoint({"Failed", "Restarting"})

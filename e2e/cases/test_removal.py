@@ -1,4 +1,4 @@
-"""kfext goes: every job goes on, and nothing of kfext blocks."""
+"""kfext is removed: every job continues, and no object of kfext blocks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,14 +22,14 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 def remove_section() -> list[str]:
     """Return the commands of the section "Remove".
 
-    Left out: the command that switches namespaces off, as it would reach other cases.
+    The command that switches namespaces off is omitted, as it would affect other cases.
     """
     return [command for command in commands("Remove") if not command.startswith("kubectl label")]
 
 
 @pytest.fixture
 def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
-    """A shell; whatever was removed in it is installed again afterwards."""
+    """A shell; parts that it removed are installed again afterwards."""
     yield Shell(kfext.testbed, tmp_path)
     kfext.end_processes()
     kfext.forget_hooks()
@@ -38,9 +38,9 @@ def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
 
 
 def held_jobs(space: Space, starved: Space) -> None:
-    """Submit jobs: two are queued, one is behind kfext's gate, and one has its pods refused.
+    """Submit jobs: two are queued, one is at kfext's gate, and one has its pods refused.
 
-    One queued job wants a part of a GPU, and no node here shares any.
+    One queued job requests a share of a GPU, and no node here shares any.
     """
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("placed", 2, each=GPU))
@@ -57,7 +57,7 @@ def held_jobs(space: Space, starved: Space) -> None:
 
 
 def check_freed(space: Space, starved: Space) -> None:
-    """Every job is plain Kubernetes' now, and a new one too."""
+    """Check that every job is released to plain Kubernetes, and a new job runs."""
     assert not suspended(space.job("queued"))
     admit_pods(starved, "planned")
     starved.bound("planned", 2)
@@ -101,24 +101,24 @@ def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
 
 
 @pytest.mark.long
-def test_what_the_manual_says_about_removal_frees_every_job_and_leaves_nothing_that_blocks(
+def test_removal_by_the_manual_frees_every_job_and_leaves_nothing_that_blocks(
     new_space: Callable[..., Space], kfext: Kfext, shell: Shell
 ) -> None:
     space, starved = new_space(), new_space()
     held_jobs(space, starved)
-    said = ""
+    output = ""
     for command in remove_section():
-        said += shell.run(command)
-        if "delete -k" in command:  # that ends the pods of the Deployments
+        output += shell.run(command)
+        if "delete -k" in command:  # it ends the pods of the Deployments
             kfext.end_processes()
-    assert "queued: unsuspended and marked as released" in said
-    assert "gated: marked as released" in said
+    assert "queued: unsuspended and marked as released" in output
+    assert "gated: marked as released" in output
     assert left_behind(kfext.kube) == []
     check_freed(space, starved)
 
 
 @pytest.mark.long
-def test_a_removal_in_the_wrong_order_is_mended_by_releasing_afterwards(
+def test_a_removal_in_the_wrong_order_is_repaired_by_a_release_afterwards(
     new_space: Callable[..., Space], kfext: Kfext, shell: Shell
 ) -> None:
     space, starved = new_space(), new_space()

@@ -1,17 +1,17 @@
-"""Pods that run are resized in place: what they take, and what they give back, is what counts."""
+"""Running pods are resized in place: freed and added resources count at the right time."""
 
 from e2e.harness.jobs import suspended, workers
 from e2e.harness.kube import Object
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}
-# Of pods that can use no more than they request, the fullest node is the best.
+# For pods that can use no more than they request, the fullest node is best.
 GUARANTEED = {"cpu": "1", "memory": "1Gi"}
 INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
 
 
 def run(space: Space, name: str, node: str, *, cpu: str) -> None:
-    """Have a pod without a job run on a node, with so much CPU allocated."""
+    """Have a pod without a job run on a node, with that much CPU allocated."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     spec = {"nodeName": node, "containers": [container]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
@@ -22,13 +22,13 @@ def run(space: Space, name: str, node: str, *, cpu: str) -> None:
 
 
 def resize(space: Space, name: str, *, cpu: str) -> None:
-    """Request another amount of CPU for a pod that runs."""
+    """Request another amount of CPU for a running pod."""
     main = {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": cpu}
     space.kube.patch(f"{space.path('pods', name)}/resize", [main], kind="json")
 
 
 def allocate(space: Space, name: str, *, cpu: str, condition: Object | None = None) -> None:
-    """Play the kubelet: report what a pod has been given, and what became of its resize."""
+    """Act as the kubelet: report the allocated size of a pod, and the state of its resize."""
     path = space.path("pods", name)
     status = space.kube.get(path)["status"]
     (main,) = status["containerStatuses"]
@@ -40,12 +40,12 @@ def allocate(space: Space, name: str, *, cpu: str, condition: Object | None = No
 
 
 def seen(space: Space) -> None:
-    """Wait until the controller has seen what happened to pods: later pods were seen after it."""
+    """Wait until the controller has seen the changes of pods: later pods were seen after them."""
     space.submit(workers("later", 1))
     space.phase("later", "Placed")
 
 
-def test_what_a_pod_gives_back_is_free_once_its_kubelet_has_taken_it(space: Space) -> None:
+def test_cpu_that_a_resize_frees_is_free_once_its_kubelet_has_reduced_it(space: Space) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi")
     run(space, "large", node, cpu="6")
     space.submit(workers("gang", 4, each=CPU))
@@ -58,7 +58,7 @@ def test_what_a_pod_gives_back_is_free_once_its_kubelet_has_taken_it(space: Spac
     assert set(space.pins().values()) == {1}
 
 
-def test_what_a_pod_grows_to_is_not_free(space: Space) -> None:
+def test_cpu_that_a_pod_grows_to_is_not_free(space: Space) -> None:
     fuller, emptier = space.nodes(2, cpu="8", memory="64Gi")
     run(space, "grows", fuller, cpu="2")
     resize(space, "grows", cpu="6")
@@ -68,7 +68,7 @@ def test_what_a_pod_grows_to_is_not_free(space: Space) -> None:
     assert set(space.pins().values()) == {1}
 
 
-def test_a_resize_that_its_node_can_never_carry_out_takes_nothing(space: Space) -> None:
+def test_a_resize_that_its_node_can_never_carry_out_claims_nothing(space: Space) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi")
     run(space, "grows", node, cpu="2")
     resize(space, "grows", cpu="8")

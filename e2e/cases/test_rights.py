@@ -1,4 +1,4 @@
-"""Who may write what, on the real API server: a tenant with all rights in one namespace."""
+"""Write permissions on the real API server: a tenant with all rights in one namespace."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _JSON = "application/json-patch+json"
 
 @pytest.fixture
 def tenant(space: Space, tmp_path: Path) -> Tenant:
-    """The owner of a managed namespace with two nodes, where the policy is known to hold."""
+    """The owner of a managed namespace with two nodes, where the policy is in force."""
     space.nodes(2, cpu="32", memory="64Gi", gpu="8")
     return protected(space, tmp_path)
 
@@ -65,7 +65,7 @@ def test_a_tenant_can_neither_add_nor_change_a_mark(tenant: Tenant, mark: str) -
     changed = forged(mark, uid) + " "
     answer = tenant.write("bare", mark, changed)
     assert (answer.status, REFUSAL in answer.message) == (403, True), answer.message
-    # kfext itself may answer to the administrator's mark, at any time.
+    # kfext itself may react to the administrator's mark at any time.
     assert changed not in marks_of(space.job("bare")).values()
 
 
@@ -91,13 +91,13 @@ def test_a_mark_cannot_be_forged_in_any_way_of_writing(tenant: Tenant) -> None:
     for way, arguments in ways.items():
         done = tenant.kubectl(*arguments, given=only if "server-side" in way else forgery)
         assert (done.returncode != 0, REFUSAL in done.stderr) == (True, True), (way, done.stderr)
-    # The API server takes nothing but the status from a write of the status.
+    # The API server accepts only the status from a write of the status.
     status = {"metadata": {"annotations": {names.PLAN: "{}"}}, "status": {}}
     tenant.kube.ask("PATCH", f"{path}/status", status, kind=MERGE)
     assert marks_of(space.job("bare")) == {}
 
 
-def test_a_role_of_a_namespace_gives_nobody_the_verb(
+def test_no_role_of_a_namespace_grants_the_verb(
     tenant: Tenant, new_space: Callable[..., Space]
 ) -> None:
     space, role = tenant.space, f"decide-{tenant.space.name}"
@@ -111,9 +111,9 @@ def test_a_role_of_a_namespace_gives_nobody_the_verb(
         assert tenant.write("bare", names.HELD, "true").status == 403
         in_cluster = tenant.bind("ClusterRole", role)
         space.until(
-            lambda: tenant.write("bare", names.HELD, "true").ok, "who has the verb may write"
+            lambda: tenant.write("bare", names.HELD, "true").ok, "a user with the verb may write"
         )
-        # Any user of the job may take a mark away again, as `kubectl kfext release` does.
+        # Any user of the job may remove a mark, as `kubectl kfext release` does.
         assert tenant.write("bare", names.HELD, None).ok
     finally:
         for path in filter(None, (in_cluster, f"{roles}/{role}")):
@@ -156,7 +156,7 @@ def annotate(tenant: Tenant, manifest: Object) -> list[Any]:
 
 
 def write_back(tenant: Tenant, manifest: Object) -> list[Any]:
-    """Replace the job by what was read of it; once more if another writer came between."""
+    """Replace the job by its earlier state; repeat this after a conflict."""
 
     def written() -> Any:
         stored = tenant.space.job("mine")
@@ -164,7 +164,7 @@ def write_back(tenant: Tenant, manifest: Object) -> list[Any]:
         done = tenant.kubectl("replace", "-f", "FILE", given=stored)
         return None if "the object has been modified" in done.stderr else done
 
-    return [until(written, what="what was read is written back")]
+    return [until(written, what="the earlier state is written back")]
 
 
 KEEPING: dict[str, Work] = {
@@ -172,12 +172,12 @@ KEEPING: dict[str, Work] = {
     "apply twice, server-side": apply_twice_on_the_server,
     "edit": edit,
     "annotate and label": annotate,
-    "write back what was read": write_back,
+    "write an earlier state back": write_back,
 }
 
 
 @pytest.mark.parametrize("work", KEEPING.values(), ids=KEEPING)
-def test_a_tenant_works_on_a_placed_job_as_ever_and_its_marks_stay(
+def test_a_tenant_edits_a_placed_job_as_usual_and_its_marks_stay(
     tenant: Tenant, work: Work
 ) -> None:
     manifest = placed(tenant.space)
@@ -221,7 +221,7 @@ def test_a_tenant_scales_a_job_by_its_subresource(tenant: Tenant) -> None:
 def test_the_operator_writes_the_status_of_a_job_with_marks(tenant: Tenant) -> None:
     placed(tenant.space)
     tenant.space.until(
-        lambda: "Running" in conditions(tenant.space.job("mine")), "the operator says it runs"
+        lambda: "Running" in conditions(tenant.space.job("mine")), "the operator reports a run"
     )
 
 
@@ -229,7 +229,7 @@ def test_the_operator_writes_the_status_of_a_job_with_marks(tenant: Tenant) -> N
 
 
 def copied(tenant: Tenant) -> Object:
-    """Return a copy of a job with all marks, as `kubectl get -o yaml` gives it to a person."""
+    """Return a copy of a job with all marks, as `kubectl get -o yaml` prints it."""
     placed(tenant.space)
     original = tenant.space.job("mine")
     uid = original["metadata"]["uid"]
@@ -276,7 +276,7 @@ def test_a_copied_manifest_runs_where_no_webhook_saw_it(tenant: Tenant, kfext: K
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def test_explain_names_the_jobs_ahead_only_to_those_who_may_list_them(
+def test_explain_names_the_jobs_ahead_only_to_users_who_may_list_them(
     tenant: Tenant, new_space: Callable[..., Space]
 ) -> None:
     required = {names.COLOCATION: "required"}
@@ -286,8 +286,8 @@ def test_explain_names_the_jobs_ahead_only_to_those_who_may_list_them(
     other.phase("head", "Queued")
     tenant.space.submit(workers("late", 32, each=GPU, annotations=required))
     tenant.space.phase("late", "Queued")
-    told = tenant.kfext("explain", "late")
-    assert (told.returncode, other.name in told.stdout) == (0, False), told.stderr
+    explained = tenant.kfext("explain", "late")
+    assert (explained.returncode, other.name in explained.stdout) == (0, False), explained.stderr
     assert f"{other.name}/head" in tenant.kfext("explain", "late", as_administrator=True).stdout
     refused = tenant.kfext("queue", "--all-namespaces")
     assert (refused.returncode, "you may not list" in refused.stderr) == (1, True)
@@ -296,7 +296,7 @@ def test_explain_names_the_jobs_ahead_only_to_those_who_may_list_them(
 # --- without kfext --------------------------------------------------------------------------------
 
 
-def test_a_tenant_releases_a_job_while_no_controller_is_there(tenant: Tenant, kfext: Kfext) -> None:
+def test_a_tenant_releases_a_job_while_no_controller_runs(tenant: Tenant, kfext: Kfext) -> None:
     space = tenant.space
     space.submit(workers("queued", 32, each=GPU))
     space.phase("queued", "Queued")
@@ -311,7 +311,7 @@ def test_a_tenant_releases_a_job_while_no_controller_is_there(tenant: Tenant, kf
     assert "queued: unsuspended and marked as released" in done.stdout
     stored = space.job("queued")
     assert (suspended(stored), held(stored)) == (False, False)
-    space.until(lambda: len(space.pods("queued")) == 32, "the operator makes its pods")
+    space.until(lambda: len(space.pods("queued")) == 32, "the operator creates its pods")
     assert not any(gated(pod) for pod in space.pods("queued"))
     kfext.ensure()
     message = space.phase("queued", "Released")["message"]
@@ -321,7 +321,7 @@ def test_a_tenant_releases_a_job_while_no_controller_is_there(tenant: Tenant, kf
 
 @pytest.fixture
 def unprotected(kfext: Kfext) -> Iterator[Kfext]:
-    """kfext without the binding of its policy, which is back afterwards."""
+    """kfext without the binding of its policy, which is restored afterwards."""
     api = kfext.testbed.api
     _, binding = protection()
     api.delete(api.path(binding))

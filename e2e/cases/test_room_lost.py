@@ -1,4 +1,4 @@
-"""The room of a plan is taken, or its node goes, before the gang is there."""
+"""The capacity of a plan is taken, or its node is lost, before the gang exists."""
 
 import re
 
@@ -53,13 +53,13 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
     space.thief("thief", node, 2)
     remove_foreign_gate(space, "gang")
     space.until(lambda: suspended(space.job("gang")), "the gang is suspended again")
-    space.kube.delete(space.path("pods", "thief"), grace=0)  # there is room from now on
+    space.kube.delete(space.path("pods", "thief"), grace=0)  # there is capacity from now on
     view = space.until(
         lambda: (v := space.view("gang")).get("reason") == "WaitingForSuspend" and v,
-        "kfext says what it waits for",
+        "kfext shows the reason of the wait",
     )
     assert "3 pods of the last start are still terminating" in view["message"]
-    # Another job goes its whole way meanwhile; this one stays suspended.
+    # Another job is placed meanwhile; this one stays suspended.
     space.submit(workers("quick", 1, each=GPU))
     space.phase("quick", "Placed")
     assert suspended(space.job("gang"))
@@ -67,8 +67,8 @@ def test_a_suspended_gang_is_not_resumed_while_its_old_pods_still_end(space: Spa
     for name in slow:
         space.kube.patch(space.path("pods", name), {"metadata": {"finalizers": None}})
     space.until(lambda: not suspended(space.job("gang")), "the gang is resumed")
-    space.until(lambda: len(space.pods("gang")) == 3, "its pods exist anew")
-    remove_foreign_gate(space, "gang")
+    space.until(lambda: len(space.pods("gang")) == 3, "its new pods exist")
+    take_foreign_gate(space, "gang")
     space.bound("gang", 3)
     assert "Failed" not in conditions(space.job("gang"))
 
@@ -94,7 +94,7 @@ def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: S
     assert node not in space.bound("gang", 4).values()
 
 
-def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(space: Space) -> None:
+def test_a_gang_moves_in_time_if_its_room_is_stolen_between_pin_and_bind(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
     pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
@@ -106,8 +106,8 @@ def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(space
     )
     assert len(set(homes.values())) == 1
     assert node not in homes.values()
-    said = [event["note"] for event in space.events("gang") if event["reason"] == "BindTimeout"]
-    assert any("kube-scheduler reports" in note for note in said)
+    notes = [event["note"] for event in space.events("gang") if event["reason"] == "BindTimeout"]
+    assert any("kube-scheduler reports" in note for note in notes)
 
 
 def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space) -> None:
@@ -118,7 +118,7 @@ def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space
     view = space.phase("gang", "Queued")
     # The second pod may be bound just after the decision.
     assert re.search("[12] of 4 pods were bound, and the others have no node", view["message"])
-    space.until(lambda: not space.pods("gang", ending=True), "no member keeps the node")
+    space.until(lambda: not space.pods("gang", ending=True), "no member is left on the node")
     assert suspended(space.job("gang"))
     space.kube.delete(space.path("pods", "thief"), grace=0)
     assert set(space.bound("gang", 4).values()) == {node}

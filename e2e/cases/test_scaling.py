@@ -1,6 +1,6 @@
-"""A job that opted in gives workers to a gang that waits, and gets them back afterwards.
+"""A job that opted in is scaled down for a waiting gang, and up again afterwards.
 
-The nodes are fake, and so is the training: its lines are made up (e2e/harness/fake_kubelet.py).
+The nodes are fake, and so is the training: its log is invented (e2e/harness/fake_kubelet.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -42,8 +42,8 @@ from kfext import names
 Play = Callable[..., tuple[Scene, FakeTraining]]
 GIVEN_UP_SECONDS = 180.0
 REDONE_SECONDS = 60.0
-"""What a job may do again at each change: kfext writes it within 10 s of a checkpoint, and may be
-killed before the pods have come or gone."""
+"""The work that a job may repeat at each change: kfext writes it within 10 s of a checkpoint, and
+may be killed before the pods are changed."""
 UTILIZATION = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
@@ -52,14 +52,14 @@ UTILIZATION = {
 
 @pytest.fixture(scope="module")
 def kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
-    """What answers for the logs of the pods here."""
+    """The server of the logs of the pods here."""
     with fake_kubelet(testbed) as made:
         yield made
 
 
 @pytest.fixture
 def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
-    """Return what brings a job onto nodes of its own, and has it train there."""
+    """Return a function that starts a job on its own nodes, and has it train there."""
     with ExitStack() as playing:
 
         def begin(
@@ -79,21 +79,21 @@ def play(space: Space, kubelet: FakeKubelet) -> Iterator[Play]:
 
 
 def check_once(scene: Scene, trained: FakeTraining) -> None:
-    """Check that the job gave workers once and got them back once, and saved its work each time."""
+    """Check that the job was scaled down once and up once, and saved its work each time."""
     assert scene.sizes() == [LEAST, FULL]
     assert len(set(answers(trained.lines))) >= 2
     assert "Failed" not in conditions(scene.space.job(TRAIN))
 
 
 def check_kept(scene: Scene, trained: FakeTraining) -> None:
-    """Check that the job had saved its work before each change, and went on from there."""
+    """Check that the job had saved its work before each change, and continued from there."""
     starts, changes = resumes(trained.lines), len(scene.sizes())
     assert all(start.kept for start in starts)
     assert len({start.step for start in starts if start.step}) >= changes
     assert redone(trained.lines) <= changes * REDONE_SECONDS * PACE * FULL
 
 
-def test_a_gang_is_bound_in_the_room_of_an_elastic_job_that_grows_back_when_it_has_ended(
+def test_a_gang_is_bound_on_capacity_of_an_elastic_job_that_grows_back_after_it(
     play: Play,
 ) -> None:
     scene, trained = play()
@@ -101,17 +101,17 @@ def test_a_gang_is_bound_in_the_room_of_an_elastic_job_that_grows_back_when_it_h
     scene.crowd()
     scene.made_room()
     assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
-    left = scene.uids()
-    assert left == {
+    remaining = scene.uids()
+    assert remaining == {
         f"{TRAIN}-worker-{index}": before[f"{TRAIN}-worker-{index}"] for index in (0, 1)
     }
     scene.clear()
     scene.grown_back()
-    assert left.items() <= scene.uids().items()
+    assert remaining.items() <= scene.uids().items()
     check_once(scene, trained)
 
 
-def test_a_tfjob_with_dynamic_workers_gives_some_while_its_server_and_the_others_stay(
+def test_a_tfjob_with_dynamic_workers_scales_down_while_its_server_and_the_others_stay(
     play: Play,
 ) -> None:
     scene, _ = play("TFJob")
@@ -128,18 +128,18 @@ Writes = Callable[[str], Match]
 SHRINKS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
     "after it has asked for one": (request_patch, 1),
-    "before the patch that takes workers": (size_patch, 0),
+    "before the patch that scales down": (size_patch, 0),
     "after that patch": (size_patch, 1),
-    "after the first word on it": (view_patch, 1),
+    "after the first report of it": (view_patch, 1),
 }
 GROWS: dict[str, tuple[Writes, int]] = {
     "before it asks for a checkpoint": (request_patch, 0),
     "after it has asked for one": (request_patch, 1),
-    "before the patch that gives workers": (size_patch, 0),
+    "before the patch that scales up": (size_patch, 0),
     "after that patch": (size_patch, 1),
-    "before the first new worker is sent to its node": (pin_patch, 0),
-    "after the first one is": (pin_patch, 1),
-    "after all are": (pin_patch, FULL - LEAST),
+    "before the first new worker is pinned": (pin_patch, 0),
+    "after the first new worker is pinned": (pin_patch, 1),
+    "after all are pinned": (pin_patch, FULL - LEAST),
 }
 STOPS: dict[str, tuple[Writes, int]] = {
     "before the patch that stops it": (size_patch, 0),
@@ -150,7 +150,7 @@ STOPS: dict[str, tuple[Writes, int]] = {
 
 
 def survive(kfext: Kfext, death: tuple[Writes, int], scene: Scene, go: Callable[[], None]) -> None:
-    """Kill the controller at a write that follows from `go`, and have a successor."""
+    """Kill the controller at a write that follows from `go`, and start a successor."""
     writes, nth = death
     fault = KillAfter(writes(scene.space.name), nth=nth)
     kfext.proxy.arm(fault)
@@ -163,7 +163,7 @@ def survive(kfext: Kfext, death: tuple[Writes, int], scene: Scene, go: Callable[
 
 @pytest.mark.long
 @pytest.mark.parametrize("death", SHRINKS.values(), ids=SHRINKS)
-def test_a_job_gives_workers_once_though_the_controller_is_killed(
+def test_a_job_scales_down_once_though_the_controller_is_killed(
     play: Play, kfext: Kfext, death: tuple[Writes, int]
 ) -> None:
     scene, trained = play()
@@ -181,7 +181,7 @@ def test_a_job_gives_workers_once_though_the_controller_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("death", GROWS.values(), ids=GROWS)
-def test_a_job_gets_workers_back_once_though_the_controller_is_killed(
+def test_a_job_scales_up_again_once_though_the_controller_is_killed(
     play: Play, kfext: Kfext, death: tuple[Writes, int]
 ) -> None:
     scene, trained = play()
@@ -196,7 +196,7 @@ def test_a_job_gets_workers_back_once_though_the_controller_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("death", STOPS.values(), ids=STOPS)
-def test_a_tfjob_that_is_stopped_for_another_size_goes_on_though_the_controller_is_killed(
+def test_a_tfjob_that_is_stopped_for_another_size_continues_though_the_controller_is_killed(
     play: Play, kfext: Kfext, death: tuple[Writes, int]
 ) -> None:
     scene, trained = play("TFJob", dynamic=False)
@@ -209,7 +209,7 @@ def test_a_tfjob_that_is_stopped_for_another_size_goes_on_though_the_controller_
     assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
     scene.clear()
     scene.grown_back()
-    # In two steps if the successor has not seen it large enough.
+    # In two steps if the successor has not seen it at full size.
     assert scene.sizes() == sorted({LEAST - 1, *scene.sizes(), FULL - 1})
     assert "Failed" not in conditions(scene.space.job(TRAIN, "TFJob"))
     # Once for each size. A successor counts from 1 again, because the pods are new.
@@ -221,7 +221,7 @@ def test_a_tfjob_that_is_stopped_for_another_size_goes_on_though_the_controller_
 
 @pytest.fixture
 def waiting(play: Play) -> tuple[Scene, FakeTraining]:
-    """A job that is asked for a checkpoint, and does not answer yet."""
+    """A job with an unanswered checkpoint request."""
     scene, trained = play()
     scene.patiently(lambda: trained.lines)
     trained.program.silent = True
@@ -231,14 +231,14 @@ def waiting(play: Play) -> tuple[Scene, FakeTraining]:
 
 
 @pytest.mark.long
-def test_a_pod_that_is_lost_in_the_middle_comes_back_and_the_gang_is_bound(
+def test_a_pod_that_is_lost_during_a_change_is_replaced_and_the_gang_is_bound(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, trained = waiting
     lost = f"{TRAIN}-worker-{FULL - 1}"
     uid = scene.uids()[lost]
     scene.space.kube.delete(scene.space.path("pods", lost), grace=0)
-    scene.space.until(lambda: scene.uids().get(lost) != uid, "the pod has gone")
+    scene.space.until(lambda: scene.uids().get(lost) != uid, "the pod is gone")
     trained.program.silent = False
     scene.made_room()
     assert scene.shows(names.REASON_SHRUNK)["status"] == "True"
@@ -249,7 +249,7 @@ def test_a_pod_that_is_lost_in_the_middle_comes_back_and_the_gang_is_bound(
 
 
 @pytest.mark.long
-def test_a_node_that_is_lost_in_the_middle_fails_neither_job(
+def test_a_node_that_is_lost_during_a_change_fails_neither_job(
     play: Play, kubelet: FakeKubelet
 ) -> None:
     scene, trained = play(nodes=2)
@@ -260,7 +260,7 @@ def test_a_node_that_is_lost_in_the_middle_fails_neither_job(
     scene.crowd()
     scene.shows(names.REASON_AWAITS_CHECKPOINT)
     taint(space.kfext, space.homes(TRAIN)[f"{TRAIN}-worker-{FULL - 1}"], "NoExecute")
-    space.until(lambda: not first.items() <= scene.uids().items(), "its pods have gone")
+    space.until(lambda: not first.items() <= scene.uids().items(), "its pods are gone")
     trained.program.silent = False
     for node in space.nodes(1, cpu=str(FULL // 2), memory="64Gi"):
         kubelet.take_over(space.kube, node)
@@ -278,18 +278,18 @@ def test_a_job_that_does_not_answer_keeps_its_workers_and_says_so(
 ) -> None:
     scene, _ = waiting
     before = scene.uids()
-    said = scene.space.patiently(
+    shown = scene.space.patiently(
         lambda: "no checkpoint within 120 s" in (scene.scaled() or {}).get("message", ""),
         seconds=GIVEN_UP_SECONDS,
     )
-    assert said
+    assert shown
     assert scene.uids() == before
     assert (scene.sizes(), scene.asked()) == ([], FULL)
     assert scene.space.view(GANG)["phase"] == "Queued"
 
 
 @pytest.mark.long
-def test_a_number_of_workers_that_is_set_by_hand_in_the_middle_is_what_is_wanted_then(
+def test_a_number_of_workers_that_is_set_by_hand_during_a_change_is_the_requested_size(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, trained = waiting
@@ -307,7 +307,7 @@ def test_a_number_of_workers_that_is_set_by_hand_in_the_middle_is_what_is_wanted
 
 
 @pytest.mark.long
-def test_a_job_that_ends_in_the_middle_leaves_its_room_to_the_gang(
+def test_a_job_that_ends_during_a_change_frees_its_capacity_for_the_gang(
     waiting: tuple[Scene, FakeTraining],
 ) -> None:
     scene, _ = waiting
@@ -357,13 +357,13 @@ def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> No
     assert scene.shows(names.REASON_NO_CHECKPOINT)["status"] == "False"
     assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
     assert scene.sizes() == []
-    # Its first save is what it was left alone for.
+    # It was ineligible until its first save.
     trained.program.saves, trained.program.silent = True, False
     scene.made_room()
 
 
 @pytest.mark.long
-def test_a_policy_that_observes_says_what_it_would_do_and_does_nothing(play: Play) -> None:
+def test_a_policy_that_observes_shows_its_proposal_and_changes_nothing(play: Play) -> None:
     # A PyTorchJob would not be made elastic under this policy.
     scene, _ = play("TFJob", mode="observe")
     before = scene.uids()
@@ -375,7 +375,7 @@ def test_a_policy_that_observes_says_what_it_would_do_and_does_nothing(play: Pla
 
 
 @pytest.mark.long
-def test_a_job_that_opts_out_gets_the_size_that_its_user_wrote(play: Play) -> None:
+def test_a_job_that_opts_out_returns_to_the_size_that_its_user_wrote(play: Play) -> None:
     scene, _ = play(idle=3600)
     scene.crowd()
     scene.made_room()

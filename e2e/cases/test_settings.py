@@ -1,7 +1,6 @@
-"""Settings on the real API server: a malformed one is refused in words, and nothing is stored.
+"""Settings on the real API server: a malformed setting is refused with a message, and not stored.
 
-A person may edit the settings of a job that was accepted; a job opts in to the companion so, and
-out again.
+A person may edit the settings of an accepted job, and opts in and out of the companion in this way.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from e2e.harness.kube import Object
 from e2e.harness.space import Space
 from kfext import names
 
-# key -> what is malformed, what must be in the answer
+# key -> malformed values
 MALFORMED = {
     "colocation": ["", "Preffered", "on", "true", "required off", "ünïcode"],
     "network": ["overlay", "hostNetwork", "0"],
@@ -37,12 +36,12 @@ MALFORMED = {
 }
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 VALUES = ("observe", "cpu")
-"""Of the setting, and the names of the jobs that are given them."""
+"""Values of the setting, and names of the jobs that have them."""
 
 
 @pytest.fixture(scope="module")
 def shared(installed: Kfext) -> Iterator[Space]:
-    """One managed namespace for all that is refused: nothing must be left in it."""
+    """One managed namespace for all refused objects: it must stay empty."""
     installed.ensure()
     space = Space(installed, "settings-shared")
     space.create()
@@ -58,19 +57,19 @@ def shared(installed: Kfext) -> Iterator[Space]:
         for value in values
     ],
 )
-def test_a_malformed_annotation_of_a_job_is_refused_with_what_is_allowed(
+def test_a_malformed_annotation_of_a_job_is_refused_with_the_allowed_values(
     shared: Space, key: str, value: str
 ) -> None:
     name = f"kfext.dev/{key}"
     answer = shared.try_submit(workers("bad", 2, annotations={name: value}))
     assert answer.status == 422
-    for said in (f"annotation {name} of the job", value[:20], "allowed:", "e.g."):
-        assert said in answer.message
+    for words in (f"annotation {name} of the job", value[:20], "allowed:", "e.g."):
+        assert words in answer.message
     assert shared.kube.find(shared.path("pytorchjobs", "bad")) is None
     assert shared.pods() == []
 
 
-def test_a_job_that_cannot_share_gpus_as_it_is_is_refused_with_the_reason(shared: Space) -> None:
+def test_a_job_that_cannot_share_gpus_is_refused_with_the_reason(shared: Space) -> None:
     wish = {"kfext.dev/gpu-share": "0.5"}
     answer = shared.try_submit(workers("bad", 2, annotations=wish))
     assert answer.status == 422
@@ -86,7 +85,7 @@ def test_all_malformed_settings_are_named_at_once(shared: Space) -> None:
     assert "off, observe, cpu" in answer.message
 
 
-def test_a_setting_without_effect_is_taken_with_a_warning(shared: Space) -> None:
+def test_a_setting_without_effect_is_accepted_with_a_warning(shared: Space) -> None:
     wish = {"kfext.dev/gpu-priority": "high"}
     answer = shared.try_submit(workers("early", 1, annotations=wish), query="?dryRun=All")
     assert answer.ok
@@ -106,7 +105,7 @@ def test_an_unknown_key_is_ignored_with_a_warning(shared: Space, key: str, hint:
     answer = shared.try_submit(workers("odd", 1, annotations=wish), query="?dryRun=All")
     assert answer.ok
     assert suspended(answer.body)
-    assert any(f"kfext.dev/{key}" in said and hint in said for said in answer.warnings)
+    assert any(f"kfext.dev/{key}" in warning and hint in warning for warning in answer.warnings)
 
 
 def test_a_malformed_annotation_of_the_namespace_is_ignored_with_a_warning_on_every_job(
@@ -116,7 +115,7 @@ def test_a_malformed_annotation_of_the_namespace_is_ignored_with_a_warning_on_ev
     for name in ("one", "two"):
         answer = space.try_submit(workers(name, 2))
         assert answer.ok
-        assert any("ignored: annotation kfext.dev/colocation" in said for said in answer.warnings)
+        assert any("ignored: annotation kfext.dev/colocation" in text for text in answer.warnings)
         assert suspended(answer.body)
     space.bound("one", 2)
     space.bound("two", 2)
@@ -158,23 +157,23 @@ def edit(space: Space, value: str) -> None:
     space.patch_job("gang", {"metadata": {"annotations": {"kfext.dev/colocation": value}}})
 
 
-def spoilt(space: Space) -> list[Object]:
-    found = space.view("gang").get("conditions", [])
-    return [condition for condition in found if condition["type"] == "SettingsInvalid"]
+def malformed_conditions(space: Space) -> list[Object]:
+    conditions = space.view("gang").get("conditions", [])
+    return [condition for condition in conditions if condition["type"] == "SettingsInvalid"]
 
 
-def test_a_malformed_edit_is_told_and_the_last_good_value_holds_until_it_is_mended(
+def test_a_malformed_edit_is_reported_and_the_last_good_value_holds_until_it_is_corrected(
     space: Space,
 ) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="2")
     space.submit(workers("gang", 4, each=GPU, annotations={"kfext.dev/colocation": "required"}))
     space.phase("gang", "Queued")
     edit(space, "prefered")
-    (condition,) = space.until(lambda: spoilt(space), "the TrainingPlan says so")
+    (condition,) = space.until(lambda: malformed_conditions(space), "the TrainingPlan shows it")
     assert condition["status"] == "True"
     assert "annotation kfext.dev/colocation of the job" in condition["message"]
     assert "'prefered'" in condition["message"]
-    # Another job goes its whole way: there was time to place this one on two nodes.
+    # Another job is placed: there was time to place this job on two nodes.
     space.submit(workers("other", 1, each=GPU))
     space.phase("other", "Placed")
     view = space.view("gang")
@@ -184,10 +183,10 @@ def test_a_malformed_edit_is_told_and_the_last_good_value_holds_until_it_is_mend
     edit(space, "preferred")
     assert len(set(space.bound("gang", 4).values())) == 2
     space.phase("gang", "Placed")
-    assert spoilt(space) == []
+    assert malformed_conditions(space) == []
 
 
-def test_colocation_switched_off_in_the_queue_lets_the_job_go(space: Space) -> None:
+def test_switching_colocation_off_releases_a_queued_job(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="2")
     space.submit(workers("gang", 4, each=GPU, annotations={"kfext.dev/colocation": "required"}))
     space.phase("gang", "Queued")
@@ -232,11 +231,11 @@ def test_an_edit_of_a_running_job_opts_in_and_out(space: Space) -> None:
     for name in VALUES:
         set_resize(space, name, name)
     for name in VALUES:
-        shown = space.until(lambda: resized(space, name), f"it is shown what is done to {name}")  # noqa: B023
-        # Nothing measures what the pods of fake nodes use.
+        shown = space.until(lambda: resized(space, name), f"the change of {name} is shown")  # noqa: B023
+        # Nothing measures the usage of pods on fake nodes.
         assert (shown["status"], shown["reason"]) == ("False", names.REASON_TOO_EARLY)
 
     for name in VALUES:
         set_resize(space, name, "off")
     for name in VALUES:
-        space.until(lambda: resized(space, name) is None, f"nothing is shown of {name} any more")  # noqa: B023
+        space.until(lambda: resized(space, name) is None, f"nothing more is shown of {name}")  # noqa: B023

@@ -11,8 +11,8 @@ _NODES = 12
 _SEED = 1
 
 
-def test_the_books_balance_after_random_work_and_random_faults() -> None:
-    # A testbed of its own: what a soak leaves behind is nothing that another case should meet.
+def test_random_work_and_random_faults_break_no_rule() -> None:
+    # A separate testbed: no other case should meet the remains of a soak.
     name = f"soak-{os.getpid()}"
     with (
         running_or_skipped(name, fast=True) as bed,

@@ -1,4 +1,4 @@
-"""When jobs should start, on the real cluster: what the TrainingPlan and the commands show."""
+"""Expected starts of jobs on the real cluster, in the TrainingPlan and the commands."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 
 def expected(space: Space, job: str, field: str) -> Object:
-    """Wait until a queued job shows a field of its expected start; return all of it."""
+    """Wait until a queued job shows a field of its expected start; return the whole of it."""
 
     def shown() -> Any:
-        found = space.view(job).get("expectedStart") or {}
-        return found if field in found else None
+        start = space.view(job).get("expectedStart") or {}
+        return start if field in start else None
 
     found: Object = space.patiently(shown, seconds=3 * EVERY)  # a forecast may be just over
     return found
@@ -43,7 +43,7 @@ def test_a_waiting_job_shows_when_it_should_start_until_it_starts(space: Space) 
     space.until(lambda: "expectedStart" not in space.view("waits"), "its start is no longer shown")
 
 
-def test_a_start_that_needs_a_job_of_unknown_length_is_not_known(space: Space) -> None:
+def test_a_start_that_depends_on_a_job_of_unknown_duration_is_unknown(space: Space) -> None:
     running(space)
     space.submit(workers("waits", 4, each=GPU))
     shown = expected(space, "waits", "unknown")

@@ -1,4 +1,4 @@
-"""What the operator or kube-scheduler does not do in time: bounded, explained, with a way on."""
+"""Delays of the operator or kube-scheduler: bounded, explained, and with a way on."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,7 +11,7 @@ from kfext.names import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 MERGE = "application/merge-patch+json"
-# No two pods of one job on one node: the planner does not model that, and leaves them alone.
+# No two pods of jobs may share a node: the planner does not model this term.
 APART = {
     "affinity": {
         "podAntiAffinity": {
@@ -45,7 +45,7 @@ def keep_off(space: Space, nodes: Iterable[str], labels: Mapping[str, str]) -> N
         space.kube.create(space.path("pods"), body)
 
 
-def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_sentence(
+def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_message(
     space: Space,
 ) -> None:
     nodes = space.nodes(4, cpu="32", memory="64Gi", gpu="4")
@@ -55,7 +55,7 @@ def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_sent
     space.phase("gang", "Released")
     note = space.until(
         lambda: [e["note"] for e in space.events("gang") if "3 attempts" in e["note"]],
-        "an event tells it",
+        "an event reports it",
     )
     assert "didn't satisfy existing pods anti-affinity rules" in note[0]
     space.until(
@@ -63,9 +63,9 @@ def test_a_gang_that_the_scheduler_refuses_three_times_is_released_with_its_sent
             len(pods := space.pods("gang")) == 2
             and not any(gated(pod) or pinned_to(pod) for pod in pods)
         ),
-        "plain pods have taken the place of the pinned ones",
+        "plain pods have replaced the pinned pods",
     )
-    # Each attempt was on another node, and the job runs on under plain Kubernetes.
+    # Each attempt was on another node, and the job continues under plain Kubernetes.
     assert not suspended(space.job("gang"))
     assert space.starts() == 1
 
@@ -98,7 +98,7 @@ def test_pods_that_must_be_apart_end_up_apart_whatever_was_planned(space: Space)
     space.submit(workers("gang", 3, each=GPU, pod=APART))
     homes = space.until(
         lambda: (h := space.homes("gang")) and len(h) == 3 and all(h.values()) and h,
-        "every pod runs, one way or another",
+        "every pod runs",
     )
     assert len(set(homes.values())) == 3
 
@@ -133,7 +133,7 @@ def test_pods_that_are_refused_suspend_the_gang_and_the_operator_is_quoted(space
 
 
 def crash(space: Space, job: str, crashed: set[str]) -> None:
-    """Have each pod of a job that runs fail, as when its program does; note which did."""
+    """Have each running pod of a job fail, as if its program failed; record the pods."""
     for pod in space.pods(job):
         if pod["status"].get("phase") == "Running":
             crashed.add(pod["metadata"]["uid"])
@@ -142,7 +142,7 @@ def crash(space: Space, job: str, crashed: set[str]) -> None:
 
 
 @pytest.mark.parametrize("managed", [False, True], ids=["unmanaged", "managed"])
-def test_a_job_that_crashes_all_the_time_elsewhere_keeps_no_refused_gang_from_being_stopped(
+def test_a_job_that_always_crashes_does_not_delay_the_stop_of_a_refused_gang(
     space: Space, new_space: Callable[..., Space], managed: bool
 ) -> None:
     elsewhere, third = new_space(managed=managed), new_space()
@@ -156,7 +156,7 @@ def test_a_job_that_crashes_all_the_time_elsewhere_keeps_no_refused_gang_from_be
         return bool(space.starts()) and suspended(space.job("gang"))
 
     space.until(stopped, "the gang is stopped")
-    assert len(crashed) > 4, "new pods more often than createTimeout"
+    assert len(crashed) > 4, "more than one new pod in each createTimeout"
     so_far = len(crashed)
     third.submit(workers("other", 2, each=GPU))
 
@@ -168,7 +168,7 @@ def test_a_job_that_crashes_all_the_time_elsewhere_keeps_no_refused_gang_from_be
 
 
 @pytest.mark.long
-def test_a_gang_whose_pods_were_refused_is_placed_once_they_are_admitted(space: Space) -> None:
+def test_a_gang_with_refused_pods_is_placed_once_they_are_admitted(space: Space) -> None:
     refuse_pods(space, create_timeout="2s")
     space.submit(workers("gang", 4, each=GPU))
     space.until(lambda: space.starts() and suspended(space.job("gang")), "it is stopped")

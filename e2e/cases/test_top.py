@@ -1,4 +1,4 @@
-"""`kubectl kfext top` on the real API server: the jobs that a person sees, and how it ends."""
+"""`kubectl kfext top` on the real API server: the jobs that a person sees, and its end."""
 
 import json
 import os
@@ -28,7 +28,7 @@ LOSS: Object = {
 
 
 def tell(space: Space, job: str, *, kind: str = "TFJob", uid: str = "", **status: Any) -> None:
-    """Make a TrainingPlan of a job that kfext does not handle, so that only we write in it."""
+    """Create a TrainingPlan of a job that kfext does not handle, so only the test writes to it."""
     about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": job}
     about["uid"] = uid or f"of-{job}"
     name = f"{kind.lower()}-{job}"
@@ -48,7 +48,7 @@ def names(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line["name"] for line in json.loads(done.stdout)]
 
 
-def test_a_tenant_sees_the_progress_of_the_own_jobs_alone(
+def test_a_tenant_sees_the_progress_of_its_own_jobs_only(
     new_space: Callable[..., Space], tmp_path: Path
 ) -> None:
     space, other = new_space(), new_space()
@@ -80,7 +80,7 @@ def test_explain_shows_the_progress_of_a_job(
 ) -> None:
     space = new_space(managed=False)
     tenant = Tenant(space, tmp_path)
-    space.kfext.stop_controller()  # it would write in the plan of a job that is there
+    space.kfext.stop_controller()  # it would write to the plan of an existing job
     uid = space.submit(workers("train", 2, each={"cpu": "1"}))["metadata"]["uid"]
     tell(space, "train", kind="PyTorchJob", uid=uid, progress=LOSS)
     shown = tenant.kfext("explain", "train").stdout
@@ -90,7 +90,7 @@ def test_explain_shows_the_progress_of_a_job(
 def test_a_person_ends_the_watch_with_ctrl_c(space: Space) -> None:
     tell(space, "fast", progress={**LOSS, "growth": 0.5})
     config = space.kfext.testbed.kubeconfig
-    # What runs in the background of a shell ignores Ctrl-C, and so would the command.
+    # A background process of a shell ignores Ctrl-C, and so would the command.
     watching = subprocess.Popen(
         [
             *("env", "--default-signal=INT", str(COMMAND), "top", "--watch"),
@@ -105,9 +105,9 @@ def test_a_person_ends_the_watch_with_ctrl_c(space: Space) -> None:
     try:
         two_tables = [watching.stdout.readline() for _ in range(6)]
         watching.send_signal(signal.SIGINT)
-        rest, complaint = watching.communicate(timeout=PATIENCE_SECONDS)
+        output, complaint = watching.communicate(timeout=PATIENCE_SECONDS)
     finally:
         watching.kill()
     assert two_tables[0].startswith("JOB ")
     assert two_tables[:3] == two_tables[3:]
-    assert (watching.returncode, rest, complaint) == (0, "", "")
+    assert (watching.returncode, output, complaint) == (0, "", "")

@@ -26,7 +26,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def with_trainer(testbed: Testbed, installed: Kfext) -> Iterator[None]:
-    """Trainer and JobSet in the cluster, and a controller that has found their kinds."""
+    """Trainer and JobSet in the cluster, and a controller that has discovered their kinds."""
     with trainer_or_skipped(testbed):
         installed.stop_controller()
         installed.ensure()
@@ -34,8 +34,8 @@ def with_trainer(testbed: Testbed, installed: Kfext) -> Iterator[None]:
 
 
 def train_job(space: Space, name: str, nodes: int, *, cpu: Any = "2", **annotations: str) -> Object:
-    resources, here = {"requests": {"cpu": cpu}}, {"nodeSelector": {CASE: space.name}}
-    return jobs.train_job(name, nodes, resources=resources, annotations=annotations, pod=here)
+    resources, selector = {"requests": {"cpu": cpu}}, {"nodeSelector": {CASE: space.name}}
+    return jobs.train_job(name, nodes, resources=resources, annotations=annotations, pod=selector)
 
 
 def path(space: Space, name: str = "") -> str:
@@ -53,13 +53,13 @@ def pods(space: Space, job: str) -> list[Object]:
 
 
 def homes(space: Space, job: str, count: int) -> dict[str, str]:
-    """Wait until `count` pods of a job are bound and no more exist; return their nodes."""
+    """Wait until exactly `count` pods of a job exist and are bound; return their nodes."""
 
     def bound() -> dict[str, str] | None:
-        found = {
+        nodes_of = {
             pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods(space, job)
         }
-        return found if len(found) == count and all(found.values()) else None
+        return nodes_of if len(nodes_of) == count and all(nodes_of.values()) else None
 
     nodes: dict[str, str] = space.until(bound, f"{count} pods of {job} are bound")
     return nodes
@@ -69,7 +69,7 @@ def homes(space: Space, job: str, count: int) -> dict[str, str]:
 def runtime(
     space: Space, edit: Callable[[Object], None], *, policy: Object | None = None
 ) -> Iterator[str]:
-    """Keep a copy of the runtime, with an edited JobSet and another policy; yield its name."""
+    """Create a copy of the runtime with an edited JobSet and another policy; yield its name."""
     root = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
     base = space.kube.get(f"{root}/{trainer.RUNTIME}")
     edit(base["spec"]["template"]["spec"])
@@ -110,7 +110,7 @@ def by_another_scheduler(jobset: Object) -> None:
 
 
 def marked(space: Space, name: str) -> bool:
-    """Return whether kfext's mark is in the templates that Trainer rendered."""
+    """Say whether the templates that Trainer rendered have kfext's mark."""
     root = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space.name}/jobsets"
     jobset = space.kube.find(f"{root}/{name}")
     return names.COLOCATION in json.dumps(jobset["spec"] if jobset else {})
@@ -181,14 +181,14 @@ def test_a_train_job_is_placed_once_though_the_controller_is_killed(
     fault = KillAfter(match(space.name), nth=nth)
     kfext.proxy.arm(fault)
     submit(space, train_job(space, "one", 3))
-    space.until(lambda: fault.fired, "the controller has come so far")
+    space.until(lambda: fault.fired, "the controller has reached that write")
     kfext.wait_controller_dead()
     kfext.proxy.heal()
     kfext.restart_killed_controller()
-    found = homes(space, "one", 3)
-    assert len(set(found.values())) == 1
+    nodes = homes(space, "one", 3)
+    assert len(set(nodes.values())) == 1
     space.phase("one", "Placed", "TrainJob")
-    assert space.pins() == dict.fromkeys(found, 1)
+    assert space.pins() == dict.fromkeys(nodes, 1)
     assert space.starts() == 1
 
 
@@ -228,8 +228,8 @@ def test_a_launcher_of_mpi_leaves_a_drained_node_with_the_nodes_that_it_launches
 ) -> None:
     space.nodes(2, cpu="16", memory="64Gi")
     body = train_job(space, "one", 2)
-    here = body["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
-    here["replicatedJobs"].append(deepcopy(here["replicatedJobs"][0]) | {"name": "launcher"})
+    jobset = body["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
+    jobset["replicatedJobs"].append(deepcopy(jobset["replicatedJobs"][0]) | {"name": "launcher"})
     with runtime(space, with_launcher, policy=MPI) as name:
         body["spec"]["runtimeRef"]["name"] = name
         submit(space, body)
@@ -255,8 +255,8 @@ def test_a_train_job_is_handed_off_if_its_runtime_names_another_scheduler(space:
 
 
 @pytest.mark.usefixtures("with_trainer")
-def test_what_the_program_posts_to_trainer_is_shown_as_its_progress(space: Space) -> None:
-    """The case writes the field as the endpoint of Trainer does, which is off by default."""
+def test_progress_that_a_program_posts_to_trainer_is_shown(space: Space) -> None:
+    """The case writes the field as Trainer's endpoint does, which is off by default."""
     space.nodes(1, cpu="16", memory="64Gi")
     submit(space, train_job(space, "one", 1))
     space.phase("one", "Placed", "TrainJob")

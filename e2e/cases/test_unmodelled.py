@@ -1,4 +1,4 @@
-"""Jobs with pods that have terms that kfext does not model, and volumes that it does."""
+"""Jobs with terms that kfext does not model, and with volumes, which it models."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def even(job: str) -> Object:
 
 
 def spread(made: Object) -> list[Object]:
-    """Do as a webhook does that has pods spread, after kfext's has gated them."""
+    """Act as a webhook that adds a spread term to pods, after kfext's webhook has gated them."""
     if {"name": GATE} not in made["spec"].get("schedulingGates", []):
         return []
     constraint = {
@@ -46,12 +46,12 @@ def spread(made: Object) -> list[Object]:
 
 @pytest.fixture
 def nodes(space: Space) -> list[str]:
-    """Three nodes; each could hold a whole job."""
+    """Three nodes; each has capacity for a whole job."""
     return space.nodes(3, cpu="16", memory="64Gi")
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_job_whose_pods_must_be_spread_runs_from_the_start_and_its_plan_says_why(
+def test_a_job_with_pods_that_must_be_spread_runs_from_the_start_and_its_plan_says_why(
     space: Space,
 ) -> None:
     answer = space.try_submit(workers("even", 3, each=CPU, pod=even("even")))
@@ -67,20 +67,20 @@ def test_a_job_whose_pods_must_be_spread_runs_from_the_start_and_its_plan_says_w
 
 
 @pytest.mark.usefixtures("nodes")
-def test_such_a_job_that_must_be_on_one_node_stays_suspended_and_says_why(space: Space) -> None:
+def test_such_a_job_that_requires_one_node_stays_suspended_and_says_why(space: Space) -> None:
     annotations = {"kfext.dev/colocation": "required"}
     space.submit(workers("never", 3, each=CPU, pod=even("never"), annotations=annotations))
     view = space.phase("never", "Queued")
     assert view["reason"] == "Unmodelled"
     assert "it stays suspended" in view["message"]
-    space.submit(workers("other", 2, each=CPU))  # whatever kfext does meanwhile, not this
+    space.submit(workers("other", 2, each=CPU))  # kfext places it, and not the spread job
     space.phase("other", "Placed")
     assert suspended(space.job("never"))
     assert space.pods("never") == []
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_gang_to_whose_pods_admission_adds_such_a_term_is_ungated_without_pins(
+def test_a_gang_with_such_a_term_from_admission_is_ungated_without_pins(
     space: Space, kfext: Kfext
 ) -> None:
     probe = {
@@ -145,7 +145,7 @@ def test_a_job_waits_for_a_claim_that_is_bound_without_it(world: Space) -> None:
     assert set(world.pins().values()) == {1}
 
 
-def test_a_job_whose_claim_waits_for_its_first_pod_is_released_at_once(world: Space) -> None:
+def test_a_job_with_a_claim_that_waits_for_its_first_pod_is_released_at_once(world: Space) -> None:
     world.submit(workers("local", 3, each=CPU, pod=using(odd_world.LOCAL)))
     world.bound("local", 3)
     view = world.phase("local", "Released")

@@ -1,4 +1,4 @@
-"""Another version comes: jobs of every phase go on, and none is lost between the two."""
+"""Another version is installed: jobs of every phase continue, and none is lost in between."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -34,7 +34,7 @@ _MOST_JOBS, _PODS = 20, 2
 def versions(
     request: pytest.FixtureRequest, kfext: Kfext, tmp_path: Path
 ) -> Iterator[tuple[Path, Path]]:
-    """The code of the old and of the new version; 0.3 is gone afterwards."""
+    """The code of the old and of the new version; 0.3 is removed afterwards."""
     earlier = unpack_0_3(tmp_path)
     up = request.param == "upgrade"
     yield (earlier, REPOSITORY) if up else (REPOSITORY, earlier)
@@ -55,8 +55,8 @@ def test_jobs_of_every_phase_go_on_under_another_version(
         ran, authority = uids(every.space, "placed"), trusted(kfext)
 
         apply_manifests(kfext, new)
-        # As Deployments do it: each new one is ready before an old one ends. For a while both
-        # versions answer reviews, first under the old controller and then under the new one.
+        # As with Deployments: each new replica is ready before an old replica ends. For a while
+        # both versions answer reviews, first under the old controller and then under the new.
         replace(kfext, replicas[0])
         jobs = share(shared, replicas, "under-old")
         hand_over(kfext)
@@ -79,15 +79,15 @@ def test_jobs_of_every_phase_go_on_under_another_version(
 def share(space: Space, replicas: Sequence[WebhookProcess], name: str) -> list[str]:
     """Submit jobs until every replica has answered for some, and for some of their pods.
 
-    Whichever answered, all pods of a job are pinned, on the host network. Return the jobs.
+    All pods of a job are pinned, on the host network, whichever replica answered. Return the jobs.
     """
     made: list[str] = []
     before = answers(replicas)
     while not all(now > then for now, then in zip(answers(replicas), before, strict=True)):
-        assert len(made) < _MOST_JOBS, f"not every replica is asked: {before}, {answers(replicas)}"
+        assert len(made) < _MOST_JOBS, f"a replica has not answered: {before}, {answers(replicas)}"
         # The API server asks only the replicas that it is connected to.
         space.kfext.balancer.cut()
-        space.kfext.wait_hooks()  # what is sent at that very moment may fail
+        space.kfext.wait_hooks()  # a request at that very moment may fail
         job = f"{name}-{len(made)}"
         space.submit(workers(job, _PODS, each={"cpu": "100m"}, annotations=HOST))
         space.until(lambda: settled(space, job), f"the pods of {job} are pinned")  # noqa: B023
@@ -103,7 +103,7 @@ def settled(space: Space, job: str) -> bool:
 
 
 def answers(replicas: Sequence[WebhookProcess]) -> list[float]:
-    """Return how many reviews of jobs, and of pods, each replica has answered."""
+    """Return the number of reviews of jobs, and of pods, that each replica has answered."""
     return [replica.reviews(kind) for replica in replicas for kind in ("job", "pod")]
 
 
@@ -124,15 +124,15 @@ def test_changes_of_running_jobs_go_on_under_another_version(
             jobs.check_writes()
 
 
-@pytest.fixture(params=["roll back to 0.3", "start this version anew"])
+@pytest.fixture(params=["roll back to 0.3", "restart this version"])
 def later(request: pytest.FixtureRequest, kfext: Kfext, tmp_path: Path) -> Iterator[Path]:
-    """The code of a version that comes after this version."""
+    """The code of a version that is installed after this version."""
     back = request.param == "roll back to 0.3"
     yield unpack_0_3(tmp_path) if back else REPOSITORY
     restore(kfext)
 
 
-def test_jobs_that_0_3_would_not_stop_or_ask_for_go_on_under_it(
+def test_jobs_that_0_3_would_neither_stop_nor_ask_nodes_for_continue_under_it(
     new_space: Callable[..., Space], kfext: Kfext, later: Path
 ) -> None:
     with ExitStack() as seen:

@@ -1,4 +1,4 @@
-"""Two replicas of the webhook behind a balancer: one ends, certificates change, reviews go on."""
+"""Two webhook replicas behind a balancer: one ends, certificates change, reviews continue."""
 
 import base64
 import ssl
@@ -22,7 +22,7 @@ _HOOKS = (
 _ROTATION_SECONDS = 240.0  # each replica looks once a minute
 
 
-def test_a_replica_that_is_ended_in_order_costs_no_review(kfext: Kfext) -> None:
+def test_a_replica_that_shuts_down_cleanly_costs_no_review(kfext: Kfext) -> None:
     first, other = kfext.start_webhooks(drain_seconds=3)
     with running_reviews(kfext) as reviews:
         assert {port for port, count in kfext.balancer.taken.items() if count} >= {
@@ -45,7 +45,7 @@ def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
         reviews.wait_more()
         noticed = reviews.outcomes
         reviews.wait_more(40)
-        # Jobs on their way to it passed untouched: a dead webhook blocks nothing.
+        # Jobs on their way to it passed unchanged: a dead webhook blocks nothing.
         later = reviews.outcomes - noticed
         assert later.keys() == {"held"}
     assert noticed.keys() <= {"held", "untouched"}
@@ -70,7 +70,7 @@ def test_a_secret_that_is_deleted_to_renew_the_authority_costs_no_review(kfext: 
 
 
 @pytest.mark.long
-def test_an_authority_that_comes_of_age_is_replaced_without_a_failed_review(kfext: Kfext) -> None:
+def test_an_expiring_authority_is_replaced_without_a_failed_review(kfext: Kfext) -> None:
     kfext.webhook.kill()
     old = _due_in(timedelta(seconds=30))
     values = {"tls.crt": old.certificate, "tls.key": old.key, "ca.crt": old.certificate}
@@ -89,7 +89,7 @@ def test_an_authority_that_comes_of_age_is_replaced_without_a_failed_review(kfex
         reviews.wait_more()
     assert served_by(first, authority(kfext))
     assert served_by(other, authority(kfext))
-    # The old one is trusted until it ends: nothing that is still out there is refused.
+    # The old authority is trusted until it expires: no certificate in use is refused.
     for hook in kfext.kube.get(_HOOKS)["webhooks"]:
         trusted = base64.b64decode(hook["clientConfig"]["caBundle"])
         assert trusted == authority(kfext) + old.certificate
@@ -97,14 +97,14 @@ def test_an_authority_that_comes_of_age_is_replaced_without_a_failed_review(kfex
     assert reviews.failed_open == 0
 
 
-def _due_in(left: timedelta) -> Pair:
-    """Return an authority that was made so long ago that it is due for replacement soon."""
+def _due_in(delay: timedelta) -> Pair:
+    """Return an authority of such an age that it is due for replacement soon."""
     now = datetime.now(UTC)
     young, old = timedelta(days=365), timedelta()
-    while (young - old) > timedelta(seconds=1):  # its life is not known here
+    while (young - old) > timedelta(seconds=1):  # its lifetime is not known here
         middle = old + (young - old) / 2
         made = new_authority(now=now - middle)
-        young, old = (middle, old) if due(made.certificate, now=now + left) else (young, middle)
+        young, old = (middle, old) if due(made.certificate, now=now + delay) else (young, middle)
     return new_authority(now=now - old)
 
 
@@ -114,7 +114,7 @@ def authority(kfext: Kfext) -> bytes:
 
 
 def served_by(replica: WebhookProcess, issuer: bytes) -> bool:
-    """Say whether a replica's certificate is of an authority."""
+    """Say whether an authority issued a replica's certificate."""
     leaf = x509.load_pem_x509_certificate(
         ssl.get_server_certificate(("127.0.0.1", replica.port)).encode()
     )

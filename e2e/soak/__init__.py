@@ -1,8 +1,8 @@
-"""The soak: random work and random faults for a while, and then the books must balance.
+"""The soak: random work and random faults for some minutes, then everything must add up.
 
-`script` throws the dice; `deeds`, `others`, `tenants` and `trouble` do what it says. `mirror`
-follows the API server, and the checker of `invariants` (with `facts`, `memory`, `gangs`, `rooms`,
-`scaling` and `stops`) judges what it shows. The checker shares no code with kfext: it reads the API
-server's JSON and knows the names in it by itself. Its tally counts what was done and what took
-effect, so that a soak in which nothing happened shows.
+`script` chooses the actions at random; `actions`, `pod_actions`, `tenants` and `process_faults`
+carry them out. `mirror` follows the API server, and the checker of `invariants` (with `facts`,
+`memory`, `gangs`, `capacity`, `scaling` and `stops`) judges each state. The checker shares no code
+with kfext: it reads the API server's JSON and has its own list of the names in it. Its tally counts
+the actions and their effects, so a soak in which nothing happened is noticed.
 """

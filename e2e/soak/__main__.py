@@ -12,14 +12,14 @@ from e2e.testbed.progress import say
 
 
 @click.command(
-    help="Random submits, deletes, node failures and kills; then the books must balance."
+    help="Random submits, deletions, node failures and kills; then everything must add up."
 )
 @click.option("--minutes", default=30.0, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @click.option("--nodes", default=200, show_default=True, help="Fake nodes of 8 GPUs.")
 @click.option("--autoscaler", is_flag=True, help="Run Karpenter, which adds a few nodes.")
 def main(*, minutes: float, seed: int, nodes: int, autoscaler: bool) -> None:
-    """Run the soak; exit 1 with what did not hold."""
+    """Run the soak; exit 1 with a list of the broken rules."""
     name = f"soak-{os.getpid()}"
     with lifecycle.running(name, fast=True) as bed, fake_programs(bed) as programs:
         if autoscaler:
@@ -28,8 +28,8 @@ def main(*, minutes: float, seed: int, nodes: int, autoscaler: bool) -> None:
             soak = Soak(kfext, programs, seed=seed, nodes=nodes, autoscaler=autoscaler)
             wrong = soak.run(minutes * 60)
     if wrong:
-        sys.exit(f"seed {seed}: what did not hold:\n" + "\n".join(wrong))
-    say("the books balance")
+        sys.exit(f"seed {seed}: broken rules:\n" + "\n".join(wrong))
+    say("no rule was broken")
 
 
 if __name__ == "__main__":

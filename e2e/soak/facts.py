@@ -1,6 +1,6 @@
 """The cluster as the checker sees it: nodes, pods and gangs, as values; `reading` makes them.
 
-What pods ask for and nodes offer is counted as Kubernetes counts it, from the raw JSON.
+Requests of pods and capacity of nodes are counted as Kubernetes counts them, from the raw JSON.
 """
 
 import json
@@ -28,12 +28,12 @@ GATE = "kfext.dev/placement"
 HELD, PLAN, STATE = "kfext.dev/held", "kfext.dev/plan", "kfext.dev/state"
 RELEASED, COLOCATION = "kfext.dev/released", "kfext.dev/colocation"
 BY_PERSON = "soak.example.com/by-person"
-"""The soak's own annotation on a job that a person has SUSPENDED, or resumed since."""
+"""The soak's own annotation on a job that a person has suspended, and perhaps resumed since."""
 SUSPENDED, RESUMED = "suspended", "resumed"
 FORGED = "soak.example.com/forged"
-"""The soak's own annotation on a job of a tenant who tries things."""
+"""The soak's own annotation on a job of a tenant who probes kfext."""
 REFUSES = "soak.example.com/refuses"
-"""The soak's own label on a namespace in which the API server refuses some writes; says which."""
+"""The soak's own label on a namespace in which the API server refuses the writes that it names."""
 WRITE_REFUSED = "WriteRefused"
 RUNNING_CHANGES = {"AwaitsCheckpoint", "Rescaling"}
 """Reasons of the condition Scaled while kfext changes the size of a job."""
@@ -58,28 +58,31 @@ def amounts(resources: _Json | None) -> Amounts:
 
 
 def requests(spec: _Json, status: _Json | None = None) -> Amounts:
-    """Return what a pod occupies on its node, one place among `pods` included.
+    """Return the resources that a pod occupies on its node, including one of `pods`.
 
-    Its containers and sidecars together, or the init container (with the sidecars started before
-    it) that asks for most, whichever is more, resource by resource; and the overhead. While a
-    container is resized, the larger of what it asks for and what its kubelet says it has.
+    For each resource, this is the larger of two sums, plus the overhead: its containers and
+    sidecars; or the largest init container with the sidecars started before it. While a container
+    is resized, it counts with the larger of its request and the size that its kubelet reports.
     """
     return _occupied(spec, status, larger)
 
 
 def granted(spec: _Json, status: _Json | None = None) -> Amounts:
-    """Return what a pod has on its node: of a container that is resized, what its kubelet says."""
+    """Return the resources granted to a pod; for a container in a resize, the kubelet's figure."""
     return _occupied(spec, status, lambda asked, has: has or asked)
 
 
 def _occupied(
-    spec: _Json, status: _Json | None, of: Callable[[Amounts, Amounts], Amounts]
+    spec: _Json, status: _Json | None, combine: Callable[[Amounts, Amounts], Amounts]
 ) -> Amounts:
-    """Return the room of a pod; `of` a container that asks for one amount and has another."""
-    told = (status or {}).get("containerStatuses", ())
-    has = {entry["name"]: amounts((entry.get("resources") or {}).get("requests")) for entry in told}
+    """Return the resources of a pod; `combine` merges request and granted size of a container."""
+    statuses = (status or {}).get("containerStatuses", ())
+    sizes = {
+        entry["name"]: amounts((entry.get("resources") or {}).get("requests")) for entry in statuses
+    }
     main = (
-        of(_requests(part), has.get(part.get("name"), {})) for part in spec.get("containers", ())
+        combine(_requests(part), sizes.get(part.get("name"), {}))
+        for part in spec.get("containers", ())
     )
     sidecars: Amounts = {}
     peak: Amounts = {}
@@ -90,8 +93,8 @@ def _occupied(
             own = {}
         peak = larger(peak, total((own, sidecars)))
     running = total((sidecars, *main))
-    asked = total((larger(peak, running), amounts(spec.get("overhead"))))
-    return {**asked, "pods": Fraction(1)}
+    sum_ = total((larger(peak, running), amounts(spec.get("overhead"))))
+    return {**sum_, "pods": Fraction(1)}
 
 
 def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:
@@ -110,12 +113,12 @@ def larger(left: Mapping[str, Fraction], right: Mapping[str, Fraction]) -> Amoun
 
 
 def times(amount: Mapping[str, Fraction], number: int) -> Amounts:
-    """Return an amount so many times."""
+    """Return a multiple of amounts."""
     return {name: much * number for name, much in amount.items()}
 
 
 def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> Amounts:
-    """Return by how much more is wanted than offered, only where it is more."""
+    """Return the positive differences between wanted and offered amounts."""
     zero = Fraction(0)
     over = {name: number - offered.get(name, zero) for name, number in wanted.items()}
     return {name: number for name, number in over.items() if number > 0}
@@ -123,13 +126,13 @@ def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> A
 
 def _requests(container: _Json) -> Amounts:
     resources = container.get("resources") or {}
-    # What is limited but not requested is requested in the amount of the limit.
+    # A resource with a limit and no request is requested in the amount of the limit.
     return amounts({**resources.get("limits", {}), **resources.get("requests", {})})
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; `open` says that a pod without tolerations may start there, `ready` its kubelet.
+    """A node; `open`: a pod without tolerations may start there; `ready`: its kubelet reports.
 
     `drained`: the value of the taint of a drain, None without one. `created`: in epoch seconds.
     """
@@ -145,10 +148,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `pins` are the nodes that its required affinity names, `ending` is its deletion.
+    """A pod; `pins` are the nodes that its required affinity names; `ending`: it is being deleted.
 
-    `asks` is what it occupies for kube-scheduler, `has` what its kubelet has granted: less, while
-    it asks for more in place. `placeholder_of`: the uid of the job that asks for nodes with it.
+    `asks`: the resources that it occupies for kube-scheduler. `has`: the resources granted by its
+    kubelet, fewer while it grows in place. `placeholder_of`: the uid of the job that asks for nodes
+    with it.
     """
 
     uid: str
@@ -168,24 +172,24 @@ class Pod:
 
     @property
     def gated(self) -> bool:
-        """Whether our gate holds it."""
+        """Whether kfext's gate holds it."""
         return GATE in self.gates
 
     @property
     def home(self) -> str:
-        """The node it has or will have, whatever kube-scheduler thinks; empty while it is open."""
+        """The node it has or will have, whatever kube-scheduler decides; empty while undecided."""
         pinned = "" if self.gates or len(self.pins) != 1 else next(iter(self.pins))
         return self.node or pinned
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A job with its pods (terminating ones included) and its TrainingPlan's status.
+    """A job with its pods (terminating pods included) and its TrainingPlan's status.
 
-    `managed`: whether its namespace is opted in, `operated` whether the operator runs it, `kueue`
-    whether it bears Kueue's label, so that kfext may not suspend it, `autoscaled` whether a
-    HorizontalPodAutoscaler scales it, to `most_autoscaled` workers at most, whatever a person sets.
-    `fewest`: with how few workers it trains, 0 if only whole.
+    `managed`: its namespace is opted in. `operated`: the operator runs it. `kueue`: it has Kueue's
+    label, so kfext may not suspend it. `autoscaled`: a HorizontalPodAutoscaler scales it, to
+    `most_autoscaled` workers at most, whatever a person sets. `fewest`: the fewest workers that it
+    can train with, 0 if it trains only whole.
     """
 
     uid: str
@@ -226,10 +230,7 @@ class Gang:
 
     @property
     def handled(self) -> bool:
-        """Whether kfext has the job in hand: not before, nor after it let go, nor at its end.
-
-        It has none in a namespace that is not opted in, whatever is written there.
-        """
+        """Whether kfext handles the job now: after its first mark, and until released or over."""
         if not (self.managed and self.operated):
             return False
         marked = self.held or PLAN in self.annotations or STATE in self.annotations
@@ -247,14 +248,14 @@ class Gang:
 
     @property
     def escaped(self) -> bool:
-        """Whether a pod started without us: neither gated nor pinned."""
+        """Whether a pod started without kfext: neither gated nor pinned."""
         return any(not pod.gated and not pod.pins for pod in self.live)
 
     @property
     def plan(self) -> dict[Replica, str]:
         """The node of each replica in the plan that is written on the job; empty without one.
 
-        A plan on a job that kfext must not place counts for nothing.
+        A plan on a job that kfext must not place does not count.
         """
         if not (self.managed and self.operated):
             return {}
@@ -270,12 +271,12 @@ class Gang:
 
     @property
     def state(self) -> Object:
-        """What kfext remembers of the job."""
+        """The decoded state annotation of the job."""
         return _decoded(self.annotations.get(STATE))
 
     @property
     def asked_since(self) -> float:
-        """Since when it asks the autoscaler for nodes, in epoch seconds; infinity: it does not."""
+        """Epoch seconds since when it asks the autoscaler for nodes, infinity if it does not."""
         ask = self.state.get("ask") if self.handled else None
         return (ask.get("since") or math.inf) if isinstance(ask, dict) else math.inf
 
@@ -285,11 +286,11 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Everything at one time. `at` counts seconds in which kfext was there to work.
+    """Everything at one time. `at` counts seconds in which kfext was at work.
 
-    `limited`: the namespaces with a ResourceQuota; `refusing`: those where the API server
-    refuses something, by what it is. `saved_at`: when all programs last printed a checkpoint.
-    `preempted`: the uids of pods that kube-scheduler preempted, each with the uid of its preemptor.
+    `limited`: the namespaces with a ResourceQuota. `refusing`: namespaces where the API server
+    refuses some writes, with the kind of write. `saved_at`: when all programs last printed a
+    checkpoint. `preempted`: the uids of preempted pods, each with the uid of its preemptor.
     """
 
     at: float
@@ -302,22 +303,22 @@ class Cluster:
     preempted: tuple[tuple[str, str], ...] = ()
 
     def home(self, pod: Pod) -> str:
-        """Return the node on which kfext must leave room for a pod, empty if on none.
+        """Return the node on which kfext must hold capacity for a pod, empty without one.
 
-        A pin that is not of kfext keeps no pod waiting: kube-scheduler carries it out within a
-        moment, or it refuses the pod, for an unknown time. A placeholder keeps nothing from jobs.
+        A pin that is not of kfext holds nothing: kube-scheduler binds the pod within a moment, or
+        refuses it for an unknown time. A placeholder takes no capacity from jobs.
         """
         if pod.placeholder_of:
             return ""
         gang = self.gangs.get(pod.owner)
-        ours = gang is not None and gang.managed and pod in gang.pods
-        return pod.home if ours else pod.node
+        handled = gang is not None and gang.managed and pod in gang.pods
+        return pod.home if handled else pod.node
 
 
 def _decoded(written: str | None) -> Object:
-    """Return what an annotation says, nothing if it makes no sense: users write it too."""
+    """Return the decoded value of an annotation; users can write it too, so nonsense is empty."""
     try:
-        found = json.loads(written) if written else {}
+        value = json.loads(written) if written else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

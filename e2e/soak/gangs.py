@@ -1,10 +1,11 @@
-"""What must hold of jobs, their pods, their starts and what is said of them.
+"""The rules on jobs, their pods, their starts and their reported state.
 
-A rule tells what is wrong now.
+A rule returns the faults that exist now.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from e2e.soak.capacity import Findings, free_capacity, has_own_terms
 from e2e.soak.facts import (
     BY_PERSON,
     COLOCATION,
@@ -17,22 +18,21 @@ from e2e.soak.facts import (
     total,
 )
 from e2e.soak.memory import Memory
-from e2e.soak.rooms import Found, has_own_terms, what_is_free
 
 _DEADLINE = "longer than specified deadline"
 MOST_STARTS = 8
 """A gang that fails backs off for 15 s, then twice as long each time: 4 starts in the time below.
-As many again are for room that others took from it before its pods were there, for people who
-suspend and resume it, and for controllers that die."""
+The other 4 are for capacity that other pods took before its pods existed, for people who suspend
+and resume it, and for controllers that die."""
 _SECONDS = 120.0
 
 
-def half_held(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that never ran as a whole keeps some of its pods on nodes and others waiting.
+def half_held(cluster: Cluster, memory: Memory) -> Findings:
+    """No gang that never ran as a whole has some pods on nodes while others wait.
 
-    A job that is never released is whole with the fewest workers that it can train with.
+    A job that is never released counts as whole with the fewest workers that let it train.
     """
-    found = {}
+    findings = {}
     for gang in started(cluster):
         have = [pod for pod in wanted(gang) if pod.node or pod.over]
         if len(have) == gang.size or gang.uid in memory.whole or gang.escaped:
@@ -44,15 +44,15 @@ def half_held(cluster: Cluster, memory: Memory) -> Found:
         if memory.excused(gang, cluster):
             continue
         if holding := [pod for pod in wanted(gang) if pod.home]:
-            found[gang.uid] = (
+            findings[gang.uid] = (
                 f"{gang}: {len(holding)} of {gang.size} pods have a node, {len(have)} are bound; "
-                f"{said(gang)}"
+                f"{shown(gang)}"
             )
-    return found
+    return findings
 
 
-def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that lost members goes on without them while there is room for them."""
+def survivors_alone(cluster: Cluster, memory: Memory) -> Findings:
+    """No gang that lost members runs without them while there is capacity for them."""
     short = []
     for gang in started(cluster):
         waiting = [pod for pod in wanted(gang) if not pod.home and not pod.over]
@@ -63,28 +63,30 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
             short.append((gang, waiting))
     if not short:
         return {}
-    free = what_is_free(cluster)
-    found = {}
+    free = free_capacity(cluster)
+    findings = {}
     for gang, waiting in short:
         homes = {pod.home for pod in gang.live if pod.home}
         only = homes if gang.annotations.get(COLOCATION) == "required" else set(free)
-        # Room for all of them at once is more than is needed, but leaves no doubt.
+        # Capacity for all of them on one node is more than is needed, but leaves no doubt.
         needed = total(pod.asks for pod in waiting)
         shut = set(gang.state.get("excluded", {}))
         nodes = [name for name in free if name in only - shut and not excess(needed, free[name])]
         # kfext pins a pod and opens its gate at once, so a gated pod with a pin is a person's.
         if nodes and not any(pod.selector or (pod.gates and pod.pins) for pod in waiting):
-            found[gang.uid] = f"{gang}: {len(waiting)} pods wait; {nodes[0]} has room; {said(gang)}"
-    return found
+            findings[gang.uid] = (
+                f"{gang}: {len(waiting)} pods wait; {nodes[0]} has capacity; {shown(gang)}"
+            )
+    return findings
 
 
-def unbound(cluster: Cluster, memory: Memory) -> Found:
-    """No pod stays pinned to a node that does not take it, nor to two if a person named one.
+def unbound(cluster: Cluster, memory: Memory) -> Findings:
+    """No pod stays pinned to a node that does not accept it, or to two if a person named one.
 
-    Neither does one of a released job, where kfext has pinned it.
+    This holds for pods of released jobs too, where kfext has pinned them.
     """
     return {
-        pod.uid: f"{gang}: {pod.name} is pinned to {sorted(pod.pins)} and not bound; {said(gang)}"
+        pod.uid: f"{gang}: {pod.name} is pinned to {sorted(pod.pins)} and not bound; {shown(gang)}"
         for gang in cluster.gangs.values()
         if gang.managed and not (gang.over or gang.ending or memory.excused(gang, cluster))
         for pod in gang.live
@@ -92,8 +94,8 @@ def unbound(cluster: Cluster, memory: Memory) -> Found:
     }
 
 
-def elsewhere(cluster: Cluster, _: Memory) -> Found:
-    """No pod of kfext is bound elsewhere than where it is pinned."""
+def elsewhere(cluster: Cluster, _: Memory) -> Findings:
+    """No pod of kfext is bound to another node than it is pinned to."""
     return {
         pod.uid: f"{gang}: {pod.name} is on {pod.node}, pinned to {sorted(pod.pins)}"
         for gang in cluster.gangs.values()
@@ -103,52 +105,52 @@ def elsewhere(cluster: Cluster, _: Memory) -> Found:
     }
 
 
-def two_plans(cluster: Cluster, _: Memory) -> Found:
-    """No pod that kfext pinned is bound elsewhere than the plan on its job says."""
-    found = {}
+def two_plans(cluster: Cluster, _: Memory) -> Findings:
+    """No pod that kfext pinned is bound to another node than the plan on its job says."""
+    findings = {}
     for gang in started(cluster):
         plan = gang.plan
         for pod in wanted(gang):
-            said = plan.get(pod.replica, pod.node)
-            if pod.node and pod.pins and pod.node != said:
-                found[pod.uid] = f"{gang}: {pod.name} is on {pod.node}, the plan says {said}"
-    return found
+            planned = plan.get(pod.replica, pod.node)
+            if pod.node and pod.pins and pod.node != planned:
+                findings[pod.uid] = f"{gang}: {pod.name} is on {pod.node}, the plan says {planned}"
+    return findings
 
 
-def torn_apart(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that was always to be on one node is on two, but where a person let a pod go.
+def torn_apart(cluster: Cluster, memory: Memory) -> Findings:
+    """No gang that always had to be on one node is on two, unless a person ungated a pod.
 
-    Pods on a node that is gone run no more, and Kubernetes deletes them within a minute.
+    Pods on a deleted node do not run any more, and Kubernetes deletes them within a minute.
     """
-    found = {}
+    findings = {}
     for gang in started(cluster):
         bound = [pod for pod in wanted(gang) if pod.node in cluster.nodes]
         nodes = {pod.node for pod in bound} - {pod.node for pod in bound if not pod.pins}
         if memory.colocation.get(gang.uid) == {"required"} and len(nodes) > 1:
-            found[gang.uid] = f"{gang}: colocation is required, its pods are on {sorted(nodes)}"
-    return found
+            findings[gang.uid] = f"{gang}: colocation is required, its pods are on {sorted(nodes)}"
+    return findings
 
 
-def gated_in_silence(cluster: Cluster, memory: Memory) -> Found:
-    """No pod is gated without a job, a phase and a reason; none of a released job is gated."""
-    found = {}
+def gated_in_silence(cluster: Cluster, memory: Memory) -> Findings:
+    """No gated pod lacks a job, a phase and a reason; no pod of a released job is gated."""
+    findings = {}
     for pod in cluster.pods:
         if not pod.gated or pod.ending:
             continue
         gang = cluster.gangs.get(pod.owner)
         if gang is None or pod not in gang.pods:
-            found[pod.uid] = f"{pod.namespace}/{pod.name} is gated, and its job is gone"
+            findings[pod.uid] = f"{pod.namespace}/{pod.name} is gated, and its job is gone"
         elif memory.excused(gang, cluster):
             continue
         elif gang.released and not gang.over:
-            found[pod.uid] = f"{gang}: {pod.name} is gated, and the job is released"
+            findings[pod.uid] = f"{gang}: {pod.name} is gated, and the job is released"
         elif not (gang.view.get("phase") and gang.view.get("reason")):
-            found[pod.uid] = f"{gang}: {pod.name} is gated, {said(gang)}"
-    return found
+            findings[pod.uid] = f"{gang}: {pod.name} is gated, {shown(gang)}"
+    return findings
 
 
-def failed(cluster: Cluster, memory: Memory) -> Found:
-    """No job failed but by its own deadline or by a pod that others took from it."""
+def failed(cluster: Cluster, memory: Memory) -> Findings:
+    """No job failed except by its own deadline or because a pod of it was disrupted."""
     return {
         gang.uid: f"{gang} failed: {gang.conditions['Failed']}"
         for gang in cluster.gangs.values()
@@ -157,70 +159,70 @@ def failed(cluster: Cluster, memory: Memory) -> Found:
     }
 
 
-def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
-    """A job is suspended because kfext holds it or a person said so, and then it stays so."""
-    found = {}
+def suspended_by_nobody(cluster: Cluster, _: Memory) -> Findings:
+    """A suspended job is held by kfext or was suspended by a person, and then stays suspended."""
+    findings = {}
     for gang in cluster.gangs.values():
         person = gang.annotations.get(BY_PERSON) == SUSPENDED
         if FORGED in gang.annotations:
-            continue  # a tenant may suspend an own job, and write that kfext held it
+            continue  # a tenant may suspend an own job, and forge kfext's mark on it
         if gang.suspended and not gang.held and not person and not gang.over:
-            found[gang.uid] = f"{gang} is suspended without a reason"
+            findings[gang.uid] = f"{gang} is suspended without a reason"
         elif person and not gang.suspended:
-            found[gang.uid] = f"{gang} was suspended by a person and runs"
-    return found
+            findings[gang.uid] = f"{gang} was suspended by a person and runs"
+    return findings
 
 
 def started(cluster: Cluster) -> Iterator[Gang]:
-    """Yield the jobs that run in kfext's hands."""
+    """Yield the jobs that kfext handles and that run."""
     return (gang for gang in cluster.gangs.values() if gang.handled and not gang.suspended)
 
 
 def wanted(gang: Gang) -> list[Pod]:
-    """Return the pods that belong to it, without those beyond its size."""
+    """Return the pods that belong to a job, without those beyond its size."""
     return [pod for pod in gang.live if pod.replica[1] < gang.sizes.get(pod.replica[0], 0)]
 
 
-def said(gang: Gang) -> str:
-    """Return what is said of a job."""
+def shown(gang: Gang) -> str:
+    """Return the phase, reason and message of a job's TrainingPlan."""
     view = gang.view
     return f"TrainingPlan: {view.get('phase')}, {view.get('reason')}, {view.get('message')!r}"
 
 
-def restarted_endlessly(cluster: Cluster, memory: Memory) -> Found:
+def restarted_endlessly(cluster: Cluster, memory: Memory) -> Findings:
     """No job is started and stopped again and again."""
     return too_often(cluster, memory.starts, most=MOST_STARTS, what="was started")
 
 
 def too_often(
     cluster: Cluster, seen: Mapping[str, Iterable[float]], *, most: int, what: str
-) -> Found:
-    """Return the jobs with something that was seen too often of late; `seen`: when, by uid."""
-    found = {}
+) -> Findings:
+    """Return the jobs with an event that was seen too often lately; `seen` has its times by uid."""
+    findings = {}
     for uid, gang in cluster.gangs.items():
         times = [at for at in seen.get(uid, ()) if cluster.at - at <= _SECONDS]
         if len(times) > most:
-            found[uid] = f"{gang} {what} {len(times)} times in {_SECONDS:.0f} s; {said(gang)}"
-    return found
+            findings[uid] = f"{gang} {what} {len(times)} times in {_SECONDS:.0f} s; {shown(gang)}"
+    return findings
 
 
-def never_created(cluster: Cluster, memory: Memory) -> Found:
-    """No gang holds room for pods that the operator does not create."""
-    found = {}
+def never_created(cluster: Cluster, memory: Memory) -> Findings:
+    """No gang holds capacity for pods that the operator does not create."""
+    findings = {}
     for gang in started(cluster):
         have, quiet = len(wanted(gang)), memory.quiet(gang, cluster)
         if gang.kueue or memory.excused(gang, cluster) or any(pod.node for pod in gang.live):
             continue
         if gang.plan and have < gang.size and quiet > memory.create_timeout:
-            found[gang.uid] = (
+            findings[gang.uid] = (
                 f"{gang}: {have} of {gang.size} pods exist, none new for {quiet:.0f} s; "
-                f"{said(gang)}"
+                f"{shown(gang)}"
             )
-    return found
+    return findings
 
 
-def placed_unasked(cluster: Cluster, _: Memory) -> Found:
-    """No pod is gated or pinned by kfext where no user opted in."""
+def placed_unasked(cluster: Cluster, _: Memory) -> Findings:
+    """No pod is gated or pinned by kfext in a namespace that is not opted in."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed: {pod.name} is "
         f"gated by {sorted(pod.gates)}, pinned to {sorted(pod.pins)}"
@@ -231,8 +233,8 @@ def placed_unasked(cluster: Cluster, _: Memory) -> Found:
     }
 
 
-def held_unasked(cluster: Cluster, _: Memory) -> Found:
-    """No job stays held where no user opted in: what bears kfext's marks there is let go."""
+def held_unasked(cluster: Cluster, _: Memory) -> Findings:
+    """No job stays held in a namespace that is not opted in: one with kfext's marks is released."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed, and held"
         for gang in cluster.gangs.values()
@@ -241,21 +243,21 @@ def held_unasked(cluster: Cluster, _: Memory) -> Found:
     }
 
 
-def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
-    """Every job that kfext holds has a phase, a reason and a sentence."""
-    return {gang.uid: told for gang, told in _silent(cluster)}
+def queued_in_silence(cluster: Cluster, _: Memory) -> Findings:
+    """Every job that kfext holds has a phase, a reason and a message."""
+    return {gang.uid: message for gang, message in _silent(cluster)}
 
 
-def misreported(cluster: Cluster, _: Memory) -> Found:
-    """What a TrainingPlan says is the case."""
-    return {gang.uid: told for gang, told in _wrong(cluster)}
+def misreported(cluster: Cluster, _: Memory) -> Findings:
+    """Every TrainingPlan is true."""
+    return {gang.uid: message for gang, message in _wrong(cluster)}
 
 
 def _silent(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
     for gang in cluster.gangs.values():
-        told = gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message")
-        if gang.handled and gang.held and gang.suspended and not told:
-            yield gang, f"{gang} is held, {said(gang)}"
+        complete = gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message")
+        if gang.handled and gang.held and gang.suspended and not complete:
+            yield gang, f"{gang} is held, {shown(gang)}"
 
 
 def _wrong(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
@@ -265,10 +267,10 @@ def _wrong(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
             continue
         homes = [pod.node for pod in wanted(gang)]
         if phase == "Queued" and not (gang.suspended and gang.held):
-            yield gang, f"{gang} is said to be queued; suspended {gang.suspended}"
+            yield gang, f"{gang} is reported as Queued; suspended {gang.suspended}"
         elif phase == "Suspended" and not gang.suspended:
-            yield gang, f"{gang} is said to be suspended and is not"
+            yield gang, f"{gang} is reported as Suspended and is not"
         elif phase == "Placed" and gang.handled and nodes != set(filter(None, homes)):
-            yield gang, f"{gang} is said to be on {sorted(nodes)}, it is on {homes}"
+            yield gang, f"{gang} is reported on {sorted(nodes)}, it is on {homes}"
         elif phase == "Placed" and not any(homes):
-            yield gang, f"{gang} is said to be placed, none of its pods is bound"
+            yield gang, f"{gang} is reported as Placed, none of its pods is bound"

@@ -1,7 +1,7 @@
-"""The checker: all rules, each of them with how long it may be broken.
+"""The checker: all rules, each with the time that it may be broken.
 
-It reads what the API server says and nothing else, and shares no code with kfext. The tally counts
-what a soak did and saw, so that a soak of an idle cluster shows.
+It reads only the answers of the API server, and shares no code with kfext. The tally counts the
+actions and states of a soak, so a soak of an idle cluster is noticed.
 """
 
 from collections import Counter
@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak import gangs, rooms, scaling, stops
+from e2e.soak import capacity, gangs, scaling, stops
+from e2e.soak.capacity import Findings
 from e2e.soak.facts import POOL, WRITE_REFUSED, Cluster
 from e2e.soak.memory import Memory
-from e2e.soak.rooms import Found
 
 STRIKES = 3
-"""Placements in a row that kfext may lose to kube-scheduler before it releases the job."""
+"""Lost placements in a row after which kfext releases the job."""
 _IN_VAIN = 20
 _MANY = 400
-"""So often an action may be tried without effect, each time because there is nothing to do."""
+"""Submitted jobs after which each effect must have been seen; `_IN_VAIN` counts attempts."""
 _MAY_BE_IN_VAIN = (
     *("forge", "limit", "pin_gated", "pin_stranger", "plant", "refuse_here", "resize", "stray"),
     *("opt", "set_workers", "submit_forged", "upset"),
@@ -27,11 +27,11 @@ _MAY_BE_IN_VAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long kfext may take, in seconds in which it was there to work.
+    """The time that kfext may take, in seconds in which it was at work.
 
-    `bind` and `create` are the timeouts of the policy in force. `slack` is for what the operator,
-    kube-scheduler and a busy machine add, `word` for a reason to appear, `steady` for watches of
-    different kinds to tell the same story.
+    `bind` and `create` are the timeouts of the policy in force. `slack` is for delays of the
+    operator, of kube-scheduler and of a busy machine, `word` for a reason to appear, `steady` for
+    watches of different kinds to agree.
     """
 
     bind: float
@@ -42,17 +42,17 @@ class Limits:
 
     @property
     def gang(self) -> float:
-        """The longest that a gang may hold nodes without being whole."""
+        """The longest time that a gang may occupy nodes without being whole."""
         return STRIKES * self.bind + self.create + self.slack
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What must not be for longer than `seconds`; `look` tells where it is now."""
+    """A fault that must not last longer than `seconds`; `look` returns where it exists now."""
 
     name: str
     seconds: float
-    look: Callable[[Cluster], Found]
+    look: Callable[[Cluster], Findings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +63,39 @@ class Violation:
     key: str
     at: float
     lasted: float
-    told: str
+    message: str
 
     def __str__(self) -> str:
-        return f"[{self.rule}] at {self.at:.0f} s, for {self.lasted:.1f} s: {self.told}"
+        return f"[{self.rule}] at {self.at:.0f} s, for {self.lasted:.1f} s: {self.message}"
 
 
 @dataclass
 class Checker:
-    """Looks at clusters one after the other; `violations` grows, each key once per rule."""
+    """Checks clusters one after the other; `violations` grows, by each key once per rule."""
 
     limits: Limits
     violations: list[Violation] = field(default_factory=list)
     looks: int = 0
     worst: dict[str, float] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
-    """How often a rule was found broken, for however short."""
+    """The number of times that a rule was found broken, however briefly."""
 
     def __post_init__(self) -> None:
         self.memory = Memory(create_timeout=self.limits.create)
         self._rules = _rules(self.limits, self.memory)
         self._since: dict[tuple[str, str], float] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         return self._rules
 
     def pod(self, raw: dict[str, Any]) -> None:
-        """Register a state of a pod that may be gone before the next look."""
+        """Record a state of a pod that may be gone before the next look."""
         self.memory.pod(raw)
 
     def look(self, cluster: Cluster) -> list[Violation]:
-        """Judge a cluster; return what is newly wrong for too long."""
+        """Check a cluster; return the faults that have just lasted too long."""
         self.looks += 1
         self.memory.cluster(cluster)
         fresh = [violation for rule in self._rules for violation in self._judge(rule, cluster)]
@@ -108,28 +108,28 @@ class Checker:
         for known in [pair for pair in self._since if pair[0] == rule.name and pair[1] not in now]:
             del self._since[known]
         fresh = []
-        for key, told in now.items():
+        for key, message in now.items():
             since = self._since.setdefault((rule.name, key), cluster.at)
             lasted = cluster.at - since
             self.worst[rule.name] = max(self.worst.get(rule.name, 0.0), lasted)
-            if lasted >= rule.seconds and (rule.name, key) not in self._told:
-                self._told.add((rule.name, key))
-                fresh.append(Violation(rule.name, key, cluster.at, lasted, told))
+            if lasted >= rule.seconds and (rule.name, key) not in self._reported:
+                self._reported.add((rule.name, key))
+                fresh.append(Violation(rule.name, key, cluster.at, lasted, message))
         return fresh
 
 
 def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
-    def of_gangs(look: Callable[[Cluster, Memory], Found], seconds: float) -> Rule:
+    def of_gangs(look: Callable[[Cluster, Memory], Findings], seconds: float) -> Rule:
         return Rule(look.__name__, seconds, lambda cluster: look(cluster, memory))
 
-    def of_rooms(look: Callable[[Cluster], Found], seconds: float) -> Rule:
+    def of_capacity(look: Callable[[Cluster], Findings], seconds: float) -> Rule:
         return Rule(look.__name__, seconds, look)
 
     return (
-        of_rooms(rooms.overcommitted, 0.0),
-        of_rooms(rooms.overpromised, limits.gang),
-        of_rooms(rooms.double_booked, limits.steady),
-        of_gangs(rooms.idle_room, limits.slack),
+        of_capacity(capacity.overcommitted, 0.0),
+        of_capacity(capacity.overpromised, limits.gang),
+        of_capacity(capacity.double_booked, limits.steady),
+        of_gangs(capacity.idle_room, limits.slack),
         of_gangs(gangs.elsewhere, 0.0),
         of_gangs(gangs.failed, limits.steady),
         of_gangs(gangs.half_held, limits.gang),
@@ -166,15 +166,15 @@ def _rules(limits: Limits, memory: Memory) -> tuple[Rule, ...]:
 
 @dataclass
 class Tally:
-    """`done` counts actions; `most` is how much of something there was at once."""
+    """`done` counts actions; `most` has the largest numbers of jobs, pods and nodes, by state."""
 
     done: Counter[str] = field(default_factory=Counter)
     most: Counter[str] = field(default_factory=Counter)
 
     def see(self, cluster: Cluster, memory: Memory) -> None:
-        """Note how much is going on."""
+        """Record the present numbers."""
         gangs = cluster.gangs.values()
-        for what, much in {
+        for state, number in {
             "jobs": len(cluster.gangs),
             "queued": sum(gang.held and gang.suspended for gang in gangs),
             "released": sum(gang.released for gang in gangs),
@@ -182,7 +182,7 @@ class Tally:
             "nodes shut": sum(not node.open for node in cluster.nodes.values()),
             "nodes not ready": sum(not node.ready for node in cluster.nodes.values()),
             "pods gated": sum(pod.gated for pod in cluster.pods),
-            "kept from writing": sum(gang.view.get("reason") == WRITE_REFUSED for gang in gangs),
+            "with refused writes": sum(gang.view.get("reason") == WRITE_REFUSED for gang in gangs),
             "TrainJobs placed whole": sum(
                 gang.kind == "TrainJob" and gang.uid in memory.whole and gang.handled
                 for gang in gangs
@@ -192,36 +192,36 @@ class Tally:
             "nodes added": sum(POOL in node.labels for node in cluster.nodes.values()),
             "placeholders": sum(bool(pod.placeholder_of) for pod in cluster.pods),
         }.items():
-            self.most[what] = max(self.most[what], much)
+            self.most[state] = max(self.most[state], number)
 
     def without_train_jobs(self) -> list[str]:
-        """Return that no TrainJob was ever placed, if many jobs came: one in seven is one."""
+        """Return a message if many jobs came, one in seven a TrainJob, and none was placed."""
         if self.most["TrainJobs placed whole"] or self.done["submit"] < _MANY:
             return []
         return [f"[vain] {self.done['submit']} jobs came, and no TrainJob was ever placed"]
 
     def unscaled(self, memory: Memory) -> list[str]:
-        """Return that kfext never scaled a job, if many came: one in eight may be scaled."""
+        """Return a message if many jobs came, one in eight elastic, and kfext scaled none."""
         if memory.sizes.done or self.done["submit"] < _MANY:
             return []
-        return [f"[vain] {self.done['submit']} jobs came, and the size of none was ever changed"]
+        return [f"[vain] {self.done['submit']} jobs came, and none was ever scaled"]
 
     def unstopped(self, memory: Memory, *, autoscaler: bool) -> Iterator[str]:
-        """Yield what never came of many jobs and drains, and of an autoscaler if there is one."""
+        """Yield a message if many jobs, many drains or an autoscaler had no effect."""
         done = memory.stops.done
         if self.done["submit"] >= _MANY and not done["preempted"]:
             yield f"[vain] {self.done['submit']} jobs came, and none was stopped for another"
         if self.done["drain_node"] >= _IN_VAIN and not done["drained"]:
-            yield f"[vain] {self.done['drain_node']} nodes were drained, and no job left one"
+            yield f"[vain] {self.done['drain_node']} nodes were drained, and no job was stopped"
         if self.done["submit"] >= _MANY and autoscaler and not self.most["nodes added"]:
-            yield "[vain] no job asked the autoscaler for nodes that came"
+            yield "[vain] no node came from the autoscaler"
 
-    def in_vain(self, took: Mapping[str, int]) -> list[str]:
-        """Return which actions never took effect, by their counts of effects."""
+    def in_vain(self, effects: Mapping[str, int]) -> list[str]:
+        """Return the actions that never took effect, by their counts of effects."""
         return [
             f"[vain] {name} was tried {self.done[name]} times, and never took effect"
             for name in _MAY_BE_IN_VAIN
-            if self.done[name] >= _IN_VAIN and not took.get(name)
+            if self.done[name] >= _IN_VAIN and not effects.get(name)
         ]
 
     def __str__(self) -> str:
@@ -230,11 +230,11 @@ class Tally:
 
 
 def report(checker: Checker) -> str:
-    """Return how near the rules of a checker came to being broken."""
-    told = sorted(checker.memory.told.values())
+    """Return a report of how near each rule came to being broken."""
+    delays = sorted(checker.memory.delays.values())
     lines = [
         f"{checker.looks} looks at {len(checker.rules)} rules",
-        f"time to a reason of {len(told)} jobs: " + _percentiles(told),
+        f"time to a reason of {len(delays)} jobs: " + _percentiles(delays),
         f"jobs that ran and were scaled: {dict(checker.memory.sizes.done)}, "
         f"stopped: {dict(checker.memory.stops.done)}",
     ]
@@ -251,7 +251,7 @@ def _percentiles(times: list[float]) -> str:
     if not times:
         return "none"
     places = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
-    at = {
+    values = {
         name: times[min(len(times) - 1, int(share * len(times)))] for name, share in places.items()
     }
-    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in at.items())
+    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in values.items())

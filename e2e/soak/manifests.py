@@ -1,7 +1,6 @@
-"""A random training job, and what else the soak puts into the cluster.
+"""A random training job, and the other objects that the soak creates.
 
-`Sizes` knows how many workers jobs were seen with, what people wanted, and which changes were
-kfext's.
+`Sizes` records the sizes of jobs, the sizes that people wanted, and the changes by kfext.
 """
 
 import random
@@ -16,10 +15,10 @@ from e2e.soak.train_jobs import train_job
 
 ELASTIC = "kfext.dev/elastic"
 BY_HAND = "soak.example.com/workers"
-"""The soak's own annotation on a job: how many workers a person gave it last."""
+"""The soak's own annotation on a job: the last number of workers that a person set."""
 HEEDED_SECONDS = 10.0
-"""An edit of an annotation acts at kfext's next look, within 5 s; as much again for a write that is
-under way, and for a busy machine."""
+"""An edit of an annotation takes effect at kfext's next look, within 5 s; the other 5 s are for a
+write in progress, and for a busy machine."""
 _WORKER = "worker"
 _MASTERS = ("master", "chief")
 _MOST_CHANGES = 64
@@ -35,7 +34,7 @@ _SHAPES: tuple[tuple[int, dict[str, str]], ...] = (
     (3, {"nvidia.com/gpu": "2", "cpu": "2", "memory": "8Gi"}),
     (3, {"cpu": "4", "memory": "8Gi"}),
     (1, {"cpu": "500m", "memory": "100Gi"}),
-    (2, {}),  # what its namespace's LimitRange says, if there is one
+    (2, {}),  # the defaults of its namespace's LimitRange, if it has one
 )
 _FEW = 2
 _SHARE_TRAIN_JOBS = 0.15
@@ -43,7 +42,7 @@ _SHARE_CONSENTING = 0.35
 _SIZES = {1: 4, 2: 4, 3: 2, 4: 6, 6: 3, 8: 6, 10: 1, 12: 2, 20: 1}
 _PART = {"cpu": "2", "memory": "4Gi"}
 _MORE_WORKERS = 3
-"""An elastic job may get as many more than it asks for, at most."""
+"""The range of an elastic job exceeds its requested size by at most this number."""
 _ODDITIES: dict[str, Object] = {
     "gated": {"schedulingGates": [{"name": FOREIGN_GATE}]},
     "scheduler": {"schedulerName": "absent"},
@@ -54,15 +53,14 @@ PINNED = ("plain", "huge", *_ODDITIES)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """kfext gave a job another number of workers while it ran, seen at `at`.
+    """kfext changed the number of workers of a running job, seen at `at`.
 
-    `wished` is what people wanted then, `largest` the most that the job was seen with before.
-    `unasked`: whether it was not to be scaled, for long enough that kfext had to know.
-    `overruled`: whether kfext was to leave it alone since a person's edit.
-    `unsaved`: how long before its programs had last saved their work at least, in seconds.
-    `interrupts`: whether they start anew for it, though kfext might wait for a checkpoint. It does
-        not where it releases a job.
-    `undoes`: whether it takes back some of the growth before it.
+    `wished`: the numbers that people wanted then. `largest`: the highest number seen before.
+    `unasked`: whether the job had opted out for long enough that kfext had to know. `overruled`:
+    whether kfext had to leave the job alone since a person's edit. `unsaved`: the minimum time
+    since its programs last saved their work, in seconds. `interrupts`: whether its programs restart
+    for it, although kfext might wait for a checkpoint; it does not wait where it releases a job.
+    `undoes`: whether it reverts part of the growth before it.
     """
 
     at: float
@@ -88,16 +86,15 @@ class _Seen:
 
 @dataclass
 class Sizes:
-    """What was seen of the sizes of jobs, by uid.
+    """The sizes of jobs, and their changes, by uid of the job.
 
-    `wished` is the number of workers that people want: as submitted, or as they set it
-    last. An edit to what the job has already is none that kfext can see, so what was wanted before
-    may hold as well. `changes` are those by kfext, in the clusters' time, and `done` counts them.
-    `staying` are the pods, by their own uids, that such a change left alone. `servers` is how many
-    pods of the other types a job has since it runs, `largest` the most workers it was seen with.
-    `out_since` is since when it is not to be scaled.
-    `left_alone` are the pods that kfext had resized when a person set another size: kfext is not to
-    touch these until they opt out or are suspended.
+    `wished`: the numbers of workers that people want, as submitted or as last set. kfext cannot see
+    an edit to the present number, so the earlier wish may hold as well. `changes`: changes by
+    kfext, in the clusters' time; `done` counts them. `staying`: the pods, by their own uids, that
+    such a change did not touch. `servers`: the number of pods of each other type since the job
+    runs. `largest`: the most workers seen. `out_since`: since when the job is opted out.
+    `left_alone`: jobs that kfext had resized when a person set another size: kfext must not touch
+    them until they opt out or are suspended.
     """
 
     wished: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -113,7 +110,7 @@ class Sizes:
     _last: dict[str, _Seen] = field(default_factory=dict)
 
     def see(self, gang: Gang, at: float, *, saved_at: float = 0.0) -> None:
-        """Register a job as it stands, and when its programs last saved their work."""
+        """Record the state of a job, and when its programs last saved their work."""
         by_hand = gang.annotations.get(BY_HAND, "")
         now = _Seen(at, workers_of(gang), by_hand, gang.suspended, has_opted_in(gang))
         before = self._last.get(gang.uid, now)
@@ -123,20 +120,20 @@ class Sizes:
         if gang.suspended or gang.over or gang.ending:
             self.staying.pop(gang.uid, None)
             self.servers.pop(gang.uid, None)
-            # kfext may not have looked between the edit and the suspension, and takes it in then.
+            # kfext may look only after the suspension, and reads the edit then.
             self.left_alone.discard(gang.uid)
         else:
             self.servers.setdefault(gang.uid, servers_of(gang))
             by_others = _edited(before, now) or _capped(gang, before, now)
             if now.workers != before.workers and not (by_others or before.suspended):
-                # It came at some time since the last look: under load that may be long ago.
+                # It may date from any time since the last look: under load, a long time.
                 self._take_change(gang, before, now, at, unsaved=before.at - saved_at)
         self.largest[gang.uid] = max(now.workers, self.largest.get(gang.uid, 0))
         if gang.uid in self.staying:
             self.staying[gang.uid] = self._still_wanted(gang)
 
     def _take_choice(self, uid: str, now: _Seen, at: float) -> None:
-        """Register whether a job is to be scaled."""
+        """Record whether a job has opted in."""
         if now.opted_in:
             self.out_since.pop(uid, None)
         else:
@@ -144,12 +141,12 @@ class Sizes:
             self.left_alone.discard(uid)
 
     def _take_wish(self, gang: Gang, before: _Seen, now: _Seen) -> None:
-        """Register what people want of a job, and whether that is the end of its being scaled.
+        """Record the size that people want, and whether kfext must stop scaling the job.
 
-        It is only where kfext had given it another size. That kfext was about to is not seen.
+        It must stop only if it had changed the size. A change that is merely planned is not seen.
         """
         uid, wish = gang.uid, int(now.by_hand or now.workers)
-        # Where no webhook was at work, the Master of a PyTorchJob is no worker.
+        # Where no webhook ran, the Master of a PyTorchJob is no worker.
         alone = {now.workers} if gang.kind == "PyTorchJob" and gang.sizes.get("master") else set()
         known = self.wished.setdefault(uid, frozenset({wish} | alone))
         if now.by_hand == before.by_hand:
@@ -187,7 +184,7 @@ class Sizes:
         self.staying[gang.uid] = {pod.uid: pod.replica for pod in bound}
 
     def _still_wanted(self, gang: Gang) -> dict[str, Replica]:
-        """Return the pods that stay, without pods that have no place in the job any more."""
+        """Return the pods that stay, without those beyond the job's present size."""
         return {
             uid: (kind, index)
             for uid, (kind, index) in self.staying[gang.uid].items()
@@ -196,17 +193,17 @@ class Sizes:
 
 
 def workers_of(gang: Gang) -> int:
-    """Return how many workers a job has."""
+    """Return the number of workers of a job."""
     return gang.sizes.get(_WORKER, 0)
 
 
 def servers_of(gang: Gang) -> dict[str, int]:
-    """Return how many pods a job has of each type that is never scaled."""
+    """Return the number of pods of each type that is never scaled."""
     return {kind: count for kind, count in gang.sizes.items() if kind != _WORKER}
 
 
 def allowed(gang: Gang) -> tuple[int, int] | None:
-    """Return the fewest and the most workers that kfext may give a job, or None.
+    """Return the fewest and the most workers that a job allows; None without a range.
 
     The annotation counts Master and Chief as well.
     """
@@ -218,23 +215,23 @@ def allowed(gang: Gang) -> tuple[int, int] | None:
 
 
 def has_opted_in(gang: Gang) -> bool:
-    """Say whether kfext may scale a job while it runs: nothing else does, and it was asked to."""
+    """Say whether kfext may scale a running job: it opted in, and nothing else scales it."""
     elsewhere = gang.kueue or gang.autoscaled or gang.released
     return gang.managed and gang.operated and not elsewhere and allowed(gang) is not None
 
 
 def _capped(gang: Gang, before: _Seen, now: _Seen) -> bool:
-    """Say whether a HorizontalPodAutoscaler took a job back to its most workers."""
+    """Say whether a HorizontalPodAutoscaler reduced a job to its maximum."""
     return gang.autoscaled and now.workers == gang.most_autoscaled < before.workers
 
 
 def _edited(before: _Seen, now: _Seen) -> bool:
-    """Say whether a person has just set the size that a job has now."""
+    """Say whether a person has just set the present size of a job."""
     return now.by_hand != before.by_hand and now.by_hand == str(now.workers)
 
 
 def random_job(dice: random.Random, name: str) -> Object:
-    """Return a job of any of the kinds, sizes, wishes and oddities that a cluster sees."""
+    """Return a job of any kind and size, with any request or oddity of a real cluster."""
     (size,) = dice.choices(list(_SIZES), weights=list(_SIZES.values()))
     (each,) = dice.choices([shape for _, shape in _SHAPES], weights=[much for much, _ in _SHAPES])
     annotations = {}
@@ -285,9 +282,9 @@ def _kind(
 
 
 def _perhaps_elastic(dice: random.Random, made: Object, size: int, *, share: float) -> None:
-    """Have some jobs of several pods opt in to be scaled; PyTorchJobs start by torchrun then.
+    """Have some jobs of several pods opt in to be scaled; PyTorchJobs then use torchrun.
 
-    All may start with fewer, so what they ask for is kept; admission has a Master work with them.
+    All may start smaller, so the requested size is recorded; admission makes a Master a worker.
     """
     if size < _FEW or dice.random() >= share:
         return
@@ -307,7 +304,7 @@ def _each_pod(made: Object, **fields: Any) -> None:
 
 
 def _zones(zones: list[str]) -> Object:
-    """Return two terms; a node must fulfil either, and a pin must go into both."""
+    """Return two alternative terms; a pin must be added to both."""
     terms = [
         {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]} for zone in zones
     ]
@@ -318,23 +315,23 @@ def _zones(zones: list[str]) -> Object:
 def _refused(kind: str, job: str) -> Object:
     """Return terms that make kube-scheduler refuse pods.
 
-    With podAffinity all of them, for nothing has that label; with podAntiAffinity all but one on
-    each node: of the job, or of any if none is named. Those keep the pods of all jobs off their
-    nodes, so large jobs must not have them.
+    With podAffinity it refuses all of them, as no pod has that label. With podAntiAffinity it
+    accepts one on each node: one of the job, or one of any job if none is named. Such a pod keeps
+    the pods of all jobs off its node, so large jobs must not have that term.
     """
     if kind == "podAffinity":
-        there: Object = {"key": "soak.example.com/absent", "operator": "Exists"}
+        expression: Object = {"key": "soak.example.com/absent", "operator": "Exists"}
     elif job:
-        there = {"key": _JOB_NAME, "operator": "In", "values": [job]}
+        expression = {"key": _JOB_NAME, "operator": "In", "values": [job]}
     else:
-        there = {"key": _JOB_NAME, "operator": "Exists"}
-    selector = {"matchExpressions": [there]}
+        expression = {"key": _JOB_NAME, "operator": "Exists"}
+    selector = {"matchExpressions": [expression]}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def thief(name: str, node: str, gpus: int) -> Object:
-    """Return a pod without a job, for one node or for any; kube-scheduler gives it its place."""
+    """Return a pod without a job, for one node or for any; kube-scheduler places it."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
     spec: Object = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
     if node:
@@ -343,7 +340,7 @@ def thief(name: str, node: str, gpus: int) -> Object:
 
 
 def pinned(name: str, node: str, how: str) -> Object:
-    """Return a pod that a person pins as kfext does; kube-scheduler can bind it only if `plain`."""
+    """Return a pod that a person pins as kfext does; only a `plain` pod can be bound."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -354,7 +351,7 @@ def pinned(name: str, node: str, how: str) -> Object:
 
 
 def limit_range(cpu: str, memory: str) -> Object:
-    """Return what containers request, and are limited to, that do not say so themselves."""
+    """Return a LimitRange with the default request and limit of containers."""
     amounts = {"cpu": cpu, "memory": memory}
     limit = {"type": "Container", "default": amounts, "defaultRequest": amounts}
     metadata = {"name": "soak"}
@@ -367,7 +364,7 @@ def limit_range(cpu: str, memory: str) -> Object:
 
 
 def priority_class(name: str) -> Object:
-    """Return a PriorityClass; its pods go before others, and only the urgent take their room."""
+    """Return a PriorityClass; only the pods of the urgent class preempt others."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

@@ -1,4 +1,4 @@
-"""What the checker must have seen before to judge what it sees now."""
+"""The checker's memory: the earlier states that it needs to judge the present one."""
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
@@ -14,27 +14,26 @@ _BY_OTHERS = {
     *("DeletionByTaintManager", "DeletionByPodGC", "PreemptionByScheduler"),
     "EvictionByEvictionAPI",
 }
-"""Reasons of the condition DisruptionTarget: the pod's node was tainted, or is gone, or
-kube-scheduler took the pod away for one of a higher priority, or a person evicted it."""
+"""Reasons of the condition DisruptionTarget: the pod's node was tainted or is gone, kube-scheduler
+preempted the pod, or a person evicted it."""
 _TRIED_AGAIN_SECONDS = 345.0
-"""kfext tries a write that was refused for good again after 5 minutes, and says so meanwhile; and
-the slack of a busy machine."""
+"""kfext retries a refused write after 5 minutes, and reports the refusal meanwhile; the rest is
+slack for a busy machine."""
 _MOST_STARTS = 32
 
 
 @dataclass
 class Memory:
-    """What was seen of jobs, by uid.
+    """The history of jobs, by uid.
 
-    `whole` are jobs that ran with all their pods since they last started; `disrupted` are jobs that
-    lost a pod to their node's end or to others; `colocation` is every value a job was seen with;
-    `told` is how long each took from first seen held to a reason. `starts` is when each was seen
-    to run after it was seen suspended, `since` when it last began to run, `newest` when a pod of it
-    was last seen for the first time; `made` is the most that pods of a type asked for. `refused` is
-    when a namespace was last seen to refuse something. `sizes` is what became of their sizes,
-    `stops` of jobs that kfext stopped.
-    `create_timeout` is for how long no pod must come before a gang gives up. Times come from the
-    clusters.
+    `whole`: jobs that ran with all their pods since they last started. `disrupted`: jobs that lost
+    a pod to the end of its node or to others. `colocation`: every value that a job had. `delays`:
+    seconds from first seen held to a reason. `starts`: times when a job was seen to run after it
+    was seen suspended. `since`: when it last began to run. `newest`: when a pod of it was last seen
+    for the first time. `made`: the largest request of its pods of a type. `refused`: when a
+    namespace was last seen to refuse writes. `sizes` and `stops` have the changes of size, and the
+    stops by kfext. `create_timeout`: seconds without a new pod after which a gang's attempt ends.
+    Times come from the clusters.
     """
 
     create_timeout: float
@@ -42,7 +41,7 @@ class Memory:
     disrupted: set[str] = field(default_factory=set)
     colocation: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     first_held: dict[str, float] = field(default_factory=dict)
-    told: dict[str, float] = field(default_factory=dict)
+    delays: dict[str, float] = field(default_factory=dict)
     starts: dict[str, deque[float]] = field(default_factory=dict)
     since: dict[str, float] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict)
@@ -62,7 +61,7 @@ class Memory:
                 self.disrupted.update(owner["uid"] for owner in owners)
 
     def cluster(self, cluster: Cluster) -> None:
-        """Register the cluster as it stands."""
+        """Record the state of the cluster."""
         self.refused |= dict.fromkeys(cluster.refusing, cluster.at)
         for uid, gang in cluster.gangs.items():
             self.colocation[uid].add(gang.annotations.get(COLOCATION, "preferred"))
@@ -74,14 +73,14 @@ class Memory:
         self._known = {pod.uid for pod in cluster.pods}
 
     def asked(self, gang: Gang, kind: str) -> Amounts:
-        """Return what pods of a type were seen to ask for: admission may have added to it."""
+        """Return the largest request of a job's pods of a type; admission may have raised it."""
         return self.made.get((gang.uid, kind), {})
 
     def quiet(self, gang: Gang, cluster: Cluster) -> float:
-        """Return for how long no pod came of a gang, nor of gangs that began before it.
+        """Return the seconds without a new pod of a gang, or of gangs that began before it.
 
-        The operator creates pods of one job after the other. Jobs that were whole once, and what
-        others create, are nothing that a gang waits for.
+        The operator creates the pods of one job after the other. A gang does not wait for jobs that
+        were whole once, nor for foreign pods.
         """
         began = self.since.get(gang.uid, cluster.at)
         before = (
@@ -92,13 +91,13 @@ class Memory:
         return cluster.at - max([began, *(self.newest.get(uid, 0.0) for uid in before)])
 
     def excused(self, gang: Gang, cluster: Cluster) -> bool:
-        """Say whether kfext cannot do for a gang what it would, because its writes are refused."""
-        said = gang.view.get("reason") == WRITE_REFUSED
+        """Say whether refused writes keep kfext from handling a gang."""
+        reported = gang.view.get("reason") == WRITE_REFUSED
         lately = gang.namespace in self.lately_refused(cluster)
-        return gang.namespace in cluster.refusing or (said and lately)
+        return gang.namespace in cluster.refusing or (reported and lately)
 
     def lately_refused(self, cluster: Cluster) -> set[str]:
-        """Return the namespaces where kfext may not have tried again what was refused."""
+        """Return the namespaces where kfext may not yet have retried a refused write."""
         since = self.refused.items()
         return {name for name, at in since if cluster.at - at < _TRIED_AGAIN_SECONDS}
 
@@ -109,7 +108,7 @@ class Memory:
             self._made(pod)
 
     def _made(self, pod: Pod) -> None:
-        """Record what a pod asks for."""
+        """Record the request of a pod."""
         key = (pod.owner, pod.replica[0])
         self.made[key] = larger(self.made.get(key, {}), pod.asks)
 
@@ -131,4 +130,4 @@ class Memory:
         if since is None and gang.held:
             since = self.first_held[gang.uid] = at
         if since is not None and gang.view.get("reason"):
-            self.told.setdefault(gang.uid, at - since)
+            self.delays.setdefault(gang.uid, at - since)

@@ -1,4 +1,4 @@
-"""A mirror of the cluster for the checker, kept by watches of its own."""
+"""A mirror of the cluster for the checker, with its own watches."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from e2e.testbed.cluster import Testbed
 
 Object = dict[str, Any]
 _PATHS = {
-    # Before the pods, which name them.
+    # Before the pods, which refer to them.
     "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
@@ -37,7 +37,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class Mirror:
-    """Objects by kind and uid. `on_pod` hears every state of a pod, in order, from one thread."""
+    """Objects by kind and uid. `on_pod` receives every state of a pod, in order, in one thread."""
 
     def __init__(self, testbed: Testbed, *, on_pod: Callable[[Object], None]) -> None:
         user = testbed.pki.client("soak", groups=("system:masters",))
@@ -99,10 +99,10 @@ class Mirror:
             try:
                 version = self._watch(kind, version) or self._list(kind)
             except (urllib3.exceptions.HTTPError, ValueError):
-                self._ended.wait(_PAUSE_SECONDS)  # a cut line; what was read stands
+                self._ended.wait(_PAUSE_SECONDS)  # a cut connection; the mirror stays as it was
 
     def _watch(self, kind: str, version: str) -> str:
-        """Follow one watch to its end; return the last version, empty if it must list again."""
+        """Follow one watch to its end; return the last version, empty if a new list is due."""
         path = self._server + _PATHS[kind]
         query = f"watch=true&resourceVersion={version}&timeoutSeconds={_SERVER_SECONDS}"
         answer = self._pool.request(

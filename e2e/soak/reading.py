@@ -75,19 +75,19 @@ def pod_of(raw: Object) -> Pod:
 
 
 def preempted(event: Object) -> tuple[str, str]:
-    """Return the uids of the pod that was preempted and of the pod that it was preempted for."""
+    """Return the uids of a preempted pod and of the pod that it was preempted for."""
     return event["involvedObject"].get("uid", ""), (event.get("related") or {}).get("uid", "")
 
 
 def gang_of(
     raw: Object, kind: str, pods: Iterable[Pod], view: Object | None, *, managed: bool
 ) -> Gang:
-    """Return a job with its pods; a view of an earlier job of the name counts as none."""
+    """Return a job with its pods; a view of an earlier job of the same name does not count."""
     metadata, spec = raw["metadata"], raw["spec"]
     policy, elastic = spec.get("runPolicy", {}), spec.get("elasticPolicy") or {}
     replicas = spec.get("pytorchReplicaSpecs") or spec.get("tfReplicaSpecs") or {}
     conditions = (raw.get("status") or {}).get("conditions") or ()
-    mine = view and view.get("spec", {}).get("job", {}).get("uid") == metadata["uid"]
+    is_current = view and view.get("spec", {}).get("job", {}).get("uid") == metadata["uid"]
     return Gang(
         uid=metadata["uid"],
         name=metadata["name"],
@@ -100,7 +100,7 @@ def gang_of(
         ending="deletionTimestamp" in metadata,
         conditions={c["type"]: c.get("message", "") for c in conditions if c["status"] == "True"},
         pods=tuple(pods),
-        view=(view or {}).get("status", {}) if mine else {},
+        view=(view or {}).get("status", {}) if is_current else {},
         managed=managed,
         operated=policy.get("managedBy", _OPERATOR) == _OPERATOR,
         kueue=_QUEUE in (metadata.get("labels") or {}),
@@ -111,7 +111,7 @@ def gang_of(
 
 
 def _fewest(spec: Object, replicas: Object) -> int:
-    """Return with how few workers a job trains, 0 if it trains as a whole only."""
+    """Return the fewest workers that a job can train with, 0 if it trains only as a whole."""
     if spec.get("elasticPolicy") is not None and "Master" not in replicas:
         return int(spec["elasticPolicy"].get("minReplicas", 1))
     return int(spec.get("enableDynamicWorker") is True and "PS" in replicas)
@@ -128,13 +128,13 @@ def cluster_of(
     namespaces: Iterable[Object] = (),
     preempted: Iterable[tuple[str, str]] = (),
 ) -> Cluster:
-    """Put together what was read, and jobs (each with its kind) and other objects.
+    """Combine nodes and pods with jobs (each with its kind) and other raw objects.
 
     A pod belongs to a job only in the job's namespace, whatever its owner reference says.
     """
     members = defaultdict(list)
-    everyone = tuple(pods)
-    for pod in everyone:
+    all_pods = tuple(pods)
+    for pod in all_pods:
         members[pod.namespace, pod.owner].append(pod)
     labels = {
         namespace["metadata"]["name"]: namespace["metadata"].get("labels", {})
@@ -146,13 +146,13 @@ def cluster_of(
     for kind, raw in jobs:
         metadata = raw["metadata"]
         view = by_name.get((metadata["namespace"], f"{kind.lower()}-{metadata['name']}"))
-        mine = members[metadata["namespace"], metadata["uid"]]
+        pods_of_job = members[metadata["namespace"], metadata["uid"]]
         placed = metadata["namespace"] in managed
-        gangs[metadata["uid"]] = gang_of(raw, kind, mine, view, managed=placed)
+        gangs[metadata["uid"]] = gang_of(raw, kind, pods_of_job, view, managed=placed)
     return Cluster(
         at=at,
         nodes={node.name: node for node in nodes},
-        pods=everyone,
+        pods=all_pods,
         gangs=gangs,
         limited=frozenset(quota["metadata"]["namespace"] for quota in quotas),
         refusing={name: known[REFUSES] for name, known in labels.items() if REFUSES in known},

@@ -1,9 +1,9 @@
-"""One soak from an empty cluster to an empty cluster, and what it found.
+"""One soak, from an empty cluster to an empty cluster, and its findings.
 
-The pods print what fakes make up, as nothing trains on nodes that kwok plays. All pods have one
-log. Its steps come at one pace whatever the number of workers and never go back, and now and then
-it has a checkpoint. So kfext takes workers of running PyTorchJobs too, after a checkpoint, and
-finds that more of them do not pay.
+Nothing trains on the nodes that kwok simulates, so all pods print the same invented log. Its steps
+come at one pace whatever the number of workers, never go back, and include a checkpoint now and
+then. kfext therefore scales running PyTorchJobs down too, after a checkpoint, and finds that more
+workers do not pay.
 """
 
 import random
@@ -19,19 +19,19 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Kube
 from e2e.harness.space import Space
 from e2e.soak import manifests, tenants
-from e2e.soak.deeds import Deeds, Upsets
+from e2e.soak.actions import ClusterActions, Upsets
+from e2e.soak.capacity import Reserved, unbalanced, unsettled
 from e2e.soak.facts import WRITE_REFUSED, Cluster
 from e2e.soak.invariants import Checker, Limits, Tally, Violation, report
+from e2e.soak.inventory import WILD, Inventory
 from e2e.soak.mirror import Mirror
-from e2e.soak.others import Others
-from e2e.soak.rooms import Reserved, unbalanced, unsettled
-from e2e.soak.roster import WILD, Roster
+from e2e.soak.pod_actions import PodActions
+from e2e.soak.process_faults import ProcessFaults, limit_bytes, too_large
 from e2e.soak.scaling import REST_SECONDS
 from e2e.soak.script import NAMESPACES, Action, Script
 from e2e.soak.starts import Starts
 from e2e.soak.stops import unused
 from e2e.soak.tenants import Tenants
-from e2e.soak.trouble import Trouble, limit_bytes, too_large
 from e2e.testbed import fakenodes, karpenter, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
@@ -56,7 +56,7 @@ _TRAIL = 60
 
 @contextmanager
 def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
-    """Have Trainer, and fake nodes with pods that print that log; the first node is ready."""
+    """Run Trainer, and fake nodes with pods that print this log; wait for the first node."""
     with growing(testbed.folder / "pods.log", saves_every=_SAVES_EVERY) as log:
         fakenodes.start(testbed, 1, log=log.path)
         fakenodes.wait_ready(testbed, 1)
@@ -65,9 +65,9 @@ def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
 
 
 def add_autoscaler(testbed: Testbed, *, nodes: int) -> None:
-    """Run Karpenter, which may add few nodes beside so many; jobs of the first zone ask too.
+    """Run Karpenter, which may add a few nodes in proportion; jobs of the first zone ask it too.
 
-    It comes before kfext, which looks for an autoscaler when it starts, and then seldom.
+    It starts before kfext, which looks for an autoscaler when it starts, and seldom afterwards.
     """
     karpenter.start(testbed)
     most, labels = max(2, nodes // _NODES_PER_NEW), {manifests.ZONE: manifests.ZONES[0]}
@@ -75,7 +75,7 @@ def add_autoscaler(testbed: Testbed, *, nodes: int) -> None:
 
 
 def set_up(kube: Kube, limits: Limits) -> None:
-    """Make a quota, priorities, a TrainingPolicy, and policies that refuse nothing yet."""
+    """Create a quota, priorities, a TrainingPolicy, and policies that refuse nothing yet."""
     tenants.install_refusals(kube, WILD)
     quota = {"metadata": {"name": "soak"}, "spec": {"hard": _QUOTA}}
     path = f"/api/v1/namespaces/{NAMESPACES[-1]}/resourcequotas"
@@ -101,9 +101,9 @@ def set_up(kube: Kube, limits: Limits) -> None:
 
 @dataclass
 class Soak:
-    """A soak on a testbed with kfext installed; `wrong` is what did not hold.
+    """A soak on a testbed with kfext installed; `wrong` lists the broken rules.
 
-    `programs`: what all pods print. `autoscaler`: whether Karpenter adds nodes.
+    `programs`: the log that all pods print. `autoscaler`: whether Karpenter adds nodes.
     """
 
     kfext: Kfext
@@ -118,20 +118,20 @@ class Soak:
         self.checker = Checker(LIMITS)
         self._kube = self.kfext.kube
         self._spaces = {name: Space(self.kfext, name) for name in (*NAMESPACES, WILD)}
-        self._deeds = Deeds(self._kube)
+        self._actions = ClusterActions(self._kube)
         self._upsets = Upsets(self._kube)
-        self._others, self._tenants = Others(self._kube), Tenants(self._kube)
-        self._trouble = Trouble(self.kfext)
+        self._pod_actions, self._tenants = PodActions(self._kube), Tenants(self._kube)
+        self._faults = ProcessFaults(self.kfext)
         self._mirror = Mirror(self.kfext.testbed, on_pod=self.checker.pod)
         names = [f"node-{number:03}" for number in range(self.nodes)]
-        self._script = Script(random.Random(self.seed), Roster(names))
+        self._script = Script(random.Random(self.seed), Inventory(names))
         self._looked = 0.0
         self._starts = Starts()
         self._saves, self._saved_at = 0, 0.0
         self._trail: deque[str] = deque(maxlen=_TRAIL)
 
     def run(self, seconds: float) -> list[str]:
-        """Act for some seconds, wait for quiet, and clear everything away; return what is wrong."""
+        """Act for some seconds, wait for quiet, and delete everything; return the broken rules."""
         self._prepare()
         try:
             end = time.monotonic() + seconds
@@ -145,25 +145,25 @@ class Soak:
         finally:
             self._mirror.stop()
             say(self.summary())
-        self.wrong += [f"[leader] {change}" for change in self._trouble.leadership.unasked]
-        self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
-        self.wrong += self.tally.in_vain(self._took)
+        self.wrong += [f"[leader] {change}" for change in self._faults.leadership.unasked]
+        self.wrong += too_large(self._faults.peak_bytes, limit_bytes())
+        self.wrong += self.tally.in_vain(self._effects)
         self.wrong += self.tally.unscaled(self.checker.memory)
         self.wrong += self.tally.without_train_jobs()
         self.wrong += self.tally.unstopped(self.checker.memory, autoscaler=self.autoscaler)
         return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
-        """Return counts of what was done, and the longest times to everything that has a bound."""
-        trouble = self._trouble
+        """Return the counts of actions and effects, and the longest time of each bounded state."""
+        faults = self._faults
         return "\n".join(
             [
                 f"seed {self.seed}: {self.tally}",
-                f"took effect: {dict(sorted(self._took.items()))}; "
+                f"took effect: {dict(sorted(self._effects.items()))}; "
                 f"{self._refused()} writes of kfext were refused",
-                f"{trouble.kills} kills; {trouble.leadership.changes} changes of the leader; "
-                f"{trouble.peak_bytes / (1 << 20):.0f} MiB of a controller at most; "
-                f"kfext at work for {trouble.worked:.0f} s",
+                f"{faults.kills} kills; {faults.leadership.changes} changes of the leader; "
+                f"{faults.peak_bytes / (1 << 20):.0f} MiB of a controller at most; "
+                f"kfext at work for {faults.worked:.0f} s",
                 self._starts.summary(),
                 report(self.checker),
             ]
@@ -176,27 +176,27 @@ class Soak:
             space.create(managed=name != WILD)
         set_up(self._kube, LIMITS)
         self._tenants.move_in([*self._spaces.values()], self.kfext.testbed.folder / "tenants")
-        for name in self._script.roster.nodes:
-            self._deeds.add_node(name)
+        for name in self._script.inventory.nodes:
+            self._actions.add_node(name)
         self.kfext.start_standby()
         self._mirror.start()
-        self._trouble.tick()
+        self._faults.tick()
 
     def _act(self, action: Action) -> None:
-        self._trail.append(f"{self._trouble.worked:.1f} {action}")
+        self._trail.append(f"{self._faults.worked:.1f} {action}")
         self.tally.done[action.name] += 1
-        actors = (self._deeds, self._upsets, self._others, self._tenants, self._trouble)
-        (deed,) = [getattr(actor, action.name) for actor in actors if hasattr(actor, action.name)]
-        deed(*action.arguments)
+        actors = (self._actions, self._upsets, self._pod_actions, self._tenants, self._faults)
+        (method,) = [getattr(actor, action.name) for actor in actors if hasattr(actor, action.name)]
+        method(*action.arguments)
 
     def _rest(self, seconds: float) -> None:
-        """Let some seconds pass, watching."""
+        """Wait for some seconds, and check meanwhile."""
         until = time.monotonic() + seconds
-        before = len(self._trouble.leadership.unasked)
-        at = self._trouble.tick()
-        for change in self._trouble.leadership.unasked[before:]:
-            of_lease = self.kfext.tail(about="lease")
-            say("\n".join([f"VIOLATED: {change}", *self._trail, of_lease, self.kfext.tail()]))
+        before = len(self._faults.leadership.unasked)
+        at = self._faults.tick()
+        for change in self._faults.leadership.unasked[before:]:
+            lease_log = self.kfext.tail(about="lease")
+            say("\n".join([f"VIOLATED: {change}", *self._trail, lease_log, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
             if self.programs.saves > self._saves:
@@ -205,9 +205,9 @@ class Soak:
             self.tally.see(cluster, self.checker.memory)
             self._starts.look(cluster, now=time.time())
             self._report(self.checker.look(cluster))
-            # After the look, which so sees each suspension before its end.
-            self._deeds.tend()
-            self._others.tend()
+            # After the look, so that it sees each suspension before its end.
+            self._actions.tend()
+            self._pod_actions.tend()
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _report(self, fresh: list[Violation]) -> None:
@@ -216,26 +216,26 @@ class Soak:
                 f"VIOLATED after {self.tally.done.total()} actions of seed {self.seed}: {violation}"
             )
             space = next(
-                (space for name, space in self._spaces.items() if name in violation.told), None
+                (space for name, space in self._spaces.items() if name in violation.message), None
             )
             if space is not None and len(self.checker.violations) <= _MOST_TOLD:
                 say("\n".join(["last actions:", *self._trail, space.account()]))
 
     def _settle(self) -> None:
-        """End all trouble and wait until every job has what it can get."""
+        """End all faults, and wait until every job has all it can get."""
         say(f"  did {dict(self.tally.done)}; waiting for quiet")
-        self._trouble.end()
-        for name, how in self._script.roster.troubled.items():
-            self._deeds.heal_node(name, how)
-        for name in self._script.roster.drained:
-            self._deeds.uncordon(name)
-        self._deeds.unlock(self._script.roster.jobs)
+        self._faults.end()
+        for name, how in self._script.inventory.troubled.items():
+            self._actions.heal_node(name, how)
+        for name in self._script.inventory.drained:
+            self._actions.uncordon(name)
+        self._actions.unlock(self._script.inventory.jobs)
         self._end_mischief()
         deadline = time.monotonic() + _SETTLE_SECONDS
         restless = ["nothing was checked"]
         while restless and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
-            cluster = self._mirror.cluster(self._trouble.worked)
+            cluster = self._mirror.cluster(self._faults.worked)
             self._delete_refused(cluster)
             restless = [*unsettled(cluster), *unbalanced(cluster, self._reserved())]
             restless += unused(cluster)
@@ -245,50 +245,51 @@ class Soak:
                 say(space.account())
 
     def _end_mischief(self) -> None:
-        """Have the API server refuse nothing more; the pods that strangers pinned stay."""
-        roster = self._script.roster
-        for namespace in roster.refusing:
-            self._others.admit_here(namespace)
-        for namespace in roster.limits:
-            self._others.unlimit(namespace)
-        for namespace, name in roster.strays:
+        """Have the API server refuse nothing more; the pods that people pinned stay."""
+        inventory = self._script.inventory
+        for namespace in inventory.refusing:
+            self._pod_actions.admit_here(namespace)
+        for namespace in inventory.limits:
+            self._pod_actions.unlimit(namespace)
+        for namespace, name in inventory.strays:
             self._tenants.drop_stray(namespace, name)
 
     def _delete_refused(self, cluster: Cluster) -> None:
-        """Delete jobs that kfext was kept from: it tries again later than a soak waits."""
+        """Delete jobs with a refused write: kfext retries it later than a soak waits."""
         for gang in cluster.gangs.values():
             if gang.view.get("reason") == WRITE_REFUSED:
-                self._deeds.delete(gang.namespace, gang.kind, gang.name)
+                self._actions.delete(gang.namespace, gang.kind, gang.name)
 
     def _clear(self) -> None:
-        """Delete everything; then nothing may be reserved."""
+        """Delete everything; then no capacity may be reserved."""
         for space in self._spaces.values():
-            # The API server deletes a collection one by one, and gives up after 60 s.
+            # The API server deletes the objects of a collection one by one, and stops after 60 s.
             jobs = [jobs_path(space.name, kind) for kind in KINDS]
             for path in (*jobs, space.path("pods")):
-                for found in self._kube.items(path):
-                    self._kube.delete(f"{path}/{found['metadata']['name']}")
+                for item in self._kube.items(path):
+                    self._kube.delete(f"{path}/{item['metadata']['name']}")
         deadline = time.monotonic() + _EMPTY_SECONDS
-        left, kept = -1, Reserved()
+        pods, reserved = -1, Reserved()
         added = [""]
-        while (left or added or kept != Reserved(0, 0)) and time.monotonic() < deadline:
+        while (pods or added or reserved != Reserved(0, 0)) and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
             cluster = self._mirror.cluster(0.0)
-            left, added = len(cluster.pods), unused(cluster)
-            kept = self._reserved()
-        if left or kept != Reserved(0, 0):
-            self.wrong.append(f"[leaked] {left} pods and {kept} after all was deleted")
+            pods, added = len(cluster.pods), unused(cluster)
+            reserved = self._reserved()
+        if pods or reserved != Reserved(0, 0):
+            self.wrong.append(f"[leaked] {pods} pods and {reserved} after all was deleted")
         self.wrong += [f"[leaked] {node}" for node in added]
 
     @property
-    def _took(self) -> Counter[str]:
-        return self._deeds.took + self._upsets.took + self._others.took + self._tenants.took
+    def _effects(self) -> Counter[str]:
+        actors = (self._actions, self._upsets, self._pod_actions, self._tenants)
+        return sum((actor.effects for actor in actors), Counter[str]())
 
     def _refused(self) -> int:
-        """Return how many writes of kfext the API server forbade."""
+        """Return the number of writes of kfext that the API server forbade."""
         log = [*self.kfext.controller.proxy.log, *self.kfext.standby.proxy.log]
         return sum(exchange.is_write and exchange.status == 403 for exchange in log)
 
     def _reserved(self) -> Reserved:
-        gauge = self._trouble.gauge
+        gauge = self._faults.gauge
         return Reserved(gauge("kfext_ledger_claims"), gauge("kfext_reserved_nodes"))

@@ -1,73 +1,72 @@
-"""What must hold of jobs with a number of workers that kfext may change."""
+"""The rules on jobs with a number of workers that kfext may change."""
 
 from collections.abc import Callable
 
+from e2e.soak.capacity import Findings
 from e2e.soak.facts import Cluster
-from e2e.soak.gangs import said, started, too_often
+from e2e.soak.gangs import shown, started, too_often
 from e2e.soak.manifests import Change, allowed, has_opted_in, servers_of, workers_of
 from e2e.soak.memory import Memory
-from e2e.soak.rooms import Found
 
 REST_SECONDS = 10
-"""Between two changes of one job, by the policy in force."""
+"""Seconds between two changes of one job, by the policy in force."""
 MOST_CHANGES = 16
-"""Of the size of a job in two minutes: one after each rest, and a third as many again for people
-who opt out and in."""
+"""Changes of a job's size in two minutes: one after each pause, and a third more for people."""
 _MOST_UNSAVED = 20.0
-"""Seconds after a checkpoint in which a job may be interrupted: kfext takes 10, and as much again
-for a write that is under way, for a look of the soak's, and for a busy machine."""
+"""Seconds after a checkpoint in which a job may be interrupted: 10 by the policy; the other 10 are
+for a write in progress, for the interval between two looks of the soak, and for a busy machine."""
 _MOST_FACTOR = 2
-"""Times the largest size that a job was seen with: kfext may grow it so far."""
+"""kfext may scale a job up to this multiple of the largest size that it was seen with."""
 
 
-def out_of_range(cluster: Cluster, memory: Memory) -> Found:
-    """No job has fewer or more workers than it allows, but by a person's last word."""
-    found = {}
+def out_of_range(cluster: Cluster, memory: Memory) -> Findings:
+    """No job has fewer or more workers than its range, unless a person last set that size."""
+    findings = {}
     for gang in cluster.gangs.values():
         bounds, wished = allowed(gang), memory.sizes.wished.get(gang.uid, frozenset())
         if bounds is None or not gang.handled:
             continue
         least, most = min(bounds[0], *wished), max(bounds[1], *wished)
         if not least <= workers_of(gang) <= most:
-            found[gang.uid] = (
+            findings[gang.uid] = (
                 f"{gang} has {workers_of(gang)} workers, it allows {bounds[0]} to {bounds[1]}, and "
-                f"people want {sorted(wished)}; {said(gang)}"
+                f"people want {sorted(wished)}; {shown(gang)}"
             )
-    return found
+    return findings
 
 
-def resized_endlessly(cluster: Cluster, memory: Memory) -> Found:
-    """No job gets another size again and again."""
-    times = {uid: [change.at for change in made] for uid, made in memory.sizes.changes.items()}
+def resized_endlessly(cluster: Cluster, memory: Memory) -> Findings:
+    """No job is scaled again and again."""
+    times = {uid: [change.at for change in done] for uid, done in memory.sizes.changes.items()}
     return too_often(cluster, times, most=MOST_CHANGES, what="was resized")
 
 
-def replaced(cluster: Cluster, memory: Memory) -> Found:
-    """No pod that a change of size leaves alone is replaced, unless its node's end took it."""
-    found = {}
+def replaced(cluster: Cluster, memory: Memory) -> Findings:
+    """No pod that a change of size does not affect is replaced, unless its node failed."""
+    findings = {}
     for uid, staying in memory.sizes.staying.items():
         gang = cluster.gangs.get(uid)
         if gang is None or not gang.handled or uid in memory.disrupted:
             continue
-        if gone := staying.keys() - {pod.uid for pod in gang.live}:
-            found[uid] = f"{gang}: {len(gone)} of {len(staying)} pods that were to stay are gone"
-    return found
+        if missing := staying.keys() - {pod.uid for pod in gang.live}:
+            findings[uid] = f"{gang}: {len(missing)} of {len(staying)} staying pods are gone"
+    return findings
 
 
-def servers_resized(cluster: Cluster, memory: Memory) -> Found:
-    """No job gets another number of parameter servers, chiefs or masters while it runs."""
+def servers_resized(cluster: Cluster, memory: Memory) -> Findings:
+    """The number of parameter servers, chiefs or masters of a running job never changes."""
     return {
-        gang.uid: f"{gang} ran with {dict(before)}, and has {servers_of(gang)}; {said(gang)}"
+        gang.uid: f"{gang} ran with {dict(before)}, and has {servers_of(gang)}; {shown(gang)}"
         for gang in cluster.gangs.values()
         if (before := memory.sizes.servers.get(gang.uid)) is not None
         if before != servers_of(gang)
     }
 
 
-def scaled_unasked(cluster: Cluster, memory: Memory) -> Found:
-    """No job gets another size that is not to be scaled, but towards the size that people want.
+def scaled_unasked(cluster: Cluster, memory: Memory) -> Findings:
+    """No job that opted out is scaled, except towards the size that people want.
 
-    Growth from before it opted out may find no place and be taken back as well.
+    Growth from before it opted out may find no place, and may be reverted as well.
     """
     return _wrong_changes(
         cluster,
@@ -77,12 +76,12 @@ def scaled_unasked(cluster: Cluster, memory: Memory) -> Found:
     )
 
 
-def wish_overruled(cluster: Cluster, memory: Memory) -> Found:
-    """No job gets another size after a person's edit of what kfext gave it, until it opts out."""
+def wish_overruled(cluster: Cluster, memory: Memory) -> Findings:
+    """No job is scaled after a person's edit of a size that kfext set, until it opts out."""
     return _wrong_changes(cluster, memory, lambda change: change.overruled, "was to be left alone")
 
 
-def grown_too_far(cluster: Cluster, memory: Memory) -> Found:
+def grown_too_far(cluster: Cluster, memory: Memory) -> Findings:
     """No job grows beyond twice the largest size it had, unless people want it so large."""
     return _wrong_changes(
         cluster,
@@ -92,10 +91,10 @@ def grown_too_far(cluster: Cluster, memory: Memory) -> Found:
     )
 
 
-def work_lost(cluster: Cluster, memory: Memory) -> Found:
-    """No PyTorchJob gets another size long after a checkpoint: all its processes start anew.
+def work_lost(cluster: Cluster, memory: Memory) -> Findings:
+    """No PyTorchJob is scaled long after a checkpoint, as all its processes restart.
 
-    Growth that has found no place may be taken back at any time, as it never ran.
+    Growth that has found no place may be reverted at any time, as it never ran.
     """
     return _wrong_changes(
         cluster,
@@ -105,40 +104,40 @@ def work_lost(cluster: Cluster, memory: Memory) -> Found:
     )
 
 
-def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
-    """Every job that runs at an unrequested size has a reason for that in its status."""
-    found = {}
+def sized_in_silence(cluster: Cluster, memory: Memory) -> Findings:
+    """Every job that runs at an unrequested size has a reason for it in its status."""
+    findings = {}
     for gang in started(cluster):
         wished = memory.sizes.wished.get(gang.uid, frozenset())
         if not has_opted_in(gang) or workers_of(gang) in wished or memory.excused(gang, cluster):
             continue
-        told = [
+        conditions = [
             condition
             for condition in gang.view.get("conditions", ())
             if condition["type"] == "Scaled"
         ]
-        if not any(condition.get("reason") and condition.get("message") for condition in told):
-            found[gang.uid] = (
-                f"{gang} has {workers_of(gang)} workers, people want {sorted(wished)}, and nothing "
-                f"is said of it; {said(gang)}"
+        if not any(each.get("reason") and each.get("message") for each in conditions):
+            findings[gang.uid] = (
+                f"{gang} has {workers_of(gang)} workers, people want {sorted(wished)}, and it "
+                f"shows no reason; {shown(gang)}"
             )
-    return found
+    return findings
 
 
 def _wrong_changes(
     cluster: Cluster, memory: Memory, wrong: Callable[[Change], bool], why: str
-) -> Found:
+) -> Findings:
     """Return the jobs that kfext changed wrongly, each with the first such change."""
-    found = {}
+    findings = {}
     for uid, gang in cluster.gangs.items():
         change = next(filter(wrong, memory.sizes.changes.get(uid, ())), None)
         if change is not None:
-            found[uid] = (
+            findings[uid] = (
                 f"{gang} {why}: {change.before} workers became {change.after} "
                 f"at {change.at:.0f} s, people want {sorted(change.wished)}, "
-                f"it had {change.largest} at most; {said(gang)}"
+                f"it had {change.largest} at most; {shown(gang)}"
             )
-    return found
+    return findings
 
 
 def _leads_to_wish(change: Change) -> bool:

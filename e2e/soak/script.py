@@ -1,8 +1,8 @@
-"""What a soak does, one action after the other: of the dice alone, never of what the cluster says.
+"""The actions of a soak, one after the other; the state of the cluster has no influence on them.
 
-The script keeps its own idea of the jobs and nodes; whether an action still makes sense
-when it is carried out is for `deeds` to see. So one seed is one sequence of actions. `Mischief` is
-what others than honest users do: policies, strangers and tenants.
+The script has its own record of the jobs and nodes; `actions` checks whether an action still makes
+sense when it is due. So each seed stands for one sequence of actions. `Mischief` has the actions of
+policies, tenants, and people who pin or resize pods.
 """
 
 import random
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.soak import tenants
-from e2e.soak.deeds import HOW
+from e2e.soak.actions import HOW
 from e2e.soak.facts import BY_FORCE
+from e2e.soak.inventory import WILD, Inventory
 from e2e.soak.manifests import ELASTIC, PINNED, random_job
-from e2e.soak.roster import WILD, Roster
 
 NAMESPACES = ("soak-a", "soak-b", "soak-quota")
 REFUSED = ("pods", "pins", "patches", "jobs")
-"""What the API server may refuse: new pods; of kfext, pins of pods, all its patches of pods, and
-of jobs."""
+"""Writes that the API server may refuse: new pods; pins of pods by kfext; all patches of pods by
+kfext; all patches of jobs by kfext."""
 _LIMITS = (("6", "24Gi"), ("12", "8Gi"))
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)
@@ -28,10 +28,10 @@ _MOST_WORKERS = 12
 
 @dataclass
 class Mischief:
-    """The arguments of each action; Others and Tenants have methods of these names."""
+    """The arguments of each action; PodActions and Tenants have methods of the same names."""
 
     dice: random.Random
-    roster: Roster
+    inventory: Inventory
 
     def __post_init__(self) -> None:
         self._step = self._made = 0
@@ -44,90 +44,90 @@ class Mischief:
 
     def _refuse_here(self) -> tuple[Any, ...]:
         namespace = self.dice.choice(NAMESPACES)
-        self.roster.refusing.append(namespace)
+        self.inventory.refusing.append(namespace)
         return namespace, self.dice.choice(REFUSED)
 
     def _admit_here(self) -> tuple[Any, ...]:
-        return (self.roster.refusing.pop(),)
+        return (self.inventory.refusing.pop(),)
 
     def _limit(self) -> tuple[Any, ...]:
         namespace = self.dice.choice(
-            [name for name in NAMESPACES if name not in self.roster.limits]
+            [name for name in NAMESPACES if name not in self.inventory.limits]
         )
-        self.roster.limits.append(namespace)
+        self.inventory.limits.append(namespace)
         return namespace, *self.dice.choice(_LIMITS)
 
     def _unlimit(self) -> tuple[Any, ...]:
-        return (self.roster.limits.pop(self.dice.randrange(len(self.roster.limits))),)
+        return (self.inventory.limits.pop(self.dice.randrange(len(self.inventory.limits))),)
 
     # --- strangers --------------------------------------------------------------------------------
 
     def _pin_stranger(self) -> tuple[Any, ...]:
         pod = (self.dice.choice((*NAMESPACES, WILD)), self._new("stranger"))
-        self.roster.strangers.append(pod)
-        return *pod, self.dice.choice(self.roster.nodes), self.dice.choice(PINNED)
+        self.inventory.strangers.append(pod)
+        return *pod, self.dice.choice(self.inventory.nodes), self.dice.choice(PINNED)
 
     def _drop_stranger(self) -> tuple[Any, ...]:
-        return self.roster.strangers.pop(self.dice.randrange(len(self.roster.strangers)))
+        return self.inventory.strangers.pop(self.dice.randrange(len(self.inventory.strangers)))
 
     def _pin_gated(self) -> tuple[Any, ...]:
-        return self.dice.random(), self.dice.choice(self.roster.nodes)
+        return self.dice.random(), self.dice.choice(self.inventory.nodes)
 
     def _resize(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.of_operator)
-        return *self.roster.jobs[name], name, self.dice.random(), self.dice.random() < 0.5
+        name = self.dice.choice(self.inventory.of_operator)
+        return *self.inventory.jobs[name], name, self.dice.random(), self.dice.random() < 0.5
 
     # --- tenants ----------------------------------------------------------------------------------
 
     def _forge(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.of_operator)
+        name = self.dice.choice(self.inventory.of_operator)
         mark = self.dice.choice(tenants.MARKS)
-        return *self.roster.jobs[name], name, mark, self.dice.choice(self.roster.nodes)
+        return *self.inventory.jobs[name], name, mark, self.dice.choice(self.inventory.nodes)
 
     def _submit_forged(self) -> tuple[Any, ...]:
         namespace = self.dice.choice((NAMESPACES[0], WILD))
         how, kind = self.dice.choice(tenants.HOW), self.dice.choice(("PyTorchJob", "TFJob"))
         name = self._new(how)
-        self.roster.forged.append((namespace, kind, name))
+        self.inventory.forged.append((namespace, kind, name))
         return namespace, tenants.forged_job(name, how, kind=kind, size=self.dice.randint(1, 4))
 
     def _drop_forged(self) -> tuple[Any, ...]:
-        return self.roster.forged.pop(self.dice.randrange(len(self.roster.forged)))
+        return self.inventory.forged.pop(self.dice.randrange(len(self.inventory.forged)))
 
     def _plant(self) -> tuple[Any, ...]:
         """Choose a job that kfext must not place, and nodes for it."""
-        job = self.dice.choice(self.roster.unplaced)
-        return *job, self.dice.sample(self.roster.nodes, 2)
+        job = self.dice.choice(self.inventory.unplaced)
+        return *job, self.dice.sample(self.inventory.nodes, 2)
 
     def _stray(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.of_operator)
-        victim = (*self.roster.jobs[name], name)
+        name = self.dice.choice(self.inventory.of_operator)
+        victim = (*self.inventory.jobs[name], name)
         pod = (WILD, self._new("stray"))
-        self.roster.strays.append(pod)
+        self.inventory.strays.append(pod)
         return *pod, victim
 
     def _drop_stray(self) -> tuple[Any, ...]:
-        return self.roster.strays.pop(self.dice.randrange(len(self.roster.strays)))
+        return self.inventory.strays.pop(self.dice.randrange(len(self.inventory.strays)))
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do: a method of Deeds, Upsets, Others, Tenants or Trouble; its arguments."""
+    """One action: a method of one of the classes that carry them out, and its arguments."""
 
     name: str
     arguments: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        told = [
+        texts = [
             str(argument if isinstance(argument, str | int | float) else "...")
             for argument in self.arguments
         ]
-        return f"{self.name}({', '.join(told)})"
+        return f"{self.name}({', '.join(texts)})"
 
 
 @dataclass
 class Script(Mischief):
-    """An endless iterator of actions; `until` are the actions that must follow, by their step."""
+    """An endless iterator of actions; `until` has the actions that must follow, with their step."""
 
     until: list[tuple[int, Action]] = field(default_factory=list)
 
@@ -140,7 +140,7 @@ class Script(Mischief):
             if step <= self._step:
                 self.until.remove((step, action))
                 return action
-        weights = self.roster.weights(busy=bool(self.until))
+        weights = self.inventory.weights(busy=bool(self.until))
         (name,) = self.dice.choices(list(weights), weights=list(weights.values()))
         return Action(name, getattr(self, f"_{name}")())
 
@@ -152,31 +152,31 @@ class Script(Mischief):
 
     def _submitted(self, name: str, namespace: str) -> tuple[Any, ...]:
         manifest = random_job(self.dice, name)
-        self.roster.jobs[name] = (namespace, manifest["kind"])
+        self.inventory.jobs[name] = (namespace, manifest["kind"])
         (
-            self.roster.locked.add
+            self.inventory.locked.add
             if "schedulingGates" in str(manifest)
-            else self.roster.locked.discard
+            else self.inventory.locked.discard
         )(name)
-        self.roster.sizes.pop(name, None)
+        self.inventory.sizes.pop(name, None)
         if manifest["spec"].get("enableDynamicWorker"):
             sizes = manifest["metadata"]["annotations"].get(ELASTIC)
-            self.roster.sizes |= {name: sizes} if sizes else {}
+            self.inventory.sizes |= {name: sizes} if sizes else {}
         return namespace, manifest
 
     def _job(self) -> tuple[str, str, str]:
-        name = self.dice.choice(self.roster.alive)
-        return name, *self.roster.jobs[name]
+        name = self.dice.choice(self.inventory.alive)
+        return name, *self.inventory.jobs[name]
 
     def _delete(self) -> tuple[Any, ...]:
         return self._without(self._job()[0])
 
     def _sweep(self) -> tuple[Any, ...]:
         """Delete a job that has ended."""
-        return self._without(self.dice.choice(sorted(self.roster.ended)))
+        return self._without(self.dice.choice(sorted(self.inventory.ended)))
 
     def _without(self, name: str) -> tuple[Any, ...]:
-        namespace, kind = self.roster.drop(name)
+        namespace, kind = self.inventory.drop(name)
         return namespace, kind, name
 
     def _resubmit(self) -> tuple[Any, ...]:
@@ -185,22 +185,22 @@ class Script(Mischief):
         return kind, *self._submitted(name, namespace)
 
     def _finish(self) -> tuple[Any, ...]:
-        """End a job's first pod, or all; the job stays until it is deleted."""
+        """End a job's first pod, or all its pods; the job remains until it is deleted."""
         name, namespace, kind = self._job()
-        everyone = self.dice.random() < 0.7
-        if everyone:
-            self.roster.ended.add(name)
-        return namespace, kind, name, everyone
+        all_pods = self.dice.random() < 0.7
+        if all_pods:
+            self.inventory.ended.add(name)
+        return namespace, kind, name, all_pods
 
     def _suspend(self) -> tuple[Any, ...]:
         name, namespace, kind = self._job()
-        self.roster.suspended.add(name)
+        self.inventory.suspended.add(name)
         return namespace, kind, name
 
     def _resume(self) -> tuple[Any, ...]:
-        name = self.dice.choice(sorted(self.roster.suspended))
-        self.roster.suspended.discard(name)
-        namespace, kind = self.roster.jobs[name]
+        name = self.dice.choice(sorted(self.inventory.suspended))
+        self.inventory.suspended.discard(name)
+        namespace, kind = self.inventory.jobs[name]
         return namespace, kind, name
 
     def _colocation(self) -> tuple[Any, ...]:
@@ -209,66 +209,66 @@ class Script(Mischief):
         return namespace, kind, name, value
 
     def _set_workers(self) -> tuple[Any, ...]:
-        """Set a job's number of workers by hand, also to a number that it does not allow kfext."""
-        name = self.dice.choice(self.roster.elastic)
-        return *self.roster.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
+        """Set a job's number of workers by hand, perhaps to a number outside its range."""
+        name = self.dice.choice(self.inventory.elastic)
+        return *self.inventory.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
 
     def _opt(self) -> tuple[Any, ...]:
         """Opt out of being scaled, or in again."""
-        name = self.dice.choice(self.roster.elastic)
+        name = self.dice.choice(self.inventory.elastic)
         out = self.dice.random() < 0.4
-        return *self.roster.jobs[name], name, "off" if out else self.roster.sizes[name]
+        return *self.inventory.jobs[name], name, "off" if out else self.inventory.sizes[name]
 
     def _lift_gate(self) -> tuple[Any, ...]:
-        name = self.dice.choice(sorted(self.roster.locked))
-        self.roster.locked.discard(name)
-        namespace, kind = self.roster.jobs[name]
+        name = self.dice.choice(sorted(self.inventory.locked))
+        self.inventory.locked.discard(name)
+        namespace, kind = self.inventory.jobs[name]
         return namespace, kind, name
 
     def _upset(self) -> tuple[Any, ...]:
-        """Do something to a job while its size changes, whichever job that is then."""
+        """Disturb a job while its size changes, whichever job that is then."""
         return self.dice.choice(HOW), self.dice.random(), self.dice.randint(1, _MOST_WORKERS)
 
     # --- nodes ------------------------------------------------------------------------------------
 
     def _thief(self) -> tuple[Any, ...]:
         thief = (self.dice.choice(NAMESPACES), self._new("thief"))
-        self.roster.thieves.append(thief)
-        return *thief, self.dice.choice((*self.roster.nodes, "")), self.dice.randint(1, 6)
+        self.inventory.thieves.append(thief)
+        return *thief, self.dice.choice((*self.inventory.nodes, "")), self.dice.randint(1, 6)
 
     def _catch_thief(self) -> tuple[Any, ...]:
-        return self.roster.thieves.pop(self.dice.randrange(len(self.roster.thieves)))
+        return self.inventory.thieves.pop(self.dice.randrange(len(self.inventory.thieves)))
 
     def _lose_node(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.nodes)
-        self.roster.nodes.remove(name)
-        self.roster.troubled.pop(name, None)
-        self.roster.drained.pop(name, None)
+        name = self.dice.choice(self.inventory.nodes)
+        self.inventory.nodes.remove(name)
+        self.inventory.troubled.pop(name, None)
+        self.inventory.drained.pop(name, None)
         return (name,)
 
     def _add_node(self) -> tuple[Any, ...]:
-        self.roster.nodes.append(self._new("new"))
-        return (self.roster.nodes[-1],)
+        self.inventory.nodes.append(self._new("new"))
+        return (self.inventory.nodes[-1],)
 
     def _trouble_node(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.sound)
+        name = self.dice.choice(self.inventory.sound)
         (how,) = self.dice.choices(("cordon", "taint", "not_ready"), weights=(4, 2, 2))
-        self.roster.troubled[name] = how
+        self.inventory.troubled[name] = how
         return name, how
 
     def _drain_node(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.sound)
-        self.roster.drained[name] = self.dice.choice(("", BY_FORCE))
-        return name, self.roster.drained[name]
+        name = self.dice.choice(self.inventory.sound)
+        self.inventory.drained[name] = self.dice.choice(("", BY_FORCE))
+        return name, self.inventory.drained[name]
 
     def _uncordon(self) -> tuple[Any, ...]:
-        name = self.dice.choice(sorted(self.roster.drained))
-        del self.roster.drained[name]
+        name = self.dice.choice(sorted(self.inventory.drained))
+        del self.inventory.drained[name]
         return (name,)
 
     def _heal_node(self) -> tuple[Any, ...]:
-        name = self.dice.choice(sorted(self.roster.troubled))
-        return name, self.roster.troubled.pop(name)
+        name = self.dice.choice(sorted(self.inventory.troubled))
+        return name, self.inventory.troubled.pop(name)
 
     # --- kfext itself -----------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class Script(Mischief):
         return (self.dice.random() < 0.3,)
 
     def _pause_controller(self) -> tuple[Any, ...]:
-        # Now and then for longer than the webhooks trust a Lease that is not renewed.
+        # Now and then longer than the webhooks trust a Lease that is not renewed.
         steps = self.dice.randint(80, 110) if self.dice.random() < 0.2 else self.dice.randint(4, 20)
         self._later(steps, "continue_controller")
         return ()
@@ -292,6 +292,6 @@ class Script(Mischief):
         return ()
 
     def _refuse(self) -> tuple[Any, ...]:
-        """Answer some writes with an error, carried out or not."""
+        """Answer some writes with an error, whether or not they are carried out."""
         status = self.dice.choice(_STATUSES)
         return status, self.dice.randint(1, 12), self.dice.random() < 0.3

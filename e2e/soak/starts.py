@@ -1,4 +1,4 @@
-"""What TrainingPlans show of starts, judged once the jobs have started."""
+"""The start times that TrainingPlans expect, judged once the jobs have started."""
 
 from statistics import fmean
 
@@ -8,11 +8,11 @@ from e2e.soak.facts import Cluster, Gang
 from kfext.core.queue.expected import Accuracy, ExpectedStart, decode_expected
 
 _EVERY = 10.0
-"""Seconds between two looks at all waiting jobs; few of them wait for a minute."""
+"""Seconds between two looks at all waiting jobs; few jobs wait for a minute."""
 
 
 class Starts:
-    """The looks at waiting jobs so far, and when jobs started. Times are in epoch seconds."""
+    """The looks at waiting jobs so far, and the starts of jobs. Times are in epoch seconds."""
 
     def __init__(self) -> None:
         self._looks: list[Look] = []
@@ -20,7 +20,7 @@ class Starts:
         self._next = 0.0
 
     def look(self, cluster: Cluster, *, now: float) -> None:
-        """Look at all jobs: at starts always, at what is shown now and then."""
+        """Look for jobs that started, each time; record the expected starts every few seconds."""
         shown = {look.job for look in self._looks} - self._started.keys()
         for uid in shown & cluster.gangs.keys():
             gang = cluster.gangs[uid]
@@ -29,22 +29,22 @@ class Starts:
         if now >= self._next:
             self._next = now + _EVERY
             waiting = (gang for gang in cluster.gangs.values() if gang.suspended)
-            found = ((gang, decode_expected(gang.view.get("expectedStart"))) for gang in waiting)
-            self._looks += [_look(gang, start, now=now) for gang, start in found if start]
+            starts = ((gang, decode_expected(gang.view.get("expectedStart"))) for gang in waiting)
+            self._looks += [_look(gang, start, now=now) for gang, start in starts if start]
 
     def summary(self) -> str:
-        """Return how good the expected starts were."""
-        found = judged(self._looks, self._started)
-        known = [each for each in found if each.error is not None]
+        """Return a line on how good the expected starts were."""
+        judgements = judged(self._looks, self._started)
+        known = [each for each in judgements if each.error is not None]
         if not known:
-            return f"expected starts: none of {len(found)} looks was known"
+            return f"expected starts: none of {len(judgements)} looks was known"
         errors = [each.error / each.wait for each in known if each.error is not None]
         within = fmean(each.was is Accuracy.WITHIN for each in known)
         width = fmean(each.width for each in known) / fmean(each.wait for each in known)
         return (
             f"expected starts: error / wait {quantile(errors, 0.5):.0%}, p90 "
             f"{quantile(errors, 0.9):.0%}; {within:.0%} within the range, width / wait "
-            f"{width:.1f}; {len(known)} of {len(found)} looks known"
+            f"{width:.1f}; {len(known)} of {len(judgements)} looks known"
         )
 
 

@@ -1,6 +1,6 @@
-"""What must hold of jobs that kfext stops for others, of drained nodes, and of asks for nodes.
+"""The rules on jobs that kfext stops for others, on drained nodes, and on requests for nodes.
 
-`Stops` knows which running jobs kfext stopped, and what was the case then. A stop that begins and
+`Stops` records the running jobs that kfext stopped, with the circumstances. A stop that begins and
 ends between two looks is not seen.
 """
 
@@ -28,21 +28,21 @@ from e2e.soak.manifests import HEEDED_SECONDS, PRIORITIES
 if TYPE_CHECKING:
     from e2e.soak.memory import Memory
 
-Found = dict[str, str]
+Findings = dict[str, str]
 HOLD_SECONDS = 300.0
-"""For so long kfext keeps the capacity that others stopped for; then it may give up."""
+"""kfext holds the capacity that others stopped for at least this long; then it may release it."""
 MOST_PLACEHOLDERS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """kfext stopped a job that ran, seen at `at`.
+    """kfext stopped a running job, seen at `at`.
 
-    `unasked`: whether it had not opted in. `drained`: the value of the taint of a drained node that
-    it was on, or None. `waiting`: the uid of the job that it was stopped for, empty for
-    none. `own` and `other`: the priorities of both; `other` is None of an unknown job. `places`:
-    the nodes where the waiting job was to start. `there`: the pods on these nodes. `wished`: what
-    people wanted of the waiting job then.
+    `unasked`: whether the job had not opted in. `drained`: the value of the taint of a drained node
+    that it was on, or None. `waiting`: the uid of the job that it was stopped for, or empty. `own`
+    and `other`: the priorities of both; `other` is None of an unknown job. `places`: the nodes
+    where the waiting job should start. `there`: the pods on these nodes. `wished`: the wishes of
+    people for the waiting job then.
     """
 
     at: float
@@ -60,12 +60,12 @@ class Stop:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether kfext had no right to it, whomever it was for."""
+        """Whether kfext was not allowed to stop it, whichever job it was for."""
         return self.unasked and (self.drained != BY_FORCE or bool(self.waiting))
 
     @property
     def has_no_cause(self) -> bool:
-        """Whether no drain and no job of higher priority explains it."""
+        """Whether neither a drain nor a job of higher priority explains it."""
         if self.waiting:
             return self.other is not None and self.other <= self.own
         return self.drained is None
@@ -73,17 +73,17 @@ class Stop:
 
 @dataclass
 class Stops:
-    """What was seen of stops, drains and preempted pods; `done` counts the stops by their cause.
+    """The stops, drains and preempted pods so far; `done` counts the stops by cause.
 
-    `made`: all stops of a job, by uid. `pending`: the last, if the waiting job has not started and
-    nothing but kfext explains that. `onto_drained`: replicas that kfext planned onto a node that
-    was drained. `broken`: pods of gangs that kube-scheduler preempted for a gang of kfext.
+    `made`: all stops of a job, by uid. `pending`: the last stop, while the waiting job has not
+    started and only kfext can be the reason. `onto_drained`: replicas that kfext planned onto a
+    drained node. `broken`: pods of gangs that kube-scheduler preempted for a gang of kfext.
     """
 
     made: dict[str, list[Stop]] = field(default_factory=lambda: defaultdict(list))
     pending: dict[str, Stop] = field(default_factory=dict)
-    onto_drained: Found = field(default_factory=dict)
-    broken: Found = field(default_factory=dict)
+    onto_drained: Findings = field(default_factory=dict)
+    broken: Findings = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     _ran: dict[str, Gang] = field(default_factory=dict)
     _whole_since: dict[str, float] = field(default_factory=dict)
@@ -91,17 +91,17 @@ class Stops:
     _drained_lately: dict[str, tuple[float, str]] = field(default_factory=dict)
     _plans: dict[str, dict[Replica, str]] = field(default_factory=dict)
     _suspect: dict[tuple[str, str], str] = field(default_factory=dict)
-    _ours: dict[str, str] = field(default_factory=dict)
+    _pinned: dict[str, str] = field(default_factory=dict)
 
     def see(self, cluster: Cluster, *, refused: Collection[str]) -> None:
-        """Register the cluster as it stands; `refused`: namespaces that refused writes lately."""
+        """Record the state of the cluster; `refused`: namespaces with a recent refused write."""
         drained = {n.name: n.drained for n in cluster.nodes.values() if n.drained is not None}
         self._drained_lately |= {name: (cluster.at, value) for name, value in drained.items()}
         since = self._drained_since
         self._drained_since = {name: since.get(name, cluster.at) for name in drained}
-        # A node may have been uncordoned just before: its news and news of jobs come by themselves.
+        # A node may have been uncordoned just before: nodes and jobs come by separate watches.
         suspect, self._suspect = self._suspect.items(), {}
-        self.onto_drained |= {uid: told for (uid, node), told in suspect if node in drained}
+        self.onto_drained |= {uid: message for (uid, node), message in suspect if node in drained}
         for gang in cluster.gangs.values():
             self._see_stop(gang, cluster)
             self._see_plan(gang, cluster)
@@ -109,7 +109,7 @@ class Stops:
         whole = {gang.uid: gang for gang in cluster.gangs.values() if _runs_whole(gang)}
         since = self._whole_since
         self._whole_since = {uid: since.get(uid, cluster.at) for uid in whole}
-        # kube-scheduler may bind the last pod while kfext writes that it waited for long enough.
+        # kube-scheduler may bind the last pod while kfext writes that the wait was too long.
         self._ran = {
             uid: gang
             for uid, gang in whole.items()
@@ -122,19 +122,19 @@ class Stops:
         }
 
     def _see_stop(self, gang: Gang, cluster: Cluster) -> None:
-        """Register a stop; people suspend jobs too, and PyTorchJobs start anew at another size."""
+        """Record a stop; people suspend jobs too, and PyTorchJobs restart at another size."""
         before = self._ran.get(gang.uid)
-        others = gang.annotations.get(BY_PERSON) == SUSPENDED or FORGED in gang.annotations
-        if before is None or not (gang.suspended and gang.held) or others or gang.over:
+        by_others = gang.annotations.get(BY_PERSON) == SUSPENDED or FORGED in gang.annotations
+        if before is None or not (gang.suspended and gang.held) or by_others or gang.over:
             return
         if dict(gang.sizes) != dict(before.sizes):
             return
         if not all(_keeps(cluster.nodes.get(pod.node)) for pod in before.pods if pod.node):
             return  # it may have lost its pods with the node
-        told = gang.state.get("stop") or {}
-        waiting = str(told.get("for", ""))
+        stop_state = gang.state.get("stop") or {}
+        waiting = str(stop_state.get("for", ""))
         other = cluster.gangs.get(waiting)
-        places = frozenset(told.get("nodes", ()))
+        places = frozenset(stop_state.get("nodes", ()))
         lately = (self._drained_lately.get(pod.node, (-math.inf, "")) for pod in before.pods)
         values = [value for at, value in lately if cluster.at - at <= HEEDED_SECONDS]
         stop = Stop(
@@ -154,34 +154,34 @@ class Stops:
             self.pending[gang.uid] = stop
 
     def _see_plan(self, gang: Gang, cluster: Cluster) -> None:
-        """Register the replicas that a plan puts elsewhere than before; not where they are.
+        """Record the replicas that a plan puts on other nodes than before, and that are not there.
 
-        A plan stays on a job that a person suspends, and is made anew once its pods exist again.
+        A plan stays on a job that a person suspends, and is renewed once its pods exist again.
         """
         plan = gang.plan if gang.handled else {}
         before, self._plans[gang.uid] = self._plans.get(gang.uid, {}), plan
-        there = {(pod.replica, pod.node) for pod in gang.pods}
-        for replica, node in plan.items() - before.items() - there:
-            lasts = cluster.at - self._drained_since.get(node, cluster.at)
-            if lasts > HEEDED_SECONDS:
-                told = f"{gang}: {replica} was planned onto {node}, drained for {lasts:.0f} s"
-                self._suspect[gang.uid, node] = told
+        placed = {(pod.replica, pod.node) for pod in gang.pods}
+        for replica, node in plan.items() - before.items() - placed:
+            duration = cluster.at - self._drained_since.get(node, cluster.at)
+            if duration > HEEDED_SECONDS:
+                message = f"{gang}: {replica} was planned onto {node}, drained for {duration:.0f} s"
+                self._suspect[gang.uid, node] = message
 
     def _see_preempted(self, cluster: Cluster) -> None:
-        """Register the pods that kfext pinned, and pods that were preempted for such a pod."""
+        """Record the pods that kfext pinned, and the pods preempted for such a pod."""
         for gang in cluster.gangs.values():
             if gang.handled and not gang.escaped:
                 plan = gang.plan
-                own = (pod for pod in gang.live if pod.pins == {plan.get(pod.replica)})
-                self._ours |= {pod.uid: str(gang) for pod in own if not pod.gates}
+                pinned = (pod for pod in gang.live if pod.pins == {plan.get(pod.replica)})
+                self._pinned |= {pod.uid: str(gang) for pod in pinned if not pod.gates}
         for victim, other in cluster.preempted:
-            if {victim, other} <= self._ours.keys():
-                jobs = self._ours[victim], self._ours[other]
+            if {victim, other} <= self._pinned.keys():
+                jobs = self._pinned[victim], self._pinned[other]
                 self.broken[victim] = "a pod of {} was preempted for {}".format(*jobs)
 
 
 def priority(gang: Gang) -> int:
-    """Return the priority of a job: the highest that its pods will have."""
+    """Return the priority of a job: the highest of its pods."""
     specs = (spec for kind, spec in gang.templates.items() if gang.sizes.get(kind))
     named = {str(spec.get("priorityClassName")) for spec in specs} & PRIORITIES.keys()
     return max((PRIORITIES[name] for name in named), default=0)
@@ -203,10 +203,10 @@ def _wished(gang: Gang) -> object:
 
 
 def _is_in_vain(uid: str, stop: Stop, cluster: Cluster, *, excused: Collection[str]) -> bool:
-    """Say whether a job is stopped for a job that does not start, though all is as it was.
+    """Say whether a job is stopped for a job that does not start, though nothing has changed.
 
-    Nodes that go or close, and pods of no gang that come to them, may take the room. `excused`:
-    namespaces in which kfext may be kept from starting jobs.
+    Nodes that are removed or closed, and foreign pods on these nodes, may take the capacity.
+    `excused`: namespaces in which kfext may be unable to start jobs.
     """
     gang, waiting = cluster.gangs.get(uid), cluster.gangs.get(stop.waiting)
     if gang is None or waiting is None:
@@ -227,55 +227,55 @@ def _is_in_vain(uid: str, stop: Stop, cluster: Cluster, *, excused: Collection[s
 # --- the rules ------------------------------------------------------------------------------------
 
 
-def stopped_unasked(cluster: Cluster, memory: "Memory") -> Found:
-    """No job that did not opt in is stopped, but off a node that is drained by force."""
+def stopped_unasked(cluster: Cluster, memory: "Memory") -> Findings:
+    """No job that did not opt in is stopped, except on a node that is drained by force."""
     wrong = _stops(cluster, memory)
     return {gang.uid: f"{gang} did not opt in, {stop}" for gang, stop in wrong if stop.is_wrong}
 
 
-def stopped_without_cause(cluster: Cluster, memory: "Memory") -> Found:
-    """No job is stopped for a job of equal or lower priority, or for nothing."""
+def stopped_without_cause(cluster: Cluster, memory: "Memory") -> Findings:
+    """No job is stopped for a job of equal or lower priority, or without a cause."""
     wrong = _stops(cluster, memory)
     return {gang.uid: f"{gang}: {stop}" for gang, stop in wrong if stop.has_no_cause}
 
 
-def stopped_in_vain(cluster: Cluster, memory: "Memory") -> Found:
-    """A job that was stopped for another, and that other job: one of them starts in the end."""
+def stopped_in_vain(cluster: Cluster, memory: "Memory") -> Findings:
+    """Of a stopped job and the job that it was stopped for, one starts in the end."""
     return {
         uid: f"{cluster.gangs[uid]} was stopped for {cluster.gangs[stop.waiting]}, and both wait"
         for uid, stop in memory.stops.pending.items()
     }
 
 
-def broken_for_a_gang(_: Cluster, memory: "Memory") -> Found:
+def broken_for_a_gang(_: Cluster, memory: "Memory") -> Findings:
     """kube-scheduler preempts no member of a gang for a gang of kfext."""
     return memory.stops.broken
 
 
-def planned_onto_drained(_: Cluster, memory: "Memory") -> Found:
+def planned_onto_drained(_: Cluster, memory: "Memory") -> Findings:
     """kfext plans no pod onto a node that is drained."""
     return memory.stops.onto_drained
 
 
-def too_many_placeholders(cluster: Cluster, _: "Memory") -> Found:
-    """kfext asks for at most so many pods at once."""
+def too_many_placeholders(cluster: Cluster, _: "Memory") -> Findings:
+    """kfext never has more than this number of placeholders at once."""
     number = sum(bool(pod.placeholder_of) and not pod.ending for pod in cluster.pods)
     return {"all": f"{number} placeholders"} if number > MOST_PLACEHOLDERS else {}
 
 
-def asked_for_nobody(cluster: Cluster, _: "Memory") -> Found:
-    """No placeholder is left of a job that is gone, has ended or that a person suspended."""
-    found = {}
+def asked_for_nobody(cluster: Cluster, _: "Memory") -> Findings:
+    """No placeholder remains of a job that is deleted, over or suspended by a person."""
+    findings = {}
     for pod in cluster.pods:
         gang = cluster.gangs.get(pod.placeholder_of)
         asks = gang is not None and gang.handled and (gang.held or not gang.suspended)
         if pod.placeholder_of and not asks and not pod.ending:
-            found[pod.uid] = f"placeholder {pod.name} is left of {gang or pod.placeholder_of}"
-    return found
+            findings[pod.uid] = f"placeholder {pod.name} remains of {gang or pod.placeholder_of}"
+    return findings
 
 
 def unused(cluster: Cluster) -> list[str]:
-    """Return the nodes that the autoscaler has added and that no pod runs on."""
+    """Return the nodes that the autoscaler has added and on which no pod runs."""
     used = {pod.node for pod in cluster.pods if not pod.over}
     added = (node.name for node in cluster.nodes.values() if POOL in node.labels)
     return [f"{name} was added, and no pod is on it" for name in added if name not in used]

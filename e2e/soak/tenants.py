@@ -1,9 +1,8 @@
-"""What tenants try who may do everything in their own namespace, and nothing elsewhere.
+"""The attempts of tenants who may do everything in their own namespace, and nothing elsewhere.
 
-They forge objects to get what they must not have, or to keep kfext from its work. In namespaces
-that bear a label, policies of the API server refuse writes. A label holds within a moment; a policy
-that is made takes seconds. So the policies are there from the start, and the soak labels
-namespaces.
+They forge objects to get more than they may have, or to keep kfext from its work. In namespaces
+with a certain label, admission policies refuse writes. A label takes effect within a moment, a new
+policy only after seconds. So the policies exist from the start, and the soak labels namespaces.
 """
 
 import json
@@ -16,7 +15,7 @@ from e2e.harness.kube import Kube
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant
 from e2e.harness.wait import until
-from e2e.soak.deeds import REFUSAL, Asking, pods_path
+from e2e.soak.actions import REFUSAL, Actor, pods_path
 from e2e.soak.facts import FORGED, HELD, PLAN, REFUSES, STATE
 from e2e.soak.manifests import thief
 
@@ -28,9 +27,9 @@ _MOST_REPLICAS = 2**31 - 1
 _GPU = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "1Gi"}
 _JUNK_KEYS = 1000
 MOST_BYTES = 256 << 10
-"""As much the API server takes of annotations, keys and values together."""
+"""The API server's limit for annotations, keys and values together."""
 SPARE_BYTES = 100
-"""Room for the mark that a job is held, and not for a plan."""
+"""Enough for the mark that a job is held, and not for a plan."""
 _STAY = "soak.example.com/stay"
 _FAR = 4e9
 _PROTECTED = "only kfext may add or change"
@@ -57,15 +56,15 @@ RULES: dict[str, tuple[Object, str]] = {
         _NOT_KFEXT,
     ),
 }
-"""What may be refused: what is judged, and the CEL expression of what is not refused."""
+"""The writes that may be refused: the matched requests, and a CEL expression that admits some."""
 
 
 def forged_job(name: str, how: str, *, kind: str = "PyTorchJob", size: int = 2) -> Object:
     """Return a job with marks of kfext, as if it had been placed before.
 
-    `copied`: as it may be in a backup; `paused`: and suspended as by kfext; `elsewhere`: said to be
-    run by another operator; `queued`: with Kueue's label; `junk`: with as many annotations as the
-    API server takes; `giant`: with as many replicas, and no pods are to be made.
+    `copied`: as from a backup. `paused`: also suspended as by kfext. `elsewhere`: managed by
+    another operator. `queued`: with Kueue's label. `junk`: with the most annotations that the API
+    server accepts. `giant`: with the most replicas, without any pods.
     """
     counts = {"PyTorchJob": {"Master": 1, "Worker": size}, "TFJob": {"Worker": size}}[kind]
     if how == "giant":
@@ -85,16 +84,16 @@ def forged_job(name: str, how: str, *, kind: str = "PyTorchJob", size: int = 2) 
 
 
 def _junk() -> dict[str, str]:
-    """Return annotations that look like settings of kfext, and leave little room for others."""
+    """Return annotations that look like settings of kfext, and leave little space for others."""
     junk = {f"kfext.dev/colocatio-{number}": "required" for number in range(_JUNK_KEYS)}
     used = sum(len(key) + len(value) for key, value in junk.items())
     notes = "notes"
-    rest = MOST_BYTES - SPARE_BYTES - used - len(notes) - len(FORGED) - len("junk")
-    return {**junk, notes: "x" * rest}
+    spare = MOST_BYTES - SPARE_BYTES - used - len(notes) - len(FORGED) - len("junk")
+    return {**junk, notes: "x" * spare}
 
 
 def forged_mark(key: str, job: Object, nodes: list[str]) -> str:
-    """Return what a forger writes under the key of a mark: all pods to some nodes."""
+    """Return the value that a forger writes as a mark: all pods on some nodes."""
     uid = job["metadata"].get("uid", "a-guess")
     if key == HELD:
         return "forged"
@@ -109,7 +108,7 @@ def forged_mark(key: str, job: Object, nodes: list[str]) -> str:
 
 
 def stray(name: str, owner: Object) -> Object:
-    """Return a pod that claims to be a member of a job, and that is not deleted for a while."""
+    """Return a pod that claims to be a member of a job, with a finalizer."""
     metadata = owner["metadata"]
     labels = {
         _JOB_NAME: metadata["name"],
@@ -137,8 +136,8 @@ def stray(name: str, owner: Object) -> Object:
     }
 
 
-class Tenants(Asking):
-    """One method per action, each by the tenant of the namespace. `wrong`: what they must not."""
+class Tenants(Actor):
+    """One method per action, each by the namespace's tenant; `wrong` lists forbidden successes."""
 
     def __init__(self, kube: Kube) -> None:
         super().__init__(kube)
@@ -146,7 +145,7 @@ class Tenants(Asking):
         self.wrong: list[str] = []
 
     def move_in(self, spaces: list[Space], folder: Path) -> None:
-        """Give each namespace a tenant, and wait until the policy that protects marks holds."""
+        """Create a tenant for each namespace; wait until the policy protects the marks."""
         for space in spaces:
             own = folder / space.name
             own.mkdir(parents=True, exist_ok=True)
@@ -158,12 +157,12 @@ class Tenants(Asking):
         body = {"metadata": {"annotations": {PLAN: "{}"}}}
         until(
             lambda: self._of[name].ask("PATCH", path, body, kind=_MERGE).status == 403,
-            what="the policy that protects the marks holds",
+            what="the policy that protects the marks is active",
         )
         self._ask("DELETE", path)
 
     def forge(self, namespace: str, kind: str, name: str, mark: str, node: str) -> None:
-        """Write a mark on a job that is there: that is refused, always."""
+        """Write a mark on an existing job; this must always be refused."""
         job = self._kube.find(jobs_path(namespace, kind, name))
         if job is None:
             return
@@ -171,7 +170,7 @@ class Tenants(Asking):
         path = jobs_path(namespace, kind, name)
         answer = self._of[namespace].ask("PATCH", path, body, kind=_MERGE)
         refused = answer.status == 403 and _PROTECTED in answer.message
-        self.took["forge"] += refused
+        self.effects["forge"] += refused
         if not refused and answer.status != 404:
             self.wrong.append(
                 f"[forged] a tenant wrote {mark} on {namespace}/{name}: "
@@ -180,28 +179,28 @@ class Tenants(Asking):
 
     def submit_forged(self, namespace: str, manifest: Object) -> None:
         answer = self._of[namespace].ask("POST", jobs_path(namespace, manifest["kind"]), manifest)
-        self.took["submit_forged"] += self._expect(answer, manifest["metadata"]["name"])
+        self.effects["submit_forged"] += self._expect(answer, manifest["metadata"]["name"])
 
     def drop_forged(self, namespace: str, kind: str, name: str) -> None:
         self._ask("DELETE", jobs_path(namespace, kind, name))
 
     def plant(self, namespace: str, kind: str, name: str, nodes: list[str]) -> None:
-        """Leave a plan on a job that kfext must not place, as from before there was a policy."""
+        """Leave a plan on a job that kfext must not place, as from before the policy existed."""
         path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
         if job is not None:
             plan = forged_mark(PLAN, job, nodes)
             body = {"metadata": {"annotations": {PLAN: plan}}}
-            self.took["plant"] += self._patch(path, body)
+            self.effects["plant"] += self._patch(path, body)
 
     def stray(self, namespace: str, name: str, victim: tuple[str, str, str]) -> None:
-        """Have a pod name a job of another namespace as its owner, and not want to go."""
-        there, kind, job = victim
-        owner = self._kube.find(jobs_path(there, kind, job))
+        """Create a pod that names a job of another namespace as its owner, and has a finalizer."""
+        victim_namespace, kind, job = victim
+        owner = self._kube.find(jobs_path(victim_namespace, kind, job))
         if owner is not None:
             pod = stray(name, owner)
             answer = self._of[namespace].ask("POST", pods_path(namespace), pod)
-            self.took["stray"] += self._expect(answer, name)
+            self.effects["stray"] += self._expect(answer, name)
 
     def drop_stray(self, namespace: str, name: str) -> None:
         self._patch(pods_path(namespace, name), {"metadata": {"finalizers": None}})
@@ -209,7 +208,7 @@ class Tenants(Asking):
 
 
 def install_refusals(kube: Kube, probe: str) -> None:
-    """Make the policies, and wait until they hold; `probe` is a namespace to try it in."""
+    """Create the policies, and wait until they are active; `probe` is a namespace for the test."""
     for what, (rule, unless) in RULES.items():
         name = f"soak-{what}"
         spec = {
@@ -227,7 +226,7 @@ def install_refusals(kube: Kube, probe: str) -> None:
     path = f"{pods_path(probe)}?dryRun=All"
     until(
         lambda: kube.ask("POST", path, thief("probe", "", 1)).status == 403,
-        what="the soak's policies hold",
+        what="the soak's policies are active",
     )
     kube.patch(labels, {"metadata": {"labels": {REFUSES: None}}})
 

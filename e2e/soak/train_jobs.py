@@ -16,7 +16,7 @@ _TYPE, _INDEX = (f"training.kubeflow.org/replica-{what}" for what in ("type", "i
 def train_job(
     dice: random.Random, name: str, *, size: int, each: Object, annotations: Object, zone: Object
 ) -> Object:
-    """Return a TrainJob; some of them go to a zone only, by an entry of a user's."""
+    """Return a TrainJob; some go to one zone only, by a runtime patch of the user."""
     resources = {"requests": each, "limits": each} if each else {}
     spec: Object = {
         "runtimeRef": {"name": RUNTIME},
@@ -44,8 +44,8 @@ def as_read(raw: Object) -> Object:
             pod |= job["template"]["spec"]["template"].get("spec") or {}
     replicas = {_NODE: {"replicas": spec["trainer"]["numNodes"], "template": {"spec": pod}}}
     conditions = [
-        {**told, "type": "Succeeded" if told["type"] == "Complete" else told["type"]}
-        for told in status.get("conditions") or ()
+        {**condition, "type": "Succeeded" if condition["type"] == "Complete" else condition["type"]}
+        for condition in status.get("conditions") or ()
     ]
     policy = {"suspend": spec.get("suspend") is True}
     as_v1 = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}
@@ -59,7 +59,7 @@ def owner_of(jobset: Object) -> str:
 
 
 def as_member(raw: Object, jobs: Mapping[str, str]) -> Object:
-    """Return a pod of a JobSet as a pod that its TrainJob owns; `jobs`: their uids by JobSet's."""
+    """Return a pod of a JobSet as a pod of its TrainJob; `jobs`: TrainJob uids by JobSet uid."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     job = jobs.get(labels.get("jobset.sigs.k8s.io/jobset-uid", ""))

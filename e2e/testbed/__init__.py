@@ -1,1 +1,1 @@
-"""A true Kubernetes cluster on one machine: control plane, kubelets, operator, fake nodes."""
+"""A real Kubernetes cluster on one machine: control plane, kubelets, operator, fake nodes."""

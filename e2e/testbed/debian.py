@@ -1,6 +1,6 @@
 """apt-get, and programs of Debian packages that are unpacked into the cache.
 
-A package that is only unpacked runs none of its scripts, so no service starts.
+The scripts of a package that is only unpacked do not run, so no service starts.
 """
 
 import os
@@ -14,15 +14,15 @@ from e2e.testbed import paths, progress
 from e2e.testbed.preflight import Unavailable
 
 PACKAGES = {"promtool": "prometheus"}
-"""Program -> the package that it is unpacked from."""
+"""Program -> the package that has it."""
 _LOCKED = "Could not get lock"
 _LOCK_SECONDS, _LOOK_SECONDS = 300.0, 2.0
 
 
 def resolve(name: str) -> Path:
-    """Return a program of PACKAGES, unpacked now if it is nowhere. Raises Unavailable."""
-    if found := shutil.which(name):
-        return Path(found)
+    """Return a program of PACKAGES, unpacked now if it is missing. Raises Unavailable."""
+    if installed := shutil.which(name):
+        return Path(installed)
     target = paths.cache() / "debian" / name
     with paths.exclusively(target.parent):
         if not target.exists():
@@ -44,7 +44,7 @@ def _unpack(package: str, target: Path) -> None:
 
 
 def apt_get(*arguments: str, folder: Path | None = None) -> None:
-    """Run apt-get in `folder`; while another apt-get has the lock, such as the machine's own, wait.
+    """Run apt-get in `folder`; wait while another apt-get, such as the machine's own, has the lock.
 
     Raises Unavailable.
     """
@@ -61,7 +61,7 @@ def apt_get(*arguments: str, folder: Path | None = None) -> None:
         if ended.returncode == 0:
             return
         if _LOCKED not in ended.stderr or waited >= _LOCK_SECONDS:
-            said = "\n".join(ended.stderr.splitlines()[-5:])
-            raise Unavailable(f"`apt-get {' '.join(arguments)}` failed:\n{said}")
+            output = "\n".join(ended.stderr.splitlines()[-5:])
+            raise Unavailable(f"`apt-get {' '.join(arguments)}` failed:\n{output}")
         time.sleep(_LOOK_SECONDS)
         waited += _LOOK_SECONDS

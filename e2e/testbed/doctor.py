@@ -1,4 +1,4 @@
-"""The `doctor` command: each thing a testbed needs, whether it is here, and what to do if not."""
+"""The `doctor` command: each requirement of a testbed, its state, and the remedy if it fails."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _REAL_NODE_PROGRAMS = ("ip", "iptables", "containerd", "ctr", "runc", "conntrack
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is checked; `needed` says whether there is no testbed at all without it."""
+    """One checked requirement; `needed`: without it there is no testbed at all."""
 
     what: str
     holds: bool
@@ -26,7 +26,7 @@ class Check:
 
 
 def report() -> bool:
-    """Print every check; say whether a testbed (real nodes aside) can run."""
+    """Print every check; say whether a testbed (without real nodes) can run."""
     sound = True
     for check in checks():
         mark = "ok  " if check.holds else ("NO  " if check.needed else "no  ")
@@ -36,11 +36,11 @@ def report() -> bool:
 
 
 def checks() -> Iterator[Check]:
-    """Look at this machine; nothing is installed, fetched or built."""
+    """Check this machine; nothing is installed, fetched or built."""
     yield _check("Linux", preflight.require_linux)
     missing = [name for name in binaries.SOURCES if not binaries.find(name)]
     takes = spell(sum(step.seconds for step in binaries.planned(missing)))
-    built = f"built by the first command that needs them, about {takes} on 2 cores for all"
+    built = f"built by the first command that needs them, in about {takes} on 2 cores for all"
     yield Check("programs of the cluster", not missing, f"{', '.join(missing)}: {built}", False)
     yield Check(
         "Go, to build what is missing",
@@ -60,7 +60,7 @@ def checks() -> Iterator[Check]:
     yield Check(
         f"memory: {memory / _GIB:.1f} GiB free",
         memory >= _MEMORY_NEEDED,
-        f"a testbed wants {_MEMORY_NEEDED / _GIB:.0f} GiB: end other testbeds or programs",
+        f"a testbed needs {_MEMORY_NEEDED / _GIB:.0f} GiB: end other testbeds or programs",
         needed=False,
     )
     yield _check("root, for real nodes", preflight.require_root, needed=False)
@@ -75,7 +75,7 @@ def checks() -> Iterator[Check]:
 
 
 def _available_memory() -> int:
-    """Return the bytes that programs may still have, the page cache included."""
+    """Return the bytes of memory that programs can still allocate, page cache included."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
 

@@ -1,4 +1,4 @@
-"""Fake nodes: kwok answers for their kubelets, so hundreds of them cost next to nothing."""
+"""Fake nodes: kwok answers in place of their kubelets, so hundreds of them cost very little."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TAINT = {"key": "kfext.dev/fake", "value": "true", "effect": "NoSchedule"}
 CAPACITY = {"cpu": "32", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 _ANNOTATION = "kwok.x-k8s.io/node"
 _LEASE_SECONDS = 40
-# Two hundred nodes that renew every ten seconds would take a share of what a benchmark measures.
+# Two hundred nodes that renew every ten seconds would disturb the measurements of a benchmark.
 _FAST_LEASE_SECONDS = 1200
 _DECLARED = ["InPlacePodVerticalScalingInitContainers"]
-"""Of what a kubelet of 1.37 declares: without it the API server resizes no worker, since the
+"""Part of the features of a 1.37 kubelet: without it the API server resizes no worker, since the
 operator gives workers an init container."""
 _IN_FLIGHT = 16
 
@@ -37,11 +37,11 @@ def start(
     labels: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> None:
-    """Start kwok and create nodes fake-000, fake-001, ...; `wait_ready` says when they are ready.
+    """Start kwok and create nodes fake-000, fake-001, ...; `wait_ready` waits for them.
 
-    Where there are real nodes too, the fake ones bear a taint: only pods that tolerate it land on
-    a node that runs nothing. With `log`, a file such as containerd writes, kwok is the kubelet of
-    all nodes for `pods/log`: every pod has printed what is in the file when it is asked for.
+    Where there are real nodes too, the fake nodes have a taint: only pods that tolerate it land on
+    a node that runs nothing. With `log`, a file in containerd's format, kwok answers `pods/log` for
+    all nodes: every pod has printed the present content of the file.
     """
     port = testbed.new_port()
     lease = _FAST_LEASE_SECONDS if testbed.fast else _LEASE_SECONDS
@@ -74,9 +74,9 @@ def start(
 
 
 def _kubelet(testbed: Testbed, port: int, log: Path) -> list[str]:
-    """Return what makes kwok answer for logs, at the address that its nodes then have.
+    """Return kwok's options for answering log requests, at the address of its nodes.
 
-    It shows the API server a certificate of its own making, which that takes from any kubelet.
+    It presents a self-signed certificate, which the API server accepts from any kubelet.
     """
     rule = {
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
@@ -130,6 +130,6 @@ def node(
 
 
 def _open_nodes(testbed: Testbed) -> int:
-    """Count the fake nodes that are ready and no longer bear the taint of a new node."""
+    """Count the fake nodes that are ready and no longer have the taint of a new node."""
     nodes = testbed.api.get(f"/api/v1/nodes?labelSelector={LABEL}%3Dfake")["items"]
     return sum(is_ready(node) for node in nodes)

@@ -1,8 +1,8 @@
 """Real nodes with the GPUs of this machine.
 
-With KFEXT_TESTBED_GPUS a node's containerd runs containers by what stands in for NVIDIA's runtime,
-and the image of PyTorch jobs has no PyTorch: they use the PyTorch of this machine, which is
-for CUDA. No image of TensorFlow is made.
+With KFEXT_TESTBED_GPUS a node's containerd runs containers by a stand-in for NVIDIA's runtime, and
+the image of PyTorch jobs has no PyTorch: they use the PyTorch of this machine, which is built for
+CUDA. No image of TensorFlow is made.
 """
 
 import os
@@ -29,7 +29,7 @@ def used() -> bool:
 
 
 def containerd_config(folder: Path) -> str:
-    """Return what containerd's configuration needs beside the rest; `folder`: of the node."""
+    """Return an addition to containerd's configuration; `folder` is the node's."""
     if not used():
         return ""
     command = folder / "runc-with-gpus"

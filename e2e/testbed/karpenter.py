@@ -1,7 +1,7 @@
-"""Karpenter with its kwok provider, as a process beside the cluster. A testbed starts it on demand.
+"""Karpenter with its kwok provider, as a process beside the cluster, started on demand.
 
-It adds nodes of one machine type, with 8 GPUs. They bear kwok's annotation, so that the kwok of the
-testbed, which runs where there are fake nodes, is their kubelet.
+It adds nodes of one machine type, with 8 GPUs. They have kwok's annotation, so that the testbed's
+kwok, which runs where there are fake nodes, acts as their kubelet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POOL = "karpenter.sh/nodepool"
 """The label of nodes and NodeClaims with the name of their NodePool."""
 GPU = "nvidia.com/gpu"
 NEVER = "24h"
-"""A delay of machines that never join: Karpenter gives them up after 15 minutes."""
+"""A delay for machines that never join: Karpenter gives up on them after 15 minutes."""
 _POOLS = "/apis/karpenter.sh/v1/nodepools"
 _CLASSES = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
 _CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -39,11 +39,11 @@ _GPUS = int(fakenodes.CAPACITY[GPU])
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A NodePool: what it may add, how soon, and when it takes nodes away.
+    """A NodePool: its limits, its delay, and when it removes nodes.
 
-    `delay`: from the launch of a machine until its node joins. `most`: how many nodes it may have.
-    `consolidate`: for how long a node is underused before it goes. `weight`: Karpenter asks the
-    pool with the largest weight first. `labels`: of its nodes.
+    `delay`: from the launch of a machine until its node joins. `most`: the maximum number of nodes.
+    `consolidate`: how long a node is underused before it is removed. `weight`: Karpenter tries the
+    pool with the largest weight first. `labels`: labels of its nodes.
     """
 
     name: str = "gpu"
@@ -62,7 +62,7 @@ def start(testbed: Testbed) -> None:
             testbed.api.apply(manifest)
         testbed.wait_for(
             lambda: all(testbed.api.get(f"{path}?limit=1") for path in (CLAIMS, _POOLS, _CLASSES)),
-            what="the kinds of Karpenter to be served",
+            what="Karpenter's APIs to be served",
         )
         _start(testbed)
 
@@ -99,7 +99,7 @@ def _start(testbed: Testbed) -> None:
 
 
 def stop(testbed: Testbed) -> None:
-    """Have all its nodes removed, end it, and take its kinds away: no autoscaler is left."""
+    """Have Karpenter remove all its nodes, end it, and delete its CRDs: no autoscaler remains."""
     for pool in testbed.api.get(_POOLS)["items"]:
         remove(testbed, pool["metadata"]["name"])
     testbed.stop_process(NAME)
@@ -108,7 +108,7 @@ def stop(testbed: Testbed) -> None:
 
 
 def add(testbed: Testbed, pool: Pool) -> None:
-    """Make a NodePool with a class of its own; return once Karpenter may add nodes for it."""
+    """Create a NodePool with its own node class; return once Karpenter can add nodes for it."""
     for manifest in _objects(pool):
         testbed.api.apply(manifest)
     testbed.wait_for(
@@ -168,7 +168,7 @@ def _objects(pool: Pool) -> Iterator[dict[str, Any]]:
             "disruption": {
                 "consolidationPolicy": "WhenEmptyOrUnderutilized",
                 "consolidateAfter": pool.consolidate,
-                # By default a tenth of the nodes may go at once: the last ones, one by one.
+                # By default a tenth of the nodes may be removed at once: the last nodes one by one.
                 "budgets": [{"nodes": "100%"}],
             },
             "weight": pool.weight,
@@ -178,7 +178,7 @@ def _objects(pool: Pool) -> Iterator[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """Return the machine type, as the provider reads it: at one price in two zones."""
+    """Return the machine type in the provider's format: at one price in two zones."""
 
     def offer(zone: str) -> dict[str, Any]:
         terms = {_CAPACITY_TYPE: "on-demand", _ZONE: zone}

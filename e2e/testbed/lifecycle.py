@@ -1,4 +1,4 @@
-"""Bring a testbed up, and take it down again without a trace."""
+"""Start a testbed, and remove it without a trace."""
 
 import shutil
 import signal
@@ -36,9 +36,9 @@ def up(
     fast: bool = False,
     native_gangs: bool = False,
 ) -> Testbed:
-    """Bring a testbed up and leave it running; if that fails, nothing of it remains.
+    """Start a testbed that runs until `down`; if that fails, nothing of it remains.
 
-    Raises Unavailable if this machine cannot have it, FileExistsError if there is one of that name.
+    Raises Unavailable if this machine cannot run it, FileExistsError if the name is in use.
     """
     with terminable():
         return _up(name, real_nodes, fake_nodes, fast=fast, native_gangs=native_gangs)
@@ -58,9 +58,9 @@ def planned(
 def prepare(
     *, real_nodes: bool = False, fake_nodes: bool = False, programs: Sequence[str] = ()
 ) -> None:
-    """Install and build what a testbed of these nodes needs, and more programs, if it is missing.
+    """Install and build everything that is missing for a testbed of these nodes, and more programs.
 
-    Raises Unavailable if this machine cannot have it.
+    Raises Unavailable if this machine cannot run it.
     """
     with agenda(planned(real_nodes=real_nodes, fake_nodes=fake_nodes, programs=programs)):
         if real_nodes:
@@ -81,7 +81,7 @@ def _programs(real_nodes: bool, fake_nodes: bool, more: Sequence[str]) -> list[s
 
 
 def _up(name: str, real_nodes: int, fake_nodes: int, *, fast: bool, native_gangs: bool) -> Testbed:
-    # What takes minutes to build is built before anything runs.
+    # Long builds come before anything runs.
     prepare(real_nodes=bool(real_nodes), fake_nodes=bool(fake_nodes))
     testbed = Testbed.create(name, real_nodes=real_nodes, fast=fast, native_gangs=native_gangs)
     try:
@@ -93,10 +93,10 @@ def _up(name: str, real_nodes: int, fake_nodes: int, *, fast: bool, native_gangs
 
 
 def down(name: str) -> bool:
-    """Take away everything of a testbed, in whatever state it is; False if there is none.
+    """Remove everything of a testbed, in whatever state it is; return False if there is none.
 
-    Works from what is on disk alone. Raises NotReadyError if something resists; what does is then
-    still on record, for the next attempt.
+    It works from the files on disk alone. Raises NotReadyError if a part cannot be removed; it then
+    stays on record for the next attempt.
     """
     folder = paths.state(name)
     running = any(process.marked(name))
@@ -104,7 +104,7 @@ def down(name: str) -> bool:
     if not folder.exists():
         return running
     failures = Record(folder / "record").undo()
-    # Deleting a folder through a mount would delete what is mounted.
+    # Deleting a folder through a mount would delete the mounted files.
     mounted = mount_points(Path("/proc/self/mountinfo").read_text(), folder.resolve())
     failures += [f"mount {point}" for point in mounted]
     if failures:
@@ -120,7 +120,7 @@ def down(name: str) -> bool:
 def running(name: str, **settings: Any) -> Iterator[Testbed]:
     """Run a testbed for the time of a `with` block; Ctrl-C and SIGTERM end it cleanly too.
 
-    `settings`: what `up` takes.
+    `settings`: the arguments of `up`.
     """
     with terminable():
         made = up(name, **settings)
@@ -131,7 +131,7 @@ def running(name: str, **settings: Any) -> Iterator[Testbed]:
 
 
 def _start(testbed: Testbed, real_nodes: int, fake_nodes: int) -> None:
-    """Start everything; what needs no waiting for another part starts while others get ready."""
+    """Start everything; independent parts start while others become ready."""
     control_plane, with_real = STARTS
     with step(control_plane):
         controlplane.start(testbed)
@@ -159,9 +159,9 @@ def _end(testbed: Testbed) -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Make SIGTERM raise here, like Ctrl-C does, so that `finally` blocks run."""
+    """Make SIGTERM raise here, as Ctrl-C does, so that `finally` blocks run."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's business
+        yield  # only the main thread receives signals
         return
 
     def stop(number: int, _frame: FrameType | None) -> None:

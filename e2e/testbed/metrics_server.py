@@ -17,12 +17,12 @@ _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:{NAME}"
 _GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}")
 _API = "/apis/metrics.k8s.io/v1beta1"
 _KUBECONFIGS = ("", "authentication-", "authorization-")
-# The shortest that it takes; each figure is of the time between two readings.
+# The shortest allowed resolution; each figure covers the time between two readings.
 _RESOLUTION = ("--metric-resolution=10s", "--kubelet-request-timeout=5s")
 
 
 def start(testbed: Testbed) -> None:
-    """Start it with the rights of its own manifests; return once it has figures of every node."""
+    """Start it with the permissions of its own manifests; return once it has all nodes' figures."""
     for manifest in yaml.safe_load_all(binaries.metrics_server_rights().read_text()):
         testbed.api.apply(manifest)
     port = testbed.new_port()
@@ -55,14 +55,14 @@ def start(testbed: Testbed) -> None:
 
 
 def stop(testbed: Testbed) -> None:
-    """End it, and take its API away."""
+    """End it, and unregister its API."""
     for manifest in _objects(testbed, 0):
         testbed.api.delete(testbed.api.path(manifest))
     testbed.stop_process(NAME)
 
 
 def _objects(testbed: Testbed, port: int) -> list[dict[str, Any]]:
-    """Return what makes the API server ask the process: the API, and where it is served."""
+    """Return the objects that make the API server use the process: the API and its endpoint."""
     metadata = {"name": NAME, "namespace": _NAMESPACE}
     labels = {"kubernetes.io/service-name": NAME}
     group, version = "metrics.k8s.io", "v1beta1"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount everything at or below `folder`, deepest first; nothing mounted is fine."""
+    """Unmount everything at or below `folder`, deepest first; there may be no mounts."""
     for point in mount_points(Path("/proc/self/mountinfo").read_text(), folder.resolve()):
         # A container's last process may hold a mount for a moment: detach it then.
         if subprocess.run(["umount", point], check=False, capture_output=True).returncode != 0:
@@ -14,7 +14,7 @@ def unmount_below(folder: Path) -> None:
 
 
 def mount_points(mountinfo: str, folder: Path) -> list[str]:
-    """Return the mount points at or below `folder`, in the order in which they can be undone.
+    """Return the mount points at or below `folder`, in the order for unmounting.
 
     A point may be mounted over several times; the newest mount lies on top and comes first.
     """
@@ -24,5 +24,5 @@ def mount_points(mountinfo: str, folder: Path) -> list[str]:
 
 
 def _decoded(field: str) -> str:
-    """Undo the kernel's escapes: a blank in a path is written as backslash 040."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+    """Decode the kernel's escapes: a space in a path is written as backslash 040."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)

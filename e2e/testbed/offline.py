@@ -1,9 +1,9 @@
-"""What a machine without a network needs for a testbed of one real node with GPUs, in files.
+"""A testbed of one real node with GPUs for a machine without a network, as files.
 
 `pack` makes them on a machine with a network: the programs of the cluster and the layers of its
-images from the cache, the Debian packages that real nodes need, and Python packages. They are one
-compressed archive, in parts as large as the way to the other machine takes at a time, and a script
-that unpacks them there and tells the testbed where to find them.
+images from the cache, the Debian packages that real nodes need, and Python packages. They form one
+compressed archive, in parts small enough to carry to the other machine, and a script that unpacks
+them there and sets the testbed's paths.
 """
 
 import os
@@ -25,11 +25,11 @@ _PART = "part-"
 _MIB = 2**20
 _CACHE, _DEBIAN, _WHEELS = "cache", "debian", "python"
 _PRESENT = {"libc6", "libcrypt1", "libgcc-s1", "perl-base", "debconf", "dpkg", "tar", "zlib1g"}
-"""Packages that every Debian has: another release has others, which programs must not mix."""
+"""Packages that every Debian has; programs must not mix the versions of two releases."""
 _PYTHON = (
     "cryptography", "google-re2", "msgspec", "orjson", "structlog", "kopf", "urllib3", "rich",
 )  # fmt: skip
-"""What the testbed and the bench import beside what comes with PyTorch for CUDA and its friends."""
+"""Imports of the testbed and the bench beside the dependencies of PyTorch for CUDA."""
 _SCRIPT = f"""\
 # Read this with `.` in the bash that runs the testbed. Needs root, xz and a folder for 1 GB.
 into="${{KFEXT_OFFLINE:-/var/tmp/kfext-offline}}"
@@ -42,7 +42,7 @@ libraries="$into/{_DEBIAN}/usr/lib/x86_64-linux-gnu"
 export LD_LIBRARY_PATH="$libraries${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 export XTABLES_LIBDIR="$libraries/xtables" {gpus.VARIABLE}=1
 """
-"""What the machine has itself comes first."""
+"""The programs of the machine itself take precedence."""
 
 
 def pack(folder: Path, *, most: int, python: str) -> list[Path]:
@@ -63,19 +63,19 @@ def pack(folder: Path, *, most: int, python: str) -> list[Path]:
         with step("packing"):
             contents = [*_cached(programs), (debian, _DEBIAN), (wheels, _WHEELS)]
             _write(contents, folder / _PART, most)
-    # Layers are known by the archive that they were made from.
+    # The key of a layer depends on the archive that it was made from.
     (folder / "unpack.sh").write_text(f"{_SCRIPT}export {MIRROR}={mirror()}\n")
     return sorted(folder.glob(f"{_PART}*"))
 
 
 def _cached(programs: Iterable[str]) -> list[tuple[Path, str]]:
-    """Return the files of the cache, and what they are called in the archive."""
+    """Return the files of the cache, each with its name in the archive."""
     cache = paths.cache()
-    found = [binaries.resolve(program) for program in programs]
-    beside = [path.parent / "files" for path in found if (path.parent / "files").is_dir()]
+    built = [binaries.resolve(program) for program in programs]
+    beside = [path.parent / "files" for path in built if (path.parent / "files").is_dir()]
     layers = [layer.path for image in recipes.all_images() for layer in image.layers]
     seals = [path.with_suffix(".sha256") for path in layers]
-    files = dict.fromkeys([*found, *beside, *layers, *seals])
+    files = dict.fromkeys([*built, *beside, *layers, *seals])
     outside = [path for path in files if not path.is_relative_to(cache)]
     if outside:
         named = ", ".join(map(str, outside))
@@ -84,14 +84,14 @@ def _cached(programs: Iterable[str]) -> list[tuple[Path, str]]:
 
 
 def _fetch_debian(target: Path) -> None:
-    """Unpack the packages of real nodes, and all that they depend on, into a folder."""
+    """Unpack the packages of real nodes, and all their dependencies, into a folder."""
     target.mkdir()
     options = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks",
                                            "replaces", "enhances")]  # fmt: skip
     listed = _output(["apt-cache", "depends", "--recurse", *options, *PACKAGES])
     names = {line for line in listed.splitlines() if line and not line.startswith((" ", "<"))}
     with TemporaryDirectory() as folder:
-        # apt gives the work to another user, who must not be let into root's folder.
+        # apt fetches as another user, who must not have access to root's folder.
         fetched = ["apt-get", "-o=APT::Sandbox::User=root", "download", *sorted(names - _PRESENT)]
         _output(fetched, folder=Path(folder))
         for package in Path(folder).glob("*.deb"):
@@ -108,8 +108,8 @@ def _fetch_python(target: Path, version: str) -> None:
 def _output(command: Sequence[str], *, folder: Path | None = None) -> str:
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if ended.returncode:
-        said = "\n".join(ended.stderr.splitlines()[-5:])
-        raise Unavailable(f"`{' '.join(command[:4])}` failed:\n{said}")
+        output = "\n".join(ended.stderr.splitlines()[-5:])
+        raise Unavailable(f"`{' '.join(command[:4])}` failed:\n{output}")
     return ended.stdout
 
 

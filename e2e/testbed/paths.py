@@ -1,4 +1,4 @@
-"""Where the testbed keeps things, and which versions of what it runs."""
+"""The folders of the testbed, and the versions of the programs that it runs."""
 
 import fcntl
 import os
@@ -29,14 +29,14 @@ MODULES = Path(__file__).resolve().parent / "modules"
 
 
 def cache() -> Path:
-    """Return the folder of what is built once and used by every testbed."""
+    """Return the folder of everything that is built once and used by every testbed."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kfext"
     return Path(os.environ.get("KFEXT_CACHE", default))
 
 
 @contextmanager
 def exclusively(folder: Path) -> Iterator[None]:
-    """Hold the lock of `folder`; another process waits, and then finds the thing made."""
+    """Hold the lock of `folder`; another process waits, and then finds the result."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:

@@ -1,4 +1,4 @@
-"""The cluster's certificates: one authority, and what it signs for components and people."""
+"""The cluster's certificates: one authority, and the certificates of components and people."""
 
 import base64
 import datetime
@@ -27,7 +27,7 @@ class Credential:
 
 
 class Pki:
-    """The certificate authority of one cluster, kept in a folder; made on first use."""
+    """The certificate authority of one cluster, stored in a folder; made on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,12 +48,12 @@ class Pki:
         return self._issue(name, name, (), ExtendedKeyUsageOID.SERVER_AUTH, hosts)
 
     def client(self, user: str, *, groups: Sequence[str] = ()) -> Credential:
-        """Issue a client certificate: Kubernetes takes CN as the user, O as the groups."""
+        """Issue a client certificate: Kubernetes reads CN as the user, O as the groups."""
         usage = ExtendedKeyUsageOID.CLIENT_AUTH
         return self._issue(user.replace(":", "_"), user, groups, usage, ())
 
     def kubeconfig(self, path: Path, *, server: str, user: str, groups: Sequence[str] = ()) -> Path:
-        """Write a kubeconfig that needs no other file, for `user` at the URL `server`."""
+        """Write a self-contained kubeconfig for `user` at the URL `server`."""
         credential = self.client(user, groups=groups)
         content = {
             "apiVersion": "v1",

@@ -1,11 +1,11 @@
-"""What this machine lacks for a testbed, or for its real nodes, and what to do about it."""
+"""The requirements of a testbed and of its real nodes, and the remedies if they are not met."""
 
 import os
 import platform
 
 
 class Unavailable(Exception):  # noqa: N818 - it names a state of the machine, not a fault
-    """Something this machine lacks; the message says what, and what to do about it."""
+    """This machine lacks a requirement; the message names it and the remedy."""
 
 
 def require_linux() -> None:
@@ -18,7 +18,7 @@ def require_linux() -> None:
 
 
 def require_root() -> None:
-    """Raise unless we may make network namespaces, cgroups and mounts."""
+    """Raise without permission to make network namespaces, cgroups and mounts."""
     if os.geteuid() != 0:
         raise Unavailable(
             "real nodes need root (network namespaces, cgroups, mounts): run with sudo; "

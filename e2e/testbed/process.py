@@ -1,7 +1,7 @@
 """Start and end the testbed's own processes.
 
-Every process carries the testbed's name in its environment, and children inherit it; so a crashed
-testbed's processes are found without a list of process ids, which the kernel may hand out again.
+Every process has the testbed's name in its environment, and its children inherit it. So the
+processes of a crashed testbed are found without a list of process ids, which the kernel may reuse.
 """
 
 import os
@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "KFEXT_PROCESS_OF"
-# Nothing here needs an orderly end; the API server would take a minute over one.
+# No process here needs an orderly shutdown; the API server would take a minute for one.
 _GRACE_SECONDS = 2.0
 _GIVE_UP_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
@@ -27,7 +27,7 @@ def start(
     log: Path,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a long-running process in a session of its own, its output appended to `log`."""
+    """Start a long-running process in its own session, its output appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -37,9 +37,9 @@ def start(
             stderr=subprocess.STDOUT,
             # The cluster's addresses are on this machine; a proxy could not reach them.
             env={**os.environ, "NO_PROXY": "*", **(environment or {}), MARK: testbed},
-            start_new_session=True,  # Ctrl-C goes to us alone; we end the rest in order
+            start_new_session=True,  # Ctrl-C reaches this process only; it ends the others
         )
-    # For a moment within exec /proc shows no variables, so the mark would not be found.
+    # During exec, /proc shows no variables for a moment, so the mark would not be found.
     environ = Path(f"/proc/{process.pid}/environ")
     with suppress(ProcessLookupError):  # it has ended
         while process.poll() is None and not environ.read_bytes():
@@ -48,7 +48,7 @@ def start(
 
 
 def marked(testbed: str) -> Iterator[int]:
-    """Yield the ids of the processes that carry this testbed's mark, ourselves excepted."""
+    """Yield the ids of the processes with this testbed's mark, except this process."""
     wanted = f"{MARK}={testbed}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -57,14 +57,14 @@ def marked(testbed: str) -> Iterator[int]:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # ended meanwhile, or not readable
-        if wanted in variables:  # a dead child that was not waited for has no variables
+        if wanted in variables:  # a zombie has no variables
             yield int(entry.name)
 
 
 def kill_marked(testbed: str) -> None:
     """End every process of the testbed: SIGTERM, then SIGKILL until none is left.
 
-    Raises TimeoutError if some process survives even that.
+    Raises TimeoutError if a process survives even SIGKILL.
     """
     _send_all(testbed, signal.SIGTERM)
     patient = time.monotonic() + _GRACE_SECONDS
@@ -74,13 +74,13 @@ def kill_marked(testbed: str) -> None:
     while any(marked(testbed)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {sorted(marked(testbed))} do not end on SIGKILL")
-        # Again and again: one process may start another between our look and its end.
+        # Repeatedly: a process may start another between the listing and its own end.
         _send_all(testbed, signal.SIGKILL)
         time.sleep(_LOOK_SECONDS)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End one process that we started ourselves, and wait for it."""
+    """End a child process, and wait for it."""
     process.terminate()
     try:
         process.wait(_GRACE_SECONDS)
@@ -90,7 +90,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def stop_marked(testbed: str, pid: int) -> None:
-    """End one process of the testbed that others started; nothing happens if it has ended.
+    """End one process of the testbed that another process started; it may have ended.
 
     Raises TimeoutError if it survives SIGKILL.
     """

@@ -1,6 +1,6 @@
-"""Tell the person at the terminal what takes so long, and how far it is.
+"""Show at the terminal which long step runs, and the remaining time.
 
-A terminal gets live bars; a file or a CI log gets plain lines.
+A terminal shows live bars; a file or a CI log gets plain lines.
 """
 
 import threading
@@ -18,73 +18,73 @@ _HEARTBEAT_SECONDS, _REDRAW_SECONDS = 60.0, 0.5
 _PARTS = 2
 _LONGEST_IN_SECONDS = 100
 _TRUSTED_SECONDS = 60.0
-"""So long the usual pace counts as seen before the first step: one slow step is no rule."""
+"""The usual pace counts as this much experience before the first step: one slow step is no rule."""
 Advance = Callable[[int, str], None]
-"""Sets how many of a bar's parts are done, and says a word about the present one."""
+"""Sets the number of finished parts of a bar, and a word about the present part."""
 
 
 class Planned(NamedTuple):
-    """A step to come: its name, and its usual seconds on two cores with nothing else to do."""
+    """A step to come: its name, and its usual seconds on two idle cores."""
 
     what: str
     seconds: float
 
 
 @dataclass(slots=True)
-class RoundQueue:
-    """How many planned steps are done, in their order, and how long the others will take.
+class Agenda:
+    """The planned steps in order, the number done, and the expected remaining time.
 
-    A step that another process has done meanwhile never begins: it is done when a later one begins.
-    `now` is in seconds of any clock.
+    A step that another process has done meanwhile never begins: it is done when a later step
+    begins. `now` is in seconds of any clock.
     """
 
     planned: Sequence[Planned]
     done: int = 0
-    _at: Planned | None = None
+    _current: Planned | None = None
     _began: float = 0.0
-    _took: float = _TRUSTED_SECONDS
+    _spent: float = _TRUSTED_SECONDS
     _usual: float = _TRUSTED_SECONDS
 
     def begin(self, entry: Planned, now: float) -> str:
-        """Count a step as begun; return its place in the list, empty if it is not in it."""
-        rest = self.planned[self.done :]
-        if self._at or entry not in rest:
+        """Count a step as begun; return its position, empty if it is not planned."""
+        others = self.planned[self.done :]
+        if self._current or entry not in others:
             return ""
-        self.done += rest.index(entry)
-        self._at, self._began = entry, now
+        self.done += others.index(entry)
+        self._current, self._began = entry, now
         return f"[{self.done + 1}/{len(self.planned)}] "
 
     def end(self, now: float) -> None:
-        """Count the step that has begun as done."""
-        assert self._at
-        self._took += now - self._began
-        self._usual += self._at.seconds
-        self._at, self.done = None, self.done + 1
+        """Count the present step as done."""
+        assert self._current
+        self._spent += now - self._began
+        self._usual += self._current.seconds
+        self._current, self.done = None, self.done + 1
 
-    def left(self, now: float) -> float:
-        """Return the seconds that the rest will take if it goes on at the pace so far."""
+    def remaining(self, now: float) -> float:
+        """Return the remaining seconds at the pace so far."""
         coming = sum(entry.seconds for entry in self.planned[self.done :])
-        pace = self._took / self._usual
-        if not self._at:
+        pace = self._spent / self._usual
+        if not self._current:
             return coming * pace
-        gone = now - self._began
-        # A step that takes longer than it should tells how busy the machine is before it ends.
-        late = max(0.0, gone - self._at.seconds * pace)
-        pace = (self._took + late) / self._usual
-        return max(coming * pace - gone, (coming - self._at.seconds) * pace)
+        elapsed = now - self._began
+        # A step that takes longer than usual shows how busy the machine is before it ends.
+        late = max(0.0, elapsed - self._current.seconds * pace)
+        pace = (self._spent + late) / self._usual
+        return max(coming * pace - elapsed, (coming - self._current.seconds) * pace)
 
     def share(self, now: float) -> float:
-        """Return how much of all work is done, as a part of 1; the last part is for the end."""
+        """Return the finished share of all work, from 0 to 1; it reaches 1 only at the end."""
         total = sum(entry.seconds for entry in self.planned)
         over = sum(entry.seconds for entry in self.planned[: self.done])
-        if self._at:
-            usual = self._at.seconds * self._took / self._usual
-            over += self._at.seconds * min((now - self._began) / max(usual, 1.0), 0.95)
+        if self._current:
+            usual = self._current.seconds * self._spent / self._usual
+            over += self._current.seconds * min((now - self._began) / max(usual, 1.0), 0.95)
         return over / max(total, 1.0)
 
 
 def spell(seconds: float) -> str:
-    """Return a time as people say it: "40 s" or "12 min"."""
+    """Return a duration in words: "40 s" or "12 min"."""
     return f"{seconds:.0f} s" if seconds < _LONGEST_IN_SECONDS else f"{seconds / 60:.0f} min"
 
 
@@ -95,30 +95,30 @@ def say(message: str) -> None:
 
 @contextmanager
 def agenda(planned: Sequence[Planned]) -> Iterator[None]:
-    """List all that will be done, and show until the block ends how much of it is.
+    """List all planned steps, and show their progress until the block ends.
 
-    Each `step` of an entry counts as this entry. Nothing is shown of an empty list, nor within
-    another agenda, which has the same entries.
+    Each `step` with the name of an entry counts as this entry. Nothing is shown for an empty list,
+    nor within another agenda, which has the same entries.
     """
     if _live.agenda or not planned:
         yield
         return
     steps = "1 step" if len(planned) == 1 else f"{len(planned)} steps"
-    say(f"{steps}, about {spell(sum(entry.seconds for entry in planned))} in all:")
+    say(f"{steps}, about {spell(sum(entry.seconds for entry in planned))} in total:")
     for number, entry in enumerate(planned, 1):
         say(f"  {number:3}. {spell(entry.seconds):>6}  {entry.what}")
-    _live.agenda, began = RoundQueue(planned), time.monotonic()
+    _live.agenda, began = Agenda(planned), time.monotonic()
     try:
         with _overall(_live.agenda) if _live.console.is_terminal else nullcontext():
             yield
-        say(f"all of it took {spell(time.monotonic() - began)}")
+        say(f"all steps took {spell(time.monotonic() - began)}")
     finally:
         _live.agenda = None
 
 
 @contextmanager
 def step(what: str | Planned, *, expect: str = "") -> Iterator[None]:
-    """Say that `what` begins, that it goes on, and how long it took.
+    """Print that `what` begins, that it continues, and its duration.
 
     `expect` names the usual duration of a long step that is not planned, for instance "3 minutes".
     """
@@ -139,12 +139,12 @@ def step(what: str | Planned, *, expect: str = "") -> Iterator[None]:
     finally:
         if listed and place:
             listed.end(time.monotonic())
-    say(f"  {named}: done in {time.monotonic() - began:.1f} s{_rest() if place else ''}")
+    say(f"  {named}: done in {time.monotonic() - began:.1f} s{_remaining() if place else ''}")
 
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Advance]:
-    """Show how many of `total` parts are done: a bar on a terminal, elsewhere two lines."""
+    """Show the finished parts of `total`: a bar on a terminal, two lines elsewhere."""
     if _live.console.is_terminal:
         with _live.task(what, total=total) as task:
             yield lambda done, word: _live.update(task, f"{what} {word}".rstrip(), done)
@@ -152,15 +152,15 @@ def bar(what: str, total: int) -> Iterator[Advance]:
         yield _Halves(what, total).advance
 
 
-def _rest() -> str:
-    """Return how long the rest of the agenda will take, empty without one or at its end."""
-    left = _live.agenda.left(time.monotonic()) if _live.agenda else 0.0
-    return f"; about {spell(left)} left" if left >= 1 else ""
+def _remaining() -> str:
+    """Return the remaining time of the agenda, empty without an agenda or at its end."""
+    remaining = _live.agenda.remaining(time.monotonic()) if _live.agenda else 0.0
+    return f"; about {spell(remaining)} left" if remaining >= 1 else ""
 
 
 @contextmanager
 def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Do something again and again beside the block."""
+    """Do something repeatedly during the block."""
     done = threading.Event()
 
     def beat() -> None:
@@ -183,21 +183,22 @@ def _heartbeat(what: str, begins: str) -> Iterator[None]:
     began = time.monotonic()
 
     def beat() -> None:
-        say(f"  {what}: still at it after {spell(time.monotonic() - began)}{_rest()}")
+        say(f"  {what}: still running after {spell(time.monotonic() - began)}{_remaining()}")
 
     with _every(_HEARTBEAT_SECONDS, beat):
         yield
 
 
 @contextmanager
-def _overall(of: RoundQueue) -> Iterator[None]:
+def _overall(steps: Agenda) -> Iterator[None]:
     """Show a bar over all steps."""
-    with _live.task("", total=len(of.planned)) as task:
+    with _live.task("", total=len(steps.planned)) as task:
 
         def draw() -> None:
             now = time.monotonic()
-            shown = f"{of.done} of {len(of.planned)} steps done, about {spell(of.left(now))} left"
-            _live.update(task, shown, len(of.planned) * of.share(now))
+            left = spell(steps.remaining(now))
+            shown = f"{steps.done} of {len(steps.planned)} steps done, about {left} left"
+            _live.update(task, shown, len(steps.planned) * steps.share(now))
 
         draw()
         with _every(_REDRAW_SECONDS, draw):
@@ -222,10 +223,10 @@ class _Halves:
 
 @dataclass(slots=True)
 class _Live:
-    """The live display of a terminal: it is shown while a task is under way."""
+    """The live display of a terminal: it is shown while a task runs."""
 
     console: Console
-    agenda: RoundQueue | None = None
+    agenda: Agenda | None = None
     _progress: Progress = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -1,7 +1,7 @@
-"""The record on disk of everything a testbed made outside its folder.
+"""The record on disk of everything that a testbed made outside its folder.
 
-An entry is written before the thing is made, so that `down` also finds what a crash left behind.
-Undoing an entry does nothing if its thing was never made, or is already gone.
+An entry is written before its object is made, so that `down` also finds the remains of a crash.
+Undoing an entry does nothing if its object was never made, or is already removed.
 """
 
 import errno
@@ -18,16 +18,16 @@ from e2e.testbed.mounts import unmount_below
 
 
 class Record:
-    """What one testbed made: an append-only file of (kind, arguments), undone in reverse."""
+    """The objects of one testbed: an append-only file of (kind, arguments), undone in reverse."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def add(self, kind: str, *arguments: str) -> None:
-        """Note that a thing of `kind` (a key of UNDO) is about to be made."""
+        """Record that an object of `kind` (a key of UNDO) is about to be made."""
         if kind not in UNDO:
             raise ValueError(f"cannot undo {kind!r}; known kinds: {', '.join(UNDO)}")
-        # A line that a crash cut off must not swallow this one.
+        # A line that a crash cut off must not swallow this entry.
         written = self._path.read_bytes() if self._path.exists() else b""
         cut_off = written != b"" and not written.endswith(b"\n")
         with self._path.open("a") as file:
@@ -36,9 +36,9 @@ class Record:
             os.fsync(file.fileno())
 
     def entries(self) -> list[list[str]]:
-        """Return the entries, oldest first; a line cut off by a crash is left out.
+        """Return the entries, oldest first, without a line cut off by a crash.
 
-        What such a line would have named was never made, as entries are written first.
+        The object of such a line was never made, as entries are written first.
         """
         if not self._path.exists():
             return []
@@ -51,7 +51,7 @@ class Record:
         return entries
 
     def undo(self) -> list[str]:
-        """Undo every entry, newest first; return what could not be undone, in words."""
+        """Undo every entry, newest first; return a message for each failure."""
         failures = []
         for kind, *arguments in reversed(self.entries()):
             try:
@@ -64,10 +64,10 @@ class Record:
 
 
 def remove_empty_file(path: str) -> None:
-    """Remove a file if it is empty, then each of its folders up to two if nothing is in them.
+    """Remove a file if it is empty, then up to two of its parent folders if they are empty.
 
-    Two testbeds may do so at once, or one while the other makes the file anew: what is gone
-    already, or has something in it again, is fine.
+    Two testbeds may do so at once, or one while another makes the file again: a missing file and a
+    folder with new content are fine.
     """
     file = Path(path)
     with suppress(FileNotFoundError):
@@ -90,7 +90,7 @@ def _remove_link(name: str) -> None:
 
 
 def _remove_iptables(*deletion: str) -> None:
-    """Run `iptables` with these arguments (a `-D ...`) until no such rule is left."""
+    """Run `iptables` with these arguments (`-D ...`) until no such rule is left."""
     while _run("iptables", *deletion).returncode == 0:
         pass
 
@@ -101,7 +101,7 @@ def _remove_folder(path: str) -> None:
 
 
 def _remove(command: list[str], seen_as: Path) -> None:
-    """Run a command that fails when the thing is already gone, and see that it is gone."""
+    """Run a command that fails if the object is already removed; check that it is removed."""
     ended = _run(*command)
     if seen_as.exists():
         raise OSError(f"`{' '.join(command)}`: {ended.stderr.strip()}")
@@ -111,7 +111,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
-# Each removes exactly what the entry names.
+# Each function removes exactly the object that the entry names.
 UNDO: dict[str, Callable[..., None]] = {
     "cgroup": remove_cgroup,
     "empty-file": remove_empty_file,

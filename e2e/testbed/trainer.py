@@ -1,7 +1,7 @@
-"""Kubeflow Trainer and JobSet, as processes beside the cluster. A testbed starts them on demand.
+"""Kubeflow Trainer and JobSet, as processes beside the cluster, started on demand.
 
-Both run as an administrator. Their webhooks are registered: JobSet's alone give its objects their
-defaults, and Trainer's decide which changes of a TrainJob are accepted.
+Both run as an administrator. Their webhooks are registered: only JobSet's set the defaults of its
+objects, and only Trainer's decide which changes of a TrainJob are accepted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONFIGURATION = {
     },
 }
 _NAMED = {TRAINER: "trainer.kubeflow.org", JOBSET: "jobset"}
-"""What the names of their webhook configurations end with, in their own installations."""
+"""Suffixes of the names of their webhook configurations, in their own installations."""
 _PREFIXES = {
     "MutatingWebhookConfiguration": "defaulter",
     "ValidatingWebhookConfiguration": "validator",
@@ -58,7 +58,7 @@ def _start_both(testbed: Testbed) -> None:
         testbed.api.apply(manifest)
     testbed.wait_for(
         lambda: all(_is_served(testbed, manifest) for manifest in served),
-        what="the kinds of Trainer and JobSet to be served",
+        what="the APIs of Trainer and JobSet to be served",
     )
     for name, files in ((JOBSET, of_jobset), (TRAINER, of_trainer)):
         (hooks,) = (path for path in files if path.name == "manifests.yaml")
@@ -73,7 +73,7 @@ def _start_both(testbed: Testbed) -> None:
 
 
 def stop(testbed: Testbed) -> None:
-    """End both, and unregister their webhooks, which would refuse all objects now."""
+    """End both, and unregister their webhooks, which would now refuse all objects."""
     for name, files in (
         (TRAINER, binaries.trainer_manifests()),
         (JOBSET, binaries.jobset_manifests()),
@@ -84,7 +84,7 @@ def stop(testbed: Testbed) -> None:
 
 
 def _is_served(testbed: Testbed, crd: dict[str, Any]) -> bool:
-    """Return whether the API server lists objects of a kind."""
+    """Say whether the API server lists objects of a kind."""
     spec = crd["spec"]
     version = next(version["name"] for version in spec["versions"] if version["served"])
     testbed.api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
@@ -92,7 +92,7 @@ def _is_served(testbed: Testbed, crd: dict[str, Any]) -> bool:
 
 
 def _start(testbed: Testbed, name: str, hooks: Path) -> None:
-    """Start one of both, wait until its webhooks serve, and register them."""
+    """Start one of the two, wait until its webhooks serve, and register them."""
     folder = testbed.folder / name
     certificates = folder / "k8s-webhook-server" / "serving-certs"
     certificates.mkdir(parents=True, exist_ok=True)  # a testbed may outlive a run
@@ -128,7 +128,7 @@ def _start(testbed: Testbed, name: str, hooks: Path) -> None:
     def ready() -> bool:
         nonlocal started
         if started.poll() is not None:
-            # It ends if discovery does not show its kinds yet, and a kubelet starts it again.
+            # It exits if discovery does not show its kinds yet; a kubelet would start it again.
             started = testbed.restart_process(name)
         url = f"http://127.0.0.1:{health}/readyz"
         return urllib3.request("GET", url, retries=False).status == 200

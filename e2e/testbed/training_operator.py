@@ -1,6 +1,6 @@
 """The training-operator, as a process beside the cluster instead of a Deployment in it.
 
-It runs under the identity and the RBAC rules that its Deployment would have.
+It has the identity and the RBAC rules that its Deployment would have.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BINARIES = ("training-operator.v1",)
 NAMESPACE = "kubeflow"
 _ACCOUNT = f"system:serviceaccount:{NAMESPACE}:training-operator"
 _GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
-# The default, 20 requests a second and one worker, takes 80 s over 400 pods.
+# With the defaults, 20 requests a second and one worker, 400 pods take 80 s.
 _FAST = ["--kube-api-qps=500", "--kube-api-burst=1000", "--controller-threads=8"]
-# The operator looks whether this file exists before it starts its controllers; in its Deployment a
-# mounted Secret puts it there. The path is fixed; its content is not read, see _write_certificate.
+# The operator waits for this file before it starts its controllers; in its Deployment a mounted
+# Secret has it. The path is fixed; its content is not read, see _write_certificate.
 _GATE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
-# The operator's own template asks nslookup of an old busybox; this template needs nothing but libc.
+# The operator's own template needs nslookup of an old busybox; this template needs only libc.
 _INIT_CONTAINER = """\
 - name: init-pytorch
   image: {image}
@@ -42,7 +42,7 @@ _INIT_CONTAINER = """\
 
 
 def start(testbed: Testbed) -> None:
-    """Install the CRDs and start the operator; `wait_ready` says when it works."""
+    """Install the CRDs and start the operator; `wait_ready` waits until it works."""
     for manifest in _manifests():
         testbed.api.apply(manifest)
     folder = testbed.folder / "operator"
@@ -97,7 +97,7 @@ def wait_ready(testbed: Testbed) -> None:
 def _open_gate() -> None:
     """Make the file if it is missing: another testbed may just have removed it.
 
-    It may also remove the folders between the two calls; then both are made again.
+    That testbed may also remove the folders between the two calls; then both are made again.
     """
     while not _GATE.exists():
         with suppress(FileNotFoundError, FileExistsError):
@@ -106,9 +106,9 @@ def _open_gate() -> None:
 
 
 def _write_certificate(testbed: Testbed, folder: Path) -> None:
-    """Put a certificate where the operator's webhook server reads it, before it starts.
+    """Write a certificate where the operator's webhook server reads it, before it starts.
 
-    It must be whole when the operator looks. Any pair does: no webhook of it is registered.
+    It must be complete when the operator reads it. Any pair works: no webhook is registered.
     """
     folder.mkdir(parents=True)
     pair = testbed.pki.server("training-operator", hosts=[f"training-operator.{NAMESPACE}.svc"])
@@ -118,7 +118,7 @@ def _write_certificate(testbed: Testbed, folder: Path) -> None:
 
 def _manifests() -> Iterator[dict[str, Any]]:
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    # The operator fills this Secret, but does not make it.
+    # The operator fills this Secret, but does not create it.
     name = {"name": "training-operator-webhook-cert", "namespace": NAMESPACE}
     yield {"apiVersion": "v1", "kind": "Secret", "metadata": name}
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the CRDs are over a megabyte

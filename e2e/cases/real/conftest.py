@@ -34,7 +34,7 @@ def bed() -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def metrics_api(bed: Testbed) -> Iterator[None]:
-    """metrics-server, which takes minutes to build where it was never built."""
+    """metrics-server; its first build takes minutes."""
     try:
         bed.binary(metrics_server.NAME)
     except Unavailable as missing:
@@ -61,7 +61,7 @@ def _namespace(
     create_namespace(bed, name, managed=managed)
     yield name
     kubectl(bed, "delete", "namespace", name, "--wait=false")
-    # Then the next case has the nodes for itself; what else was in the namespace may take longer.
+    # The next case then has the nodes for itself; other objects of the namespace may take longer.
     pods = f"/api/v1/namespaces/{name}/pods"
     until(lambda: not bed.api.get(pods)["items"], what="its pods are gone", seconds=_GONE_SECONDS)
 
@@ -81,7 +81,7 @@ def homes(members: tuple[Node, Node]) -> tuple[str, str]:
 
 @pytest.fixture
 def folder(bed: Testbed, managed: str) -> Iterator[Path]:
-    """Where the jobs of a case have their checkpoints; each node sees it."""
+    """The folder for the checkpoints of a case's jobs; every node sees it."""
     made = bed.folder / "checkpoints" / managed
     made.mkdir(parents=True)
     yield made
@@ -91,7 +91,7 @@ def folder(bed: Testbed, managed: str) -> Iterator[Path]:
 
 @pytest.fixture
 def claim(bed: Testbed, managed: str, folder: Path) -> str:
-    """A claim on that folder, which no node affinity binds to a node."""
+    """A claim on that folder, without a node affinity."""
     size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
     volume = {
         "apiVersion": "v1",

@@ -1,6 +1,6 @@
-"""Resize with real training on a real kubelet: shown first, then done, taken back, and removed.
+"""Resize with real training on a real kubelet: dry run, carried out, reverted, and removed.
 
-The job that is there first takes three times as long, so the other job is favoured.
+The earlier job takes three times as long, so the other job is boosted.
 """
 
 import json
@@ -27,9 +27,9 @@ PATIENCE = 420.0
 """CPU is measured twice a minute at most, and other tests share the machine."""
 (GRU,) = (program for program in PROGRAMS if program.model == "gru")
 STEPS, OLD, NEW = 100_000, "old-master-0", "new-master-0"
-"""More steps than a job makes while a case lasts."""
+"""More steps than a job makes during a case."""
 ASKED = 20
-"""What both request, in millicores."""
+"""The request of both jobs, in millicores."""
 LONG, SHORT = Arrival(0.0, "old", GRU, 3 * STEPS), Arrival(0.0, "new", GRU, STEPS)
 
 
@@ -40,7 +40,7 @@ def hands(bed: Testbed, managed: str) -> Iterator[Resizing]:
         yield made
 
 
-def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
+def test_a_user_sees_a_dry_run_of_resize_switches_it_on_and_reverts_it(
     bed: Testbed, managed: str, members: tuple[Node, Node], hands: Resizing
 ) -> None:
     node = members[0]
@@ -52,19 +52,19 @@ def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
     plain = node.pod_weight(hands.pod(NEW).uid)
 
     annotate(bed, managed, "cpu")
-    favoured(bed, managed, node, hands, plain=plain)
+    boosted(bed, managed, node, hands, plain=plain)
 
     kill_controllers(bed)
     annotate(bed, managed, "off")
-    has(hands, NEW, request=ASKED)
+    wait_request(hands, NEW, request=ASKED)
     until(
         lambda: node.pod_weight(hands.pod(NEW).uid) == plain,
-        what="it has its weight again",
+        what="it has its own weight again",
         seconds=PATIENCE,
     )
     until(
-        lambda: resized(bed, managed) is None and noted(bed, managed) is None,
-        what="nothing of it is left on the job",
+        lambda: resized(bed, managed) is None and cpu_record(bed, managed) is None,
+        what="the job has no record of it",
         seconds=PATIENCE,
     )
     untouched(bed, managed, node, hands)
@@ -72,13 +72,13 @@ def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
 
 @pytest.fixture
 def shell(bed: Testbed, tmp_path: Path) -> Iterator[Shell]:
-    """A shell; kfext, if it was removed in it, is installed again afterwards."""
+    """A shell; if it removes kfext, kfext is installed again afterwards."""
     yield Shell(bed, tmp_path)
     uninstall_kfext(bed)
     install_kfext(bed)
 
 
-def test_a_favourite_has_its_own_request_again_before_kfext_is_gone(
+def test_a_boosted_job_has_its_own_request_again_before_kfext_is_removed(
     bed: Testbed, managed: str, members: tuple[Node, Node], hands: Resizing, shell: Shell
 ) -> None:
     node = members[0]
@@ -87,7 +87,7 @@ def test_a_favourite_has_its_own_request_again_before_kfext_is_gone(
     shown(bed, managed, names.REASON_WOULD_MOVE)
     plain = node.pod_weight(hands.pod(NEW).uid)
     annotate(bed, managed, "cpu")
-    favoured(bed, managed, node, hands, plain=plain)
+    boosted(bed, managed, node, hands, plain=plain)
     before = hands.pod(NEW)
 
     for command in commands("Remove"):
@@ -95,21 +95,21 @@ def test_a_favourite_has_its_own_request_again_before_kfext_is_gone(
 
     assert hands.pod(NEW).uid == before.uid
     assert hands.trainer(NEW).request == hands.trainer(OLD).request == ASKED
-    has(hands, NEW, request=ASKED)
+    wait_request(hands, NEW, request=ASKED)
     assert node.pod_weight(before.uid) == plain
 
 
-def favoured(bed: Testbed, namespace: str, node: Node, hands: Resizing, *, plain: int) -> None:
-    """Wait until the shorter job has the higher request, and with it the weight, in place."""
+def boosted(bed: Testbed, namespace: str, node: Node, hands: Resizing, *, plain: int) -> None:
+    """Wait until the shorter job has the higher request in place, and with it the weight."""
     moved = shown(bed, namespace, names.REASON_CPU_MOVED)
     assert moved["status"] == "True"
-    has(hands, OLD, request=ASKED)
+    wait_request(hands, OLD, request=ASKED)
     raised = until(
         lambda: (now := hands.trainer(NEW).request) > 5 * ASKED and now,
-        what="the favourite's request is raised",
+        what="the shorter job's request is boosted",
         seconds=PATIENCE,
     )
-    has(hands, NEW, request=raised)
+    wait_request(hands, NEW, request=raised)
     until(
         lambda: node.pod_weight(hands.pod(NEW).uid) > 2 * plain,
         what="the kubelet has set the weight",
@@ -118,14 +118,14 @@ def favoured(bed: Testbed, namespace: str, node: Node, hands: Resizing, *, plain
     untouched(bed, namespace, node, hands)
 
 
-def has(hands: Resizing, pod: str, *, request: int) -> None:
+def wait_request(hands: Resizing, pod: str, *, request: int) -> None:
     """Wait until a pod has a request, and its kubelet has allocated it."""
 
-    def found() -> bool:
+    def reported() -> bool:
         cpu = hands.trainer(pod)
         return cpu.request == cpu.allocated == request
 
-    until(found, what=f"{pod} has a request of {request}m", seconds=PATIENCE)
+    until(reported, what=f"{pod} has a request of {request}m", seconds=PATIENCE)
 
 
 def untouched(bed: Testbed, namespace: str, node: Node, hands: Resizing) -> None:
@@ -151,7 +151,7 @@ def annotate(bed: Testbed, namespace: str, value: str) -> None:
 
 
 def kill_controllers(bed: Testbed) -> None:
-    """End the controller and its standby at once; others follow and know only what is recorded."""
+    """End the controller and its standby at once; their successors know only what is recorded."""
     of_kfext = ("-n", names.NAMESPACE)
     selector = "app.kubernetes.io/component=controller"
     kubectl(bed, "delete", "pod", *of_kfext, "-l", selector, "--grace-period=0", "--force")
@@ -163,7 +163,7 @@ def plan(bed: Testbed, namespace: str) -> dict[str, Any]:
     try:
         return dict(bed.api.get(path).get("status", {}))
     except ApiError:
-        return {}  # it comes with the first decision
+        return {}  # it appears with the first decision
 
 
 def resized(bed: Testbed, namespace: str) -> dict[str, Any] | None:
@@ -174,15 +174,15 @@ def resized(bed: Testbed, namespace: str) -> dict[str, Any] | None:
 def shown(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:
     """Wait until the job shows a reason; return the condition."""
 
-    def found() -> dict[str, Any] | None:
+    def reported() -> dict[str, Any] | None:
         condition = resized(bed, namespace)
         return condition if condition and condition["reason"] == reason else None
 
-    return until(found, what=f"the job shows {reason}", seconds=PATIENCE)
+    return until(reported, what=f"the job shows {reason}", seconds=PATIENCE)
 
 
-def noted(bed: Testbed, namespace: str) -> Any:
-    """Return what stands on the job of its CPU, or None."""
+def cpu_record(bed: Testbed, namespace: str) -> Any:
+    """Return the CPU record on the job, or None."""
     path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/{SHORT.name}"
     written = bed.api.get(path)["metadata"]["annotations"].get(names.STATE, "{}")
     return json.loads(written).get("cpu")

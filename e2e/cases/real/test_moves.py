@@ -1,4 +1,4 @@
-"""A real training that had to go to two nodes is brought together, with nothing saved lost."""
+"""A real training that had to start on two nodes moves to one, and loses nothing it saved."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ COMPANION = {"migrate": {"mode": "act", "parameters": {"spreadSpeed": 0.1}}}
 TOLERANCE = 0.001
 
 
-def test_a_job_on_two_nodes_is_brought_together_after_another_has_ended(
+def test_a_job_on_two_nodes_moves_to_one_node_after_another_job_has_ended(
     bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path, claim: str
 ) -> None:
     cpu = half_node(members[0])
@@ -51,7 +51,7 @@ def test_a_job_on_two_nodes_is_brought_together_after_another_has_ended(
         assert _nodes(bed, managed) == {members[1].name}
         until(  # a job that has ended shows no change
             lambda: _condition(bed, managed).get("status") == "True",
-            what="its condition says that it has moved",
+            what="its condition says that it moved",
             seconds=PATIENCE,
         )
 
@@ -59,7 +59,7 @@ def test_a_job_on_two_nodes_is_brought_together_after_another_has_ended(
     lines = journal(folder / "train")
     assert answers(lines)
     assert all(start.kept for start in resumes(lines))
-    assert redone(lines) <= 30  # what it trained between the answer and the stop
+    assert redone(lines) <= 30  # the steps between the answer and the stop
 
     alone = elastic_ddp(
         "alone", 1, cpu=cpu, folder=folder / "alone", arguments=("--steps", str(STEPS))
@@ -91,7 +91,7 @@ def _paced() -> tuple[str, ...]:
 
 
 def _spread(namespace: str, *, cpu: str, folder: Path, claim: str) -> Any:
-    """Return a job of two pods, each of half a node, that saves on request alone."""
+    """Return a job of two pods, each of half a node, that saves only on request."""
     job = elastic_ddp("train", 2, cpu=cpu, folder=folder / "train", arguments=_paced())
     job.metadata.annotations = {names.MIGRATE: "checkpointed"}
     return on_claim(job, claim)
@@ -100,7 +100,7 @@ def _spread(namespace: str, *, cpu: str, folder: Path, claim: str) -> Any:
 def _submit_alone(
     bed: Testbed, namespace: str, name: str, *, node: Node, cpu: str, folder: Path
 ) -> None:
-    """Let a job of one pod train on half of a node, for longer than the test."""
+    """Have a job of one pod train on half of a node, for longer than the test."""
     paced = ("--steps", "100000", "--least", "0.4")
     job = elastic_ddp(name, 1, cpu=cpu, folder=folder / name, arguments=paced)
     for spec in replica_specs(job).values():
@@ -114,18 +114,18 @@ def _reached(folder: Path, steps: int) -> bool:
 
 
 def _nodes(bed: Testbed, namespace: str) -> set[str]:
-    """Return the nodes of the pods of the job, or nothing while a pod has none."""
+    """Return the nodes of the job's pods; nothing while a pod has none."""
     pods = [pod["spec"].get("nodeName", "") for pod in pods_of(bed, namespace, "train").values()]
     return set(pods) if len(pods) == 2 and all(pods) else set()
 
 
 def _condition(bed: Testbed, namespace: str) -> dict[str, str]:
-    """Return what the job shows of its move; empty before it shows anything."""
+    """Return the job's condition of its move; empty before it has one."""
     plans = bed.api.get(f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans")["items"]
-    found = [
+    conditions = [
         each
         for plan in plans
         if plan["metadata"]["name"] == "pytorchjob-train"
         for each in plan.get("status", {}).get("conditions", [])
     ]
-    return next((each for each in found if each["type"] == names.MOVED), {})
+    return next((each for each in conditions if each["type"] == names.MOVED), {})

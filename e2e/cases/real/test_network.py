@@ -29,8 +29,8 @@ from e2e.testbed.realnodes import Node
 def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
-    here = homes[0]
-    jobs = [asking(ddp(name, workers=2), Master=here, Worker=here) for name in ("a", "b")]
+    home = homes[0]
+    jobs = [asking(ddp(name, workers=2), Master=home, Worker=home) for name in ("a", "b")]
     clients = [submit(bed, job, managed) for job in jobs]
     until(
         lambda: (
@@ -44,7 +44,7 @@ def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
     pods = pods_of(bed, managed)
     assert len(pods) == 6
     assert all(map(on_host, pods.values()))
-    assert {pod["spec"]["nodeName"] for pod in pods.values()} == {here}
+    assert {pod["spec"]["nodeName"] for pod in pods.values()} == {home}
 
 
 def test_C4_the_same_without_kfext_stays_pending(
@@ -58,22 +58,22 @@ def test_C4_the_same_without_kfext_stays_pending(
 
     def refused() -> bool:
         pods = pods_of(bed, plain)
-        said = [
+        messages = [
             condition.get("message", "")
             for pod in pods.values()
             if not pod["spec"].get("nodeName")
             for condition in pod["status"].get("conditions", [])
         ]
-        return len(pods) == 6 and sum("free ports" in message for message in said) == 5
+        return len(pods) == 6 and sum("free ports" in message for message in messages) == 5
 
     until(refused, what="five of six pods are refused for the port of the first")
 
 
 @pytest.mark.long
-def test_C6_a_job_comes_to_one_loss_wherever_and_on_whichever_network_it_trains(
+def test_C6_a_job_reaches_the_same_loss_on_every_placement_and_network(
     bed: Testbed, managed: str, members: tuple[Node, Node]
 ) -> None:
-    """And what its processes say to each other goes where the network says: 330 MB each."""
+    """Its processes exchange 330 MB each, over the network of its setting."""
     first, second = members
     losses, wire, overlay = {}, {}, {}
     for network in ("pod", "host"):
@@ -95,7 +95,7 @@ def test_C6_a_job_comes_to_one_loss_wherever_and_on_whichever_network_it_trains(
 
 
 @pytest.mark.long
-def test_nodes_whose_names_resolve_to_loopback_need_the_policys_interface(
+def test_nodes_with_names_that_resolve_to_loopback_need_the_policys_interface(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:
     job = asking(ddp("loopback"), Master=homes[0], Worker=homes[1])

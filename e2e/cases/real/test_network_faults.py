@@ -1,4 +1,4 @@
-"""What happens to real training on the host network: replaced, suspended, missed by the webhook."""
+"""Faults of real training on the host network: replaced, suspended, missed by the webhook."""
 
 from typing import Any
 
@@ -23,11 +23,11 @@ from e2e.testbed.cluster import Testbed
 
 
 def until_training(bed: Testbed, namespace: str, pod: str) -> None:
-    """Wait until a pod has told of a step."""
+    """Wait until a pod has printed a step."""
 
     def stepped() -> bool:
-        found = pods_of(bed, namespace).get(pod, {"status": {}})
-        if found["status"].get("phase") != "Running":
+        pod_now = pods_of(bed, namespace).get(pod, {"status": {}})
+        if pod_now["status"].get("phase") != "Running":
             return False
         return "step=" in kubectl(bed, "logs", "-n", namespace, pod)
 
@@ -46,17 +46,17 @@ def test_a_job_trains_on_with_a_replaced_worker(bed: Testbed, managed: str, kind
     job, observed = REPLACED[kind]
     sdk = submit(bed, asking(job), managed)
     until_training(bed, managed, observed)
-    gone = pods_of(bed, managed)["replaced-worker-1"]
+    old = pods_of(bed, managed)["replaced-worker-1"]
     kubectl(bed, "delete", "pod", "-n", managed, "replaced-worker-1", "--wait=false")
 
     def back() -> Any:
-        found = pods_of(bed, managed).get("replaced-worker-1", gone)
-        running = found["status"]["phase"] in {"Running", "Succeeded"}
-        return found if found["metadata"]["uid"] != gone["metadata"]["uid"] and running else None
+        pod = pods_of(bed, managed).get("replaced-worker-1", old)
+        running = pod["status"]["phase"] in {"Running", "Succeeded"}
+        return pod if pod["metadata"]["uid"] != old["metadata"]["uid"] and running else None
 
     new = until(back, what="another worker 1 runs", seconds=TRAINED_SECONDS)
     assert on_host(new)
-    assert new["spec"]["nodeName"] == gone["spec"]["nodeName"]
+    assert new["spec"]["nodeName"] == old["spec"]["nodeName"]
     trained(sdk, job, managed)
 
 
@@ -78,7 +78,7 @@ def test_a_job_suspended_by_hand_and_resumed_trains_on_the_host_network(
 
 
 @pytest.mark.long
-def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_trains_across_both_networks(
+def test_a_pytorchjob_with_a_pod_that_the_webhook_missed_trains_across_both_networks(
     bed: Testbed, managed: str
 ) -> None:
     webhook = ("deployment", "kfext-webhook", "-n", "kfext-system")
@@ -97,7 +97,7 @@ def test_a_pytorchjob_of_which_the_webhook_missed_a_pod_trains_across_both_netwo
             kubectl(bed, "rollout", "status", *webhook, "--timeout=300s")
             kubectl(bed, "wait", "pod", *of_it, "--for=delete", "--timeout=300s")
             kubectl(bed, "delete", "pod", "-n", managed, "missed-worker-1")
-            # The operator backs off from a name that is taken; a change of the job wakes it.
+            # The operator backs off while the name is taken; a change of the job wakes it.
             kubectl(bed, "label", "pytorchjob", "-n", managed, "missed", "seen=again")
             until(
                 lambda: len(pods_of(bed, managed, "missed")) == 3,

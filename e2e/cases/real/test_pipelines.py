@@ -1,7 +1,7 @@
-"""Steps of a pipeline train on real nodes, as the account that Kubeflow gives to pipelines.
+"""Steps of a pipeline train on real nodes, under the account that Kubeflow provides for pipelines.
 
 Kubeflow Pipelines and Argo cannot be built here. A step runs the command that kfp compiled, with
-the inputs and variables that the back end would give it.
+the inputs and variables of the back end.
 """
 
 from pathlib import Path
@@ -46,12 +46,12 @@ def jobs(bed: Testbed, namespace: str) -> list[Any]:
 
 
 def only_job(bed: Testbed, namespace: str) -> Any:
-    """Return the job of the only step once it is there."""
+    """Return the job of the only step once it exists."""
 
-    def found() -> Any:
+    def first() -> Any:
         return next(iter(jobs(bed, namespace)), None)
 
-    return until(found, what="the step has its job", seconds=_STARTED_SECONDS)
+    return until(first, what="the step has its job", seconds=_STARTED_SECONDS)
 
 
 def test_a_step_trains_with_the_rights_of_its_account(
@@ -71,7 +71,7 @@ def test_a_step_trains_with_the_rights_of_its_account(
     assert f"Placed on {homes[0]}" in steps.log("one")
 
 
-def test_a_retry_adopts_the_job_that_waits_and_a_deleted_step_takes_it_along(
+def test_a_retry_adopts_the_waiting_job_and_a_deleted_step_deletes_it(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     steps.start("one", **WAITS)
@@ -82,14 +82,14 @@ def test_a_retry_adopts_the_job_that_waits_and_a_deleted_step_takes_it_along(
     steps.printed("two", "which an earlier attempt created")
     kubectl(bed, "delete", "pod", "one", "-n", managed, "--force", "--grace-period=0")
     steps.printed("two", "Queued: TooBig")
-    (kept,) = jobs(bed, managed)
-    assert kept["metadata"]["uid"] == job["metadata"]["uid"]
+    (adopted,) = jobs(bed, managed)
+    assert adopted["metadata"]["uid"] == job["metadata"]["uid"]
 
     kubectl(bed, "delete", "pod", "two", "-n", managed)
     until(lambda: not jobs(bed, managed), what="the job is gone with its step")
 
 
-def test_a_retry_goes_on_with_the_job_of_a_step_that_was_evicted(
+def test_a_retry_continues_the_job_of_an_evicted_step(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     goes_on_after_an_eviction(bed, steps, jobs_path(managed, "PyTorchJob"), **WAITS)
@@ -121,9 +121,9 @@ def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
 
 @pytest.mark.long
 def test_the_example_trains_with_kfp_local(bed: Testbed, managed: str, tmp_path: Path) -> None:
-    """On the machine of its author, with a kubeconfig: held, placed, trained, with figures."""
+    """On its author's machine, with a kubeconfig: held, placed, trained, with figures."""
     program, sdk = REPOSITORY / "examples/pipeline.py", f"kfp[kubernetes]=={VERSION}"
-    said = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
-    assert "Placed on " in said
-    assert "'loss': " in said  # the figures of the step
+    output = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
+    assert "Placed on " in output
+    assert "'loss': " in output  # the figures of the step
     assert len(jobs(bed, managed)) == 2

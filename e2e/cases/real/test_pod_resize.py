@@ -1,4 +1,4 @@
-"""Resizes on a real kubelet: what it sets, what it reports, and what it cannot carry out."""
+"""Resizes on a real kubelet: its settings, its reports, and the sizes that it refuses."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,7 +40,7 @@ def node(members: tuple[Node, Node]) -> Node:
 
 @pytest.fixture
 def run(bed: Testbed, plain: str, node: Node, hands: Resizing) -> Run:
-    """Return a function that has a pod run."""
+    """Return a function that starts a pod and waits until it runs."""
 
     def start(resources: Any, name: str = "train") -> Pod:
         container = {
@@ -67,7 +67,7 @@ def run(bed: Testbed, plain: str, node: Node, hands: Resizing) -> Run:
 def resize(
     hands: Resizing, name: str, limit: int | None = None, request: int | None = None
 ) -> None:
-    """Resize a pod as it is by then: its kubelet writes its status at any time."""
+    """Resize a pod in its present state: its kubelet may write the status at any time."""
 
     def written() -> bool:
         try:
@@ -76,15 +76,15 @@ def resize(
             return False
         return True
 
-    until(written, what=f"the API server takes the size for {name}")
+    until(written, what=f"the API server accepts the size of {name}")
 
 
 def shown(hands: Resizing, want: TrainerCpu) -> None:
-    """Wait until the pod `train` shows this; without `allocated`, whatever is allocated."""
+    """Wait until the pod `train` shows this; without `allocated`, any allocation matches."""
 
     def cpu() -> TrainerCpu:
-        found = hands.trainer("train")
-        return found if want.allocated is not None else replace(found, allocated=None)
+        trainer = hands.trainer("train")
+        return trainer if want.allocated is not None else replace(trainer, allocated=None)
 
     until(lambda: cpu() == want, what=f"the pod shows {want}")
 
@@ -97,8 +97,8 @@ def weighs(node: Node, pod: Pod, *, more: bool, than: int) -> None:
 
 def restarts(bed: Testbed, pod: Pod) -> int:
     status = bed.api.get(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")["status"]
-    found: int = status["containerStatuses"][0]["restartCount"]
-    return found
+    count: int = status["containerStatuses"][0]["restartCount"]
+    return count
 
 
 def test_a_limit_goes_down_and_up_again_and_nothing_restarts(
@@ -155,7 +155,7 @@ def test_a_pod_without_a_limit_gets_one(
     assert restarts(bed, pod) == 0
 
 
-def test_what_its_node_cannot_give_is_seen_on_a_pod_until_it_asks_for_less(
+def test_a_size_that_its_node_lacks_now_shows_on_a_pod_until_it_requests_less(
     hands: Resizing, run: Run, node: Node
 ) -> None:
     pod = run(GUARANTEED)
@@ -172,7 +172,7 @@ def test_what_its_node_cannot_give_is_seen_on_a_pod_until_it_asks_for_less(
     shown(hands, TrainerCpu(100, 100, given=100))
 
 
-def test_what_its_node_can_never_give_is_refused_or_seen_on_the_pod(
+def test_a_size_that_its_node_never_has_is_refused_or_shows_on_the_pod(
     hands: Resizing, run: Run, node: Node
 ) -> None:
     pod, wanted = run(GUARANTEED), node.millicores + 100

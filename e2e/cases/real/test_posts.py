@@ -1,4 +1,4 @@
-"""The callback of Hugging Face Transformers posts from a real container, or finds no token to."""
+"""The callback of Hugging Face Transformers posts from a real container, or finds no token."""
 
 from functools import partial
 from pathlib import Path
@@ -42,8 +42,8 @@ def test_a_training_with_transformers_posts_its_progress_without_a_change(
     with lead_posts(bed):
         job = posting("posts", packages)
         sdk = submit(bed, job, managed)
-        said = partial(known, bed, "pytorchjob-posts", managed)
-        until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
+        source = partial(known, bed, "pytorchjob-posts", managed)
+        until(lambda: source() == "the job posts loss", what="posts count", seconds=180.0)
         trained(sdk, job, managed)
         path = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/pytorchjob-posts"
         last = until(

@@ -1,4 +1,4 @@
-"""Real trainings save their work and stop: for a job of higher priority, and off a drained node."""
+"""Real trainings save and stop: for a job of higher priority, and on a drained node."""
 
 import json
 import os
@@ -25,11 +25,11 @@ PATIENCE = 600.0
 STEPS = 500
 ACT = {"preempt": {"mode": "act"}}
 BOUND_SECONDS = 15.0
-"""From the answer of the job that stops to the last bound pod of the job that waits."""
+"""From the answer of the stopped job to the last bound pod of the waiting job."""
 SPARE_SECONDS = 20.0
-"""After the saves of its jobs a drained node has no pod of them."""
+"""A drained node has no pods of its jobs this long after their saves."""
 SAVE_SECONDS = 30.0
-"""A job that saves by itself takes at most this long to its next save."""
+"""The longest time to the next save of a job that saves by itself."""
 TOLERANCE = 0.001
 
 
@@ -122,7 +122,7 @@ def _job(name: str, *more: str, cpu: str, folder: Path, claim: str, on: tuple[No
 
 
 def _await_steps(folder: Path, number: int) -> None:
-    """Wait until a job has printed so many steps."""
+    """Wait until a job has printed a number of steps."""
 
     def trains() -> bool:
         return sum(line.startswith("step ") for line in journal(folder)) >= number
@@ -131,12 +131,12 @@ def _await_steps(folder: Path, number: int) -> None:
 
 
 def _await_starts(folder: Path, number: int) -> None:
-    """Wait until a job has started so often."""
+    """Wait until a job has started a number of times."""
 
     def started() -> bool:
         return len(resumes(journal(folder))) >= number
 
-    until(started, what=f"{folder.name} goes on", seconds=PATIENCE)
+    until(started, what=f"{folder.name} continues", seconds=PATIENCE)
 
 
 def _bound(bed: Testbed, namespace: str, job: str) -> int:

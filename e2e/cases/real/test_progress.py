@@ -1,6 +1,6 @@
 """Progress is read from the log that a real container writes and a real kubelet serves.
 
-Some logs cost much or say little.
+Some logs are expensive to read or say little.
 """
 
 import json
@@ -54,13 +54,13 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
     trained(submit(bed, job, managed), job, managed)
     shows_its_progress(bed, "pytorchjob-prints", managed, step=40)
 
-    found = json.loads(log(bed, "prints", managed, "-o", "json"))["log"]
+    report = json.loads(log(bed, "prints", managed, "-o", "json"))["log"]
 
-    assert found["pod"] == "prints-master-0"
+    assert report["pod"] == "prints-master-0"
     # The totals at the end are a fifth line, with the step of the last one.
-    assert [point["step"] for point in found["series"]] == [10, 20, 30, 40, 40]
-    assert (found["progress"]["metric"], found["better"]) == ("loss", "lower")
-    assert found["progress"]["stepsPerSecond"] > 0
+    assert [point["step"] for point in report["series"]] == [10, 20, 30, 40, 40]
+    assert (report["progress"]["metric"], report["better"]) == ("loss", "lower")
+    assert report["progress"]["stepsPerSecond"] > 0
     words = log(bed, "prints", managed, "--regex", r"steps_per_second=(?P<value>\S+)")
     assert "  log      4 of" in words
     assert "by the expression" in words
@@ -76,7 +76,7 @@ def test_the_progress_of_a_tfjob_is_recognised_without_a_setting(
 
 
 def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) -> None:
-    """Wait until the TrainingPlan of a job shows its last step, and see what else it shows."""
+    """Wait until the TrainingPlan of a job shows its last step, and check its other fields."""
     status = until(
         lambda: at_step(bed, plan, namespace, step), what="the last step is in the TrainingPlan"
     )
@@ -97,7 +97,7 @@ def at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
 
 
 def log(bed: Testbed, name: str, namespace: str, *options: str) -> str:
-    """Return what `explain --log` says of a job."""
+    """Return the log part of `explain --log` of a job."""
     config = f"--kubeconfig={bed.kubeconfig}"
     done = subprocess.run(
         [COMMAND, "explain", "--log", name, "-n", namespace, config, *options],
@@ -118,10 +118,10 @@ def printing(script: str) -> Any:
 
 
 def restarts(bed: Testbed) -> list[str]:
-    """Return how often each container of kfext was started again."""
+    """Return the restarts of each container of kfext."""
     path = "{.items[*].status.containerStatuses[*].restartCount}"
-    found = kubectl(bed, "get", "pods", "-n", names.NAMESPACE, "-o", f"jsonpath={path}")
-    return found.split()
+    counts = kubectl(bed, "get", "pods", "-n", names.NAMESPACE, "-o", f"jsonpath={path}")
+    return counts.split()
 
 
 @pytest.mark.long

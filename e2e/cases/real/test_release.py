@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 _ENDLESS = 1_000_000
 """Steps of a job that a case deletes."""
 _SHARE = 0.35
-"""Of the CPU of a node, for a pod: two pods fit a node that runs half of kfext, and never three."""
+"""CPU of a pod as a share of its node's: two pods fit beside half of kfext, and never three."""
 _OVERLAY = "-k manifests/overlays/default"
 _SECONDS = 180.0
 
@@ -63,7 +63,7 @@ def install(shell: Shell) -> None:
 
 
 def remove(shell: Shell, installed: str = _OVERLAY) -> None:
-    """Remove kfext by the manual, as docs/releasing.md has it for the file of a release."""
+    """Remove kfext by the manual, with the file of a release as in docs/releasing.md."""
     for command in commands("Remove"):
         shell.run(command.replace(_OVERLAY, installed))
 

@@ -1,6 +1,6 @@
-"""Real training gives workers to a gang that waits, and gets them back, with nothing saved lost.
+"""Real training scales down for a waiting gang and up again, and loses nothing that it saved.
 
-The user who wrote the manifests knows nothing of it but one annotation.
+The user who wrote the manifests added only one annotation.
 """
 
 import shutil
@@ -22,30 +22,30 @@ pytestmark = pytest.mark.long
 Object = dict[str, Any]
 
 FULL, LEAST = 4, 2
-"""Pods of the job (the cluster holds no more), and when it is smallest."""
+"""Pods of the job at full size (the cluster has capacity for no more), and at its minimum."""
 PATIENCE = 900.0
 """A change takes a checkpoint, the start of slow pods, and a minute of quiet before growth."""
 STEPS = 2000
 TOLERANCE = 0.001
-"""Between the sums of the same numbers in another order."""
+"""Difference of sums of the same numbers in another order."""
 ASYNCHRONOUS = 0.02
-"""As a part of the loss: workers that do not wait for each other use weights that are a little old.
-Between one worker and three it was 0.0013."""
+"""Relative to the loss: workers that do not wait for each other use slightly old weights. Between
+one worker and three the difference was 0.0013."""
 
 
 @pytest.fixture
 def folder(bed: Testbed, managed: str) -> Iterator[Path]:
-    """Where the jobs of a case have their checkpoints."""
+    """The folder for the checkpoints of a case's jobs."""
     made = bed.folder / "checkpoints" / managed
     yield made
     shutil.rmtree(made, ignore_errors=True)
 
 
-def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undisturbed_one(
+def test_a_torchrun_job_scales_down_for_a_gang_and_reaches_the_loss_of_an_undisturbed_job(
     bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path
 ) -> None:
     cpu, where = half_node(members[0]), folder / "train"
-    # It saves nothing by itself: a checkpoint of the last seconds would save the request for one.
+    # It saves nothing by itself: a checkpoint in the last seconds would make a request needless.
     paced = (*_steps(STEPS, least=0.8), "--every", str(STEPS))
     job = elastic_ddp("train", FULL, cpu=cpu, folder=where, sizes="2-4", arguments=paced)
     _gang_trains_first(bed, managed, cpu)
@@ -53,11 +53,11 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
     _wait(lambda: _trains(where, FULL), "the job trains on the whole cluster")
 
     _gang_comes_and_goes(bed, managed, cpu)
-    # Its agents may take longer to meet again than the gang takes to train.
-    _wait(lambda: LEAST in worlds(journal(where)), "the kept workers train on")
+    # Its agents may need longer for the rendezvous than the gang needs to train.
+    _wait(lambda: LEAST in worlds(journal(where)), "the remaining workers continue")
     assert answers(journal(where))
 
-    _wait(lambda: _trains(where, FULL), "the job has grown back")
+    _wait(lambda: _trains(where, FULL), "the job has scaled up again")
     trained(sdk, job, managed)
     assert all(start.kept for start in resumes(journal(where)))
 
@@ -66,7 +66,7 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
     assert final_loss(where) == pytest.approx(final_loss(folder / "alone"), abs=TOLERANCE)
 
 
-def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_grows_back(
+def test_a_tfjob_with_a_server_and_dynamic_workers_scales_down_for_a_gang_and_grows_back(
     bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path
 ) -> None:
     cpu, where = half_node(members[0]), folder / "train"
@@ -75,11 +75,11 @@ def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_gro
     _gang_trains_first(bed, managed, cpu)
     sdk = submit(bed, job, managed)
     _wait(lambda: _reached(where), "the job trains")
-    _wait(lambda: len(_running(bed, managed)) == FULL, "all of its workers have come")
+    _wait(lambda: len(_running(bed, managed)) == FULL, "all of its workers run")
     first = _running(bed, managed)
 
     _gang_comes_and_goes(bed, managed, cpu)
-    _wait(lambda: len(_running(bed, managed)) == FULL, "the job has grown back")
+    _wait(lambda: len(_running(bed, managed)) == FULL, "the job has scaled up again")
     later = _running(bed, managed)
     assert {name for name in first if later[name] == first[name]} == {
         "train-ps-0",
@@ -87,7 +87,7 @@ def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_gro
     }
 
     trained(sdk, job, managed)
-    # Neither the server nor the first worker has begun anew, so that no step was lost.
+    # Neither the server nor the first worker has restarted, so no step was lost.
     assert [start.step for start in resumes(journal(where))] == [0]
 
     steps, alone = _steps(2 * STEPS), folder / "alone"
@@ -97,7 +97,7 @@ def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_gro
 
 
 def _steps(count: int, *, least: float = 0.0) -> Sequence[str]:
-    """Return arguments; `least`: seconds that a step takes one worker at the least."""
+    """Return arguments; `least`: the minimum seconds of a step with one worker."""
     return ("--steps", str(count), "--least", str(least))
 
 
@@ -107,16 +107,16 @@ def _gang(name: str, cpu: str) -> Object:
 
 
 def _gang_trains_first(bed: Testbed, namespace: str, cpu: str) -> None:
-    """Have a gang train alone, which shows how long the next gang takes.
+    """Have a gang train alone, which shows the duration of the next gang.
 
-    A job gives only to a gang that is expected to take at most half of the job's rest.
+    A job scales down only for a gang that should take at most half of the job's remaining time.
     """
     gang = _gang("gang-1", cpu)
     trained(submit(bed, gang, namespace), gang, namespace)
 
 
 def _gang_comes_and_goes(bed: Testbed, namespace: str, cpu: str) -> None:
-    """Have a gang train that needs as much as the job can give."""
+    """Have a gang train that needs all the capacity that the job can free."""
     gang = _gang("gang-2", cpu)
     sdk = submit(bed, gang, namespace)
     _wait(lambda: _is_bound(bed, namespace), "the gang is bound")
@@ -140,7 +140,7 @@ def _running(bed: Testbed, namespace: str) -> dict[str, str]:
 
 
 def _trains(folder: Path, world: int) -> bool:
-    """Whether a job has done steps since it has so many workers."""
+    """Return whether a job has made steps with that number of workers."""
     lines = journal(folder)
     starts = [index for index, line in enumerate(lines) if line.startswith("resumed")]
     stepped = any(line.startswith("step ") for line in lines[starts[-1] :]) if starts else False

@@ -1,6 +1,6 @@
-"""A real training with a stopped process is stalled; a training that compiles or saves is not.
+"""A real training with a stopped process is stalled; a compile or a save is not a stall.
 
-One factor scales all times of the rule, so that 30 minutes are one.
+One factor scales all times of the rule, so that 30 minutes become one.
 """
 
 import json
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api", "scaled")
 
 FACTOR = 1 / 30
 LATE_SECONDS = 3 * USUAL
-"""The last movement, a silence just short of its limit, and the report are each found by a read."""
+"""Three reads: of the last movement, of a silence just below its limit, and of the report."""
 MEASURED_SECONDS = 180.0
 """Three measurements, each of a window of a minute."""
 PATIENCE = 600.0
 FIRST_SECONDS = 40.0
-"""The first step of these trainings comes sooner. Like USUAL, the shortest silence between two
+"""The first step of these trainings comes earlier. Like USUAL, the shortest silence between two
 reads, it is not scaled."""
 _CONTROLLER = "kfext-controller"
 _COMMAND = "/spec/template/spec/containers/0/command"
@@ -62,9 +62,9 @@ def scaled(bed: Testbed) -> Iterator[None]:
 
 def _command(bed: Testbed, command: list[str]) -> None:
     patch = json.dumps([{"op": "replace", "path": _COMMAND, "value": command}])
-    of = ("-n", names.NAMESPACE, f"deployment/{_CONTROLLER}")
-    kubectl(bed, "patch", *of, "--type=json", f"--patch={patch}")
-    kubectl(bed, "rollout", "status", *of, "--timeout=180s")
+    target = ("-n", names.NAMESPACE, f"deployment/{_CONTROLLER}")
+    kubectl(bed, "patch", *target, "--type=json", f"--patch={patch}")
+    kubectl(bed, "rollout", "status", *target, "--timeout=180s")
     wait_installed(bed)
 
 
@@ -78,15 +78,15 @@ def status(bed: Testbed, namespace: str, job: str) -> Object:
     """Return the status of a TrainingPlan, empty before it exists."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
     plans = bed.api.get(path)["items"]
-    found = [plan for plan in plans if plan["metadata"]["name"] == f"pytorchjob-{job}"]
-    return dict(found[0].get("status", {})) if found else {}
+    matches = [plan for plan in plans if plan["metadata"]["name"] == f"pytorchjob-{job}"]
+    return dict(matches[0].get("status", {})) if matches else {}
 
 
 def progressing(bed: Testbed, namespace: str, job: str) -> tuple[str, str, str]:
     """Return status, reason and message of the condition of a job; empty while it progresses."""
-    for found in status(bed, namespace, job).get("conditions", []):
-        if found["type"] == names.PROGRESSING:
-            return found["status"], found["reason"], found["message"]
+    for condition in status(bed, namespace, job).get("conditions", []):
+        if condition["type"] == names.PROGRESSING:
+            return condition["status"], condition["reason"], condition["message"]
     return "", "", ""
 
 
@@ -140,8 +140,8 @@ def test_a_training_with_a_stopped_rank_is_stalled_and_its_pod_is_named(
         seconds=LATE_SECONDS + FACTOR * SETTLED_SECONDS,
     )
     events = kubectl(bed, "get", "events", "-n", managed, "-o", "json")
-    told = [each for each in json.loads(events)["items"] if each["reason"] == names.REASON_STALLED]
-    assert len(told) == 1
+    items = json.loads(events)["items"]
+    assert [item["reason"] for item in items].count(names.REASON_STALLED) == 1
 
 
 INNOCENT = {

@@ -1,4 +1,4 @@
-"""The story that `make up` tells, on its cluster, with real training: what a user then sees."""
+"""The story that `make up` tells, on its cluster, with real training, as a user sees it."""
 
 import os
 import shlex
@@ -29,12 +29,12 @@ def test_the_story(bed: Testbed) -> None:
     elastic, waits, _, resize, _ = playground.STORY
 
     submit(bed, elastic)
-    comes(bed, "elastic", lambda status: status["workers"] == 4 and left(status))
+    comes(bed, "elastic", lambda status: status["workers"] == 4 and remaining(status))
 
     submit(bed, waits)
     comes(bed, "resnet", lambda status: (status["phase"], status["reason"]) == ("Queued", "NoRoom"))
     comes(bed, "elastic", lambda status: status["workers"] < 4)
-    comes(bed, "resnet", lambda status: status["phase"] == "Placed" and left(status))
+    comes(bed, "resnet", lambda status: status["phase"] == "Placed" and remaining(status))
     comes(bed, "resnet", lambda status: status["phase"] == "Finished")
     comes(bed, "elastic", lambda status: status["workers"] == 4)
 
@@ -62,12 +62,12 @@ def comes(bed: Testbed, job: str, shows: Any) -> None:
     until(shown, what=f"{job} shows it", account=lambda: str(seen[-1]), seconds=PATIENCE)
 
 
-def left(status: Object) -> Any:
-    """Return the seconds that a job shows to have left, if it shows any."""
+def remaining(status: Object) -> Any:
+    """Return the seconds that a job shows as remaining, if any."""
     return (status.get("progress") or {}).get("secondsLeft")
 
 
 def resized(status: Object) -> tuple[str, str]:
     """Return the status and the reason of the condition of resize."""
-    found = [known for known in status.get("conditions", ()) if known["type"] == "Resized"]
-    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+    conditions = [known for known in status.get("conditions", ()) if known["type"] == "Resized"]
+    return (conditions[0]["status"], conditions[0]["reason"]) if conditions else ("", "")

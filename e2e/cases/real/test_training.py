@@ -46,7 +46,7 @@ def test_C1_plain_kubernetes_spreads_a_job_that_kfext_puts_on_one_node(
 
 @pytest.mark.long
 def test_a_tfjob_with_a_parameter_server_trains_on_one_node(bed: Testbed, managed: str) -> None:
-    # All three fit on a node of a machine with two cores, with half of kfext beside them.
+    # All three fit on a node of a machine with two cores, beside half of kfext.
     job = tf_job("ps", cpu="180m", arguments=("--steps", "40"))
 
     places = trained(submit(bed, job, managed), job, managed)

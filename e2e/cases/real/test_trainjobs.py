@@ -32,7 +32,7 @@ EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 
 @pytest.fixture(scope="module")
 def trainers(bed: Testbed) -> Iterator[None]:
-    """Trainer and JobSet in the cluster, and a controller that has found their kinds."""
+    """Trainer and JobSet in the cluster, and a controller that has discovered their kinds."""
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
     with trainer_or_skipped(bed):
         until(
@@ -62,7 +62,7 @@ def test_the_example_trains_on_one_node(bed: Testbed, managed: str, network: str
 
 
 @pytest.mark.usefixtures("trainers")
-def test_a_job_of_the_sdk_of_trainer_trains_where_its_setting_wants(
+def test_a_job_of_trainers_sdk_trains_where_its_setting_says(
     bed: Testbed, managed: str, tmp_path: Path
 ) -> None:
     program = REPOSITORY / "examples/trainjob_sdk.py"
@@ -95,13 +95,13 @@ def test_a_step_of_a_pipeline_trains_in_a_trainjob(
 
 
 @pytest.mark.usefixtures("trainers")
-def test_a_retry_goes_on_with_the_trainjob_of_a_step_that_was_evicted(
+def test_a_retry_continues_the_trainjob_of_an_evicted_step(
     bed: Testbed, managed: str, step_packages: Path
 ) -> None:
     steps, jobs = Steps(bed, managed, step_packages), jobs_path(managed, "TrainJob")
-    given = {"kind": "TrainJob", "runtime": RUNTIME, "settings": {"colocation": "required"}}
+    inputs = {"kind": "TrainJob", "runtime": RUNTIME, "settings": {"colocation": "required"}}
     size = {"task_config": {"resources": {"limits": {"cpu": "64"}}}}
-    goes_on_after_an_eviction(bed, steps, jobs, command=["true"], **given, **size)
+    goes_on_after_an_eviction(bed, steps, jobs, command=["true"], **inputs, **size)
 
 
 @pytest.mark.usefixtures("trainers")
@@ -123,8 +123,8 @@ def test_a_training_with_transformers_posts_its_progress_without_a_change(
     with lead_posts(bed):
         kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
 
-        said = partial(known, bed, "trainjob-ddp", managed)
-        until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
+        source = partial(known, bed, "trainjob-ddp", managed)
+        until(lambda: source() == "the job posts loss", what="posts count", seconds=180.0)
         ended_well(bed, managed, "TrainJob", "ddp")
 
         plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp"

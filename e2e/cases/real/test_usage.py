@@ -24,7 +24,7 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.verdict import Verdict
 
 LIMIT = 0.2
-"""Cores that the pod may use; it would use more, and gets less while others use the machine."""
+"""CPU limit of the pod in cores; it would use more, and gets less on a busy machine."""
 _NAMESPACE = "usage"
 _POD = "busy-master-0"
 _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
@@ -51,16 +51,16 @@ def busy(bed: Testbed) -> Iterator[Pod]:
 
 @dataclass
 class Seen:
-    """What was read of the use of a pod and its node, and what its cgroup had used by then."""
+    """The readings of the CPU use of a pod and its node, beside the usage of the pod's cgroup."""
 
     nodes: list[CpuUse] = field(default_factory=list)
-    found: list[CpuUse | Verdict] = field(default_factory=list)
+    uses: list[CpuUse | Verdict] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     def whole(self) -> list[CpuUse]:
-        """Return the uses with windows between the first look and the last."""
-        uses = [item for item in self.found if isinstance(item, CpuUse)]
+        """Return the readings with windows between the first look and the last."""
+        uses = [item for item in self.uses if isinstance(item, CpuUse)]
         return [
             use for use in uses if self.times[0] <= use.at - use.window and use.at <= self.times[-1]
         ]
@@ -72,7 +72,7 @@ class Seen:
 
 
 def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
-    """Read the use of a pod with the controller's identity until that is enough."""
+    """Read the CPU use of a pod with the controller's identity until `enough` is true."""
     config = bed.pki.kubeconfig(
         bed.folder / "kubeconfigs" / "usage.yaml",
         server=bed.server,
@@ -90,7 +90,7 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
                 seen.times.append(time.time())
                 seen.seconds.append(cgroups.cpu_seconds(cgroup))
                 used = await usage.read([pod], nodes={pod.node_name})
-                seen.found.append(used.pods[pod.uid])
+                seen.uses.append(used.pods[pod.uid])
                 seen.nodes += used.nodes.values()
                 if enough(seen):
                     break
@@ -101,18 +101,18 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
 
 
 def judge(seen: Seen) -> None:
-    """Require that what was seen is what the pod used, within a fifth, and that it was busy."""
-    assert seen.whole(), seen.found
+    """Require that the readings match the pod's usage within a fifth, and that the pod was busy."""
+    assert seen.whole(), seen.uses
     use = seen.whole()[-1]
     assert use.cores == pytest.approx(seen.true(use), rel=0.2), seen
     assert 0.1 * LIMIT < use.cores < 1.2 * LIMIT
-    # All nodes of the testbed are this machine to their kubelets.
+    # To their kubelets, all nodes of the testbed are this machine.
     assert use.cores < seen.nodes[-1].cores < 1.1 * (os.cpu_count() or 1)
 
 
 @contextmanager
 def without(bed: Testbed, component_name: str, kind: str) -> Iterator[None]:
-    """Take the right away for a while that a binding of a component gives."""
+    """Remove for a while the right that a binding of a component grants."""
     (binding,) = (
         manifest for manifest in component(component_name) if manifest["kind"] == f"{kind}Binding"
     )
@@ -124,22 +124,22 @@ def without(bed: Testbed, component_name: str, kind: str) -> Iterator[None]:
 
 
 def refusal(bed: Testbed, pod: Pod) -> Verdict:
-    """Return the reason, once the API server no longer knows the right."""
+    """Return the reason, once the API server denies the right."""
 
     def refused() -> Verdict | None:
-        (found,) = looked(bed, pod, lambda _: True).found
-        if isinstance(found, CpuUse) or found.reason == names.REASON_CPU_USE_PENDING:
+        (use,) = looked(bed, pod, lambda _: True).uses
+        if isinstance(use, CpuUse) or use.reason == names.REASON_CPU_USE_PENDING:
             return None
-        return found
+        return use
 
     return until(refused, what="the right is gone")
 
 
 def test_without_a_metrics_api_the_reason_is_seen(bed: Testbed, busy: Pod) -> None:
-    (found,) = looked(bed, busy, lambda _: True).found
-    assert isinstance(found, Verdict)
-    assert found.reason == names.REASON_CPU_USE_UNAVAILABLE
-    assert "install metrics-server" in found.message
+    (use,) = looked(bed, busy, lambda _: True).uses
+    assert isinstance(use, Verdict)
+    assert use.reason == names.REASON_CPU_USE_UNAVAILABLE
+    assert "install metrics-server" in use.message
 
 
 @pytest.mark.long

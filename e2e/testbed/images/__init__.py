@@ -1,4 +1,4 @@
-"""The container images of the testbed, made without a registry and without a container engine."""
+"""The container images of the testbed, built without a registry or a container engine."""
 
 TRAINING_IMAGE = "kfext-testbed/training:dev"
 TENSORFLOW_IMAGE = "kfext-testbed/tensorflow:dev"

@@ -1,7 +1,7 @@
 """Image layers, and the archives of images that `docker load` and `ctr images import` read.
 
-Layers are tar files in the cache, each made once for the inputs its key stands for. One process at
-a time makes a thing of the cache that all use.
+Layers are tar files in the cache, each made once for the inputs in its key. One process at a time
+makes an entry of the shared cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from e2e.testbed.mounts import unmount_below
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# A date in the config would give the same content another identity every day.
+# A date in the config would give the same content another digest every day.
 _EPOCH = "1970-01-01T00:00:00Z"
 _OCI = "application/vnd.oci.image"
 _BLOBS = "blobs/sha256"
@@ -41,7 +41,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a layer is made: `fill` fills a folder from `inputs`, in a step if that takes long."""
+    """The making of a layer: `fill` fills a folder from `inputs`, in a step if that takes long."""
 
     name: str
     inputs: Iterable[str | bytes]
@@ -53,21 +53,21 @@ class Recipe:
         return paths.cache() / "layers" / f"{self.name}-{key(self.inputs)}.tar"
 
     @property
-    def _noted(self) -> Path:
+    def _digest_file(self) -> Path:
         return self._sealed.with_suffix(".sha256")
 
     @property
     def is_made(self) -> bool:
         """Say whether the cache has the layer."""
-        return self._noted.exists()
+        return self._digest_file.exists()
 
     def layer(self) -> Layer:
-        """Return the layer, made now if the cache lacks it."""
+        """Return the layer, made now if it is missing."""
         with paths.exclusively(self._sealed.parent):
             if not self.is_made:
                 with progress.step(self.step) if self.step else nullcontext():
-                    _make(self._sealed, self._noted, self.fill)
-        return Layer(self._sealed, self._noted.read_text())
+                    _make(self._sealed, self._digest_file, self.fill)
+        return Layer(self._sealed, self._digest_file.read_text())
 
 
 def key(inputs: Iterable[str | bytes]) -> str:
@@ -81,22 +81,22 @@ def key(inputs: Iterable[str | bytes]) -> str:
 
 def files_below(*roots: Path) -> list[str | bytes]:
     """Return names and contents of all files below `roots`, as inputs of a layer."""
-    found: list[str | bytes] = []
+    inputs: list[str | bytes] = []
     for root in roots:
         for file in sorted(root.rglob("*")) if root.is_dir() else [root]:
             if file.is_file() and "__pycache__" not in file.parts:
-                found += [str(file.relative_to(root.parent)), file.read_bytes()]
-    return found
+                inputs += [str(file.relative_to(root.parent)), file.read_bytes()]
+    return inputs
 
 
-def _make(sealed: Path, noted: Path, fill: Callable[[Path], None]) -> None:
+def _make(sealed: Path, digest_file: Path, fill: Callable[[Path], None]) -> None:
     contents = sealed.with_suffix(".contents")
-    _remove(contents)  # of an attempt that was killed
+    _remove(contents)  # from an interrupted attempt
     try:
         contents.mkdir()
         fill(contents)
         digest = write_layer(contents, sealed)
-        noted.write_text(digest)  # last: it says that the tar is whole
+        digest_file.write_text(digest)  # last: it marks the tar as complete
     finally:
         _remove(contents)
 
@@ -122,7 +122,7 @@ def write_layer(folder: Path, target: Path) -> str:
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
     mode = path.lstat().st_mode
     if stat.S_ISSOCK(mode):
-        return  # of a program that ran while the folder was made
+        return  # the socket of a program that ran while the folder was made
     member = tar.gettarinfo(path, arcname=name)
     member.uname = member.gname = ""
     member.mtime = int(member.mtime)
@@ -134,7 +134,7 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 class _Hashing(io.RawIOBase):
-    """A file to write to that computes the SHA-256 of what passes."""
+    """A writable file that computes the SHA-256 of its content."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -150,7 +150,7 @@ class _Hashing(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Image:
-    """A named stack of layers and how its containers start."""
+    """A named stack of layers, and the start command of its containers."""
 
     name: str
     layers: Sequence[Layer]
@@ -177,16 +177,16 @@ class Image:
 
     @property
     def digest(self) -> str:
-        """What identifies the image: the same for the same layers and the same config."""
+        """The identity of the image: equal for the same layers and the same config."""
         return _sha256(self.config)
 
     @property
     def full_name(self) -> str:
-        """The name as runtimes write it out; nothing is ever fetched by it."""
+        """The name as runtimes complete it; nothing is ever pulled by it."""
         return f"docker.io/{'' if '/' in self.name else 'library/'}{self.name}"
 
     def base(self) -> Image:
-        """Return the image without its top layer, under a name of its own."""
+        """Return the image without its top layer, under its own name."""
         name, _, tag = self.name.rpartition(":")
         return replace(self, name=f"{name}-base:{tag}", layers=self.layers[:-1])
 
@@ -195,7 +195,7 @@ def write_archive(image: Image, output: IO[bytes], *, known: Collection[str] = (
     """Write the image to `output`, which need not be seekable, always as the same bytes.
 
     The archive is an OCI image layout that has Docker's manifest too. Layers with digests in
-    `known` are left out; only a containerd that has them can read it then.
+    `known` are omitted; then only a containerd with these layers can read it.
     """
     config = image.config
     sizes = {layer.digest: layer.path.stat().st_size for layer in image.layers}

@@ -1,4 +1,4 @@
-"""How each image is made. Layers that seldom change lie below layers that often do.
+"""The recipes of all images. Layers that seldom change lie below layers that often do.
 
 Python packages are installed with this machine's pip, for the Python of the image.
 """
@@ -23,7 +23,7 @@ from e2e.testbed.progress import Planned
 # Debian's Python searches this folder, and pip there would install into it.
 PACKAGES = f"usr/local/lib/python{rootfs.PYTHON}/dist-packages"
 _SCRIPTS = "usr/local/bin"
-# Wheels name the oldest C library they run with; bookworm has 2.36. 2014 is another name of 2.17.
+# Wheels name their oldest C library; bookworm has 2.36. 2014 is another name of 2.17.
 _OLDEST_LIBC = ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34")
 _LATER_SUITE = "trixie"
 _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
@@ -31,13 +31,13 @@ _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 _TENSORFLOW_BALLAST = ("tensorflow/include", "clang")
 _JOBS = paths.REPOSITORY / "e2e" / "jobs"
 _BUSYBOX = Path("/bin/busybox")
-"""Of the Debian package busybox-static, which the testbed installs for itself too: see NOTICE."""
+"""Part of the Debian package busybox-static, which the testbed also installs: see NOTICE."""
 _KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
-_UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line when it is printed
+_UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows each line at once
 
 
 def install(root: Path, requirements: Sequence[str], *, dependencies: bool = True) -> None:
-    """Install into the layer of an image that is made in `root`."""
+    """Install packages into an image layer that is made in `root`."""
     packages = root / PACKAGES
     abi = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in _OLDEST_LIBC]
     _pip(
@@ -50,7 +50,7 @@ def install(root: Path, requirements: Sequence[str], *, dependencies: bool = Tru
 
 def wheel(project: Path, folder: Path) -> Path:
     """Build the wheel of `project` in `folder`."""
-    # Fetching the build backend takes longer than the build; use what is at hand.
+    # Fetching the build backend takes longer than the build; use the installed backend.
     isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
     _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(project))
     return next(folder.glob("*.whl"))
@@ -64,29 +64,29 @@ def _pip(command: str, *arguments: str) -> None:
         text=True,
     )
     if ended.returncode != 0:
-        said = "\n".join(ended.stderr.splitlines()[-5:])
-        raise Unavailable(f"`pip {command}` for an image failed:\n{said}")
+        output = "\n".join(ended.stderr.splitlines()[-5:])
+        raise Unavailable(f"`pip {command}` for an image failed:\n{output}")
 
 
 def _move_scripts(installed: Path, target: Path) -> None:
-    """Move the commands to where PATH finds them, and have the image's own Python run them."""
+    """Move the commands to a folder on PATH, and have the image's own Python run them."""
     if not installed.exists():
         return
     target.mkdir(parents=True, exist_ok=True)
     for script in installed.iterdir():
-        first, _, rest = script.read_bytes().partition(b"\n")
+        first, _, body = script.read_bytes().partition(b"\n")
         if first.startswith(b"#!") and b"python" in first:
-            (target / script.name).write_bytes(b"#!/usr/bin/python3\n" + rest)
+            (target / script.name).write_bytes(b"#!/usr/bin/python3\n" + body)
             (target / script.name).chmod(0o755)
         script.unlink()
     installed.rmdir()
 
 
 def all_images() -> list[Image]:
-    """Return every image of the testbed, made now if the cache lacks it.
+    """Return every image of the testbed, made now if it is missing.
 
-    Whoever unpacks them in this order, and keeps what he has after each, does little again after a
-    change: what seldom changes (the images without their top layers) comes first, kfext last.
+    A program that unpacks them in this order, and stores the state after each, has little work
+    after a change: parts that seldom change (the images without their top layers) precede kfext.
     """
     if gpus.used():
         return [pause_image(), training_image(), kfext_image().base(), kfext_image()]
@@ -95,7 +95,7 @@ def all_images() -> list[Image]:
 
 
 def pause_image() -> Image:
-    """Make the image that holds a pod's network: it sleeps."""
+    """Make the image of the process that holds a pod's network: it sleeps."""
     busybox = shutil.which("busybox")
     if busybox is None:
         raise Unavailable("busybox is missing: apt-get install busybox-static")
@@ -106,12 +106,12 @@ def pause_image() -> Image:
         shutil.copy2(program, folder / "bin" / "busybox")
 
     only = Recipe("pause", [program.read_bytes()], fill).layer()
-    # Not every build of busybox understands `sleep infinity`.
+    # Not every build of busybox accepts `sleep infinity`.
     return Image(PAUSE_IMAGE, [only], entrypoint=["/bin/busybox", "sleep", "2000000000"])
 
 
 def training_image() -> Image:
-    """Make the image of PyTorch jobs: Debian's PyTorch, and our training scripts in /jobs."""
+    """Make the image of PyTorch jobs: Debian's PyTorch, and the training scripts in /jobs."""
     return Image(TRAINING_IMAGE, _made(_training()), environment=_UNBUFFERED)
 
 
@@ -125,12 +125,12 @@ def later_pytorch() -> Layer:
 
 
 def tensorflow_image() -> Image:
-    """Make the image of TensorFlow jobs: PyPI's TensorFlow, and our training scripts in /jobs."""
+    """Make the image of TensorFlow jobs: PyPI's TensorFlow, and the training scripts in /jobs."""
     return Image(TENSORFLOW_IMAGE, _made(_tensorflow()), environment=_UNBUFFERED)
 
 
 def kfext_image(name: str = KFEXT_IMAGE, *, source: Path = paths.REPOSITORY) -> Image:
-    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel.
+    """Make kfext's own image, by the steps of the Dockerfile: dependencies, then the wheel.
 
     `source`: the folder with the code. The dependencies come from the lock of this repository.
     """
@@ -144,9 +144,9 @@ def kfext_image(name: str = KFEXT_IMAGE, *, source: Path = paths.REPOSITORY) -> 
 
 
 def lacking() -> list[Recipe]:
-    """Return the recipes of `all_images` that were not made yet, in the order of their making.
+    """Return the recipes of `all_images` that are not made yet, in the order of their making.
 
-    Without the smallest: it is of a program that may not be installed yet.
+    The smallest is omitted: its program may not be installed yet.
     """
     others = () if gpus.used() else _tensorflow()
     every = {recipe.name: recipe for recipe in (*others, *_training(), *_kfext())}

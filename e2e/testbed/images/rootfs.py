@@ -1,7 +1,7 @@
-"""Root file systems from Debian packages, the bases of our images.
+"""Root file systems from Debian packages, the bases of the images.
 
-apt's own files say where this machine gets Debian from. `apt-get indextargets` would tell, but only
-of archives with lists that were fetched before; a new container has none.
+The archives come from apt's own files. `apt-get indextargets` would list only archives with lists
+that were fetched before; a new container has none.
 """
 
 import os
@@ -15,16 +15,16 @@ from pathlib import Path
 from e2e.testbed.preflight import Unavailable
 
 _COMPONENT = "main"
-_SCHEMES = ("http://", "https://", "file:")  # what debootstrap fetches from
+_SCHEMES = ("http://", "https://", "file:")  # supported by debootstrap
 _MIRROR_LIST = "mirror+file:"
 _DEBIANS_KEY = "debian-archive"  # how the names of Debian's own keyrings begin
 _OFF = {"0", "disable", "false", "no", "off", "without"}
 _ONE_LINE = re.compile(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)")
 SUITE = "bookworm"
-PYTHON = "3.11"  # the suite's; what pip installs for an image must match it
+PYTHON = "3.11"  # the suite's; packages that pip installs for an image must match it
 APT = Path("/etc/apt")
 MIRROR = "KFEXT_DEBIAN_MIRROR"
-# Not needed to run anything, and nearly a third of the size.
+# Not needed at run time, and nearly a third of the size.
 BALLAST = (
     "usr/lib/libtorch-test",
     "usr/share/doc",
@@ -40,7 +40,7 @@ BALLAST = (
 
 @dataclass(frozen=True)
 class Source:
-    """An archive that apt installs from; `key` is what it is signed by, empty if that is open."""
+    """An archive that apt installs from; `key` is its signing key, empty if any key is accepted."""
 
     uri: str
     suite: str
@@ -51,15 +51,15 @@ class Source:
 def debian_mirror(suite: str, folder: Path) -> str:
     """Return the URI of Debian's main archive, empty if apt has none.
 
-    One listed for `suite` is preferred. Failing that, a mirror that has another release has this
-    one too; but only the key tells then that it is Debian's.
+    An archive that is listed for `suite` is preferred. A mirror with another release is used
+    otherwise, as it has this release too; only its key then shows that it is Debian's.
     """
     known = [
         source
         for source in sources(folder)
         if _COMPONENT in source.components
         and source.uri.startswith(_SCHEMES)
-        and source.suite.isalnum()  # bookworm-security and the like are beside the main archive
+        and source.suite.isalnum()  # excludes bookworm-security and the like
         and (_DEBIANS_KEY in source.key or (source.suite == suite and not source.key))
     ]
     best = min(known, key=lambda source: (source.suite != suite, not source.key), default=None)
@@ -78,9 +78,9 @@ def sources(folder: Path) -> Iterator[Source]:
 
 def _one_line(text: str) -> Iterator[Source]:
     for line in text.splitlines():
-        found = _ONE_LINE.fullmatch(line.partition("#")[0].strip())
-        if found:
-            options, uri, suite, components = found.groups(default="")
+        match = _ONE_LINE.fullmatch(line.partition("#")[0].strip())
+        if match:
+            options, uri, suite, components = match.groups(default="")
             key = re.search(r"signed-by\+?=(\S+)", options, re.IGNORECASE)
             yield Source(_plain(uri), suite, tuple(components.split()), key[1] if key else "")
 
@@ -98,7 +98,7 @@ def _deb822(text: str) -> Iterator[Source]:
 
 
 def _stanzas(text: str) -> Iterator[Mapping[str, str]]:
-    """Yield paragraphs by field, in lower case; a line that begins with a blank goes on."""
+    """Yield paragraphs by field, in lower case; an indented line continues a field."""
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for paragraph in re.split(r"\n\s*\n", lines):
         fields: dict[str, str] = {}
@@ -114,7 +114,7 @@ def _stanzas(text: str) -> Iterator[Mapping[str, str]]:
 
 
 def _plain(uri: str) -> str:
-    """Return a URI without its last slash; for a list of mirrors, as in cloud images, its first."""
+    """Return a URI without its last slash; for a list of mirrors, as in cloud images, the first."""
     if uri.startswith(_MIRROR_LIST):
         listed = Path("/" + uri.removeprefix(_MIRROR_LIST).lstrip("/"))
         lines = listed.read_text(errors="replace").splitlines() if listed.is_file() else []
@@ -123,17 +123,17 @@ def _plain(uri: str) -> str:
 
 
 def mirror(suite: str = SUITE) -> str:
-    """Return where Debian packages come from: what KFEXT_DEBIAN_MIRROR names, else apt's own.
+    """Return the URI of the Debian packages: that in KFEXT_DEBIAN_MIRROR, else apt's own.
 
-    Raises Unavailable if neither says.
+    Raises Unavailable without either.
     """
-    found = os.environ.get(MIRROR) or debian_mirror(suite, APT)
-    if not found:
+    uri = os.environ.get(MIRROR) or debian_mirror(suite, APT)
+    if not uri:
         raise Unavailable(
-            f"no mirror of Debian is known, since apt on this machine ({APT}) has none: set "
-            f"{MIRROR}=http://HOST/PATH, under which dists/{suite}/Release is found"
+            f"no mirror of Debian is known: apt on this machine ({APT}) has none. Set "
+            f"{MIRROR}=http://HOST/PATH, the folder with dists/{suite}/Release"
         )
-    return found
+    return uri
 
 
 def bootstrap(folder: Path, packages: Sequence[str], *, suite: str = SUITE) -> None:
@@ -147,15 +147,15 @@ def bootstrap(folder: Path, packages: Sequence[str], *, suite: str = SUITE) -> N
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
     )
     if ended.returncode != 0:
-        said = "\n".join((ended.stderr or ended.stdout).splitlines()[-5:])
+        output = "\n".join((ended.stderr or ended.stdout).splitlines()[-5:])
         raise Unavailable(
-            f"debootstrap failed: {said}\nIs {mirror(suite)} reachable? {MIRROR} names another."
+            f"debootstrap failed: {output}\nIs {mirror(suite)} reachable? {MIRROR} names another."
         )
     trim(folder)
 
 
 def trim(folder: Path) -> None:
-    """Remove what no container needs, and the device nodes: containers get their own."""
+    """Remove files that no container needs, and the device nodes: containers get their own."""
     for path in (*BALLAST, "dev"):
         shutil.rmtree(folder / path, ignore_errors=True)
     for path in ("dev", "var/cache", "var/log"):
@@ -165,8 +165,8 @@ def trim(folder: Path) -> None:
 def repair_torchrun(folder: Path) -> None:
     """Make Debian's torchrun work with its Python.
 
-    PyTorch 1.13 iterates a flag type and expects to meet its zero member, which Python 3.11 leaves
-    out; torchrun then fails with "'NoneType' object has no attribute 'get'".
+    PyTorch 1.13 iterates a flag type and expects its zero member, which Python 3.11 omits; torchrun
+    then fails with "'NoneType' object has no attribute 'get'".
     """
     package = "usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing"
     file = folder / package / "api.py"
@@ -174,7 +174,7 @@ def repair_torchrun(folder: Path) -> None:
     faulty, repaired = "for s in Std:", "for s in Std.__members__.values():"
     if source.count(faulty) != 1:
         raise Unavailable(
-            f"{file.name} of Debian's python3-torch is a file that cannot be repaired"
+            f"{file.name} of Debian's python3-torch has unknown content and cannot be repaired"
         )
     file.write_text(source.replace(faulty, repaired))
     for compiled in file.parent.glob("__pycache__/api.*.pyc"):

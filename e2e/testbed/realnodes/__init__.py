@@ -1,6 +1,6 @@
-"""Real nodes: kubelets with containerds that run real containers, several on one machine.
+"""Real nodes: several kubelets on one machine, each with a containerd that runs real containers.
 
-Each node gets an equal part of the CPU and memory that the machine can spare.
+Each node has an equal part of the CPU and memory that the machine can spare.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = [
 
 BINARIES = ("kubelet", "coredns", "kubectl")
 _GIB = 2**30
-# For control plane, kubelets, containerds and whoever watches: with less, the API server answers
-# so late that what is measured is its hunger, not the jobs.
+# For control plane, kubelets, containerds and observers: with less, the API server answers so late
+# that a measurement shows its delay, not the jobs.
 _RESERVED_CORES = 0.6
 _RESERVED_SHARE = 0.1
 _SMALLEST_CPU = 100
@@ -65,16 +65,16 @@ def memory_budget(machine: int, nodes: int) -> int:
 
 
 def planned() -> list[progress.Planned]:
-    """Return the steps that `prepare` will take. Raises Unavailable as that does."""
+    """Return the steps that `prepare` will take. Raises Unavailable as `prepare` does."""
     packages, layers = containerd.planned_packages(), recipes.lacking()
-    # The name of a template comes from the images in it, so they must be made.
+    # The name of a template depends on its images, so they must be made.
     images = None if packages or layers else recipes.all_images()
     steps = [recipe.step for recipe in layers if recipe.step]
     return [*packages, *steps, *containerd.planned_template(images)]
 
 
 def prepare() -> None:
-    """Install and build what is missing; raise Unavailable if this machine cannot have it."""
+    """Install and build the missing parts. Raises Unavailable."""
     preflight.require_linux()
     preflight.require_root()
     containerd.install_packages()
@@ -98,7 +98,7 @@ def start_nodes(testbed: Testbed, count: int) -> list[Node]:
 
 
 def renew_images(testbed: Testbed, images: Sequence[Image] = ()) -> None:
-    """Give running nodes images, or all of the testbed as they are made now, after a change."""
+    """Import images into running nodes, by default the testbed's as they are made now."""
     images = images or recipes.all_images()
     with progress.step("renewing the images of the real nodes", expect="5 seconds"):
         for node in nodes(testbed):
@@ -106,7 +106,7 @@ def renew_images(testbed: Testbed, images: Sequence[Image] = ()) -> None:
 
 
 def nodes(testbed: Testbed) -> list[Node]:
-    """Return the real nodes of a testbed that is up, whoever brought it up."""
+    """Return the real nodes of a running testbed, whichever process started it."""
     return _nodes(testbed, testbed.real_nodes)
 
 

@@ -1,9 +1,9 @@
-"""containerd: on each node to run containers, and in the cache to unpack images once for all.
+"""containerd: on each node to run containers, and in the cache to unpack images only once.
 
-Unpacking 2.5 GB of images takes a minute, and every node needs the result. So a template of
-containerd's folder is kept in the cache for each state of the images. A node's folder is made from
-it in a moment: the two databases are copied; image contents and unpacked layers, which never
-change, are symbolic links to the template's.
+Unpacking 2.5 GB of images takes a minute, and every node needs the result. So the cache has a
+template of containerd's folder for each state of the images. A node's folder is made from it in a
+moment: the two databases are copied; image contents and unpacked layers, which never change, are
+symbolic links into the template.
 
 The programs that real nodes need are installed from Debian where the machine lacks them.
 """
@@ -48,9 +48,9 @@ _CNI_PLUGINS = ("bridge", "host-local", "loopback")
 # Debian asks this script whether a package may start its service; 101 means no.
 _POLICY = Path("/usr/sbin/policy-rc.d")
 SOCKET = "/run/containerd/containerd.sock"
-# It answers on its socket much earlier, with errors. This is what it says last before it can.
+# Its socket answers much earlier, with errors. This is its last log line before it serves.
 _SERVES = b"Start streaming server"
-_KUBERNETES = "k8s.io"  # containerd's namespace of what kubelet sees
+_KUBERNETES = "k8s.io"  # containerd's namespace for kubelet
 _SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
 _BLOBS = "io.containerd.content.v1.content/blobs/sha256"
 _CONFIG = """\
@@ -90,7 +90,7 @@ _NETWORK = """\
 
 
 def cni_folder() -> Path | None:
-    """Return where the CNI plugins lie, or None: some are missing."""
+    """Return the folder of the CNI plugins; None means that some are missing."""
     for folder in _CNI_FOLDERS:
         if all((folder / plugin).exists() for plugin in _CNI_PLUGINS):
             return folder
@@ -106,7 +106,7 @@ def missing_packages() -> list[str]:
 
 
 def planned_packages() -> list[progress.Planned]:
-    """Return the step that `install_packages` will take, if it will."""
+    """Return the step of `install_packages`, empty if nothing is missing."""
     packages = missing_packages()
     return [_packages_step(packages)] if packages else []
 
@@ -116,27 +116,27 @@ def _packages_step(packages: Sequence[str]) -> progress.Planned:
 
 
 def install_packages() -> None:
-    """Install what is missing, starting no service and removing no package."""
+    """Install the missing programs, without starting a service or removing a package."""
     packages = missing_packages()
     if not packages:
         return
     if shutil.which("apt-get") is None:
         raise Unavailable(
-            "real nodes need programs that this machine lacks, and it has no apt-get to install "
+            "real nodes need programs that this machine lacks, and there is no apt-get to install "
             f"them with; in Debian they are called {' '.join(packages)}"
         )
     with progress.step(_packages_step(packages)), _no_services():
         apt_get("update")
         apt_get("install", "--yes", "--no-install-recommends", "--no-remove", *packages)
     if still := missing_packages():
-        raise Unavailable(f"installed, yet their programs are not found: {' '.join(still)}")
+        raise Unavailable(f"installed, but their programs are still missing: {' '.join(still)}")
 
 
 @contextmanager
 def _no_services() -> Iterator[None]:
-    """Keep Debian from starting containerd for the machine: each node starts its own."""
+    """Prevent Debian from starting containerd for the machine: each node starts its own."""
     if _POLICY.exists():
-        yield  # there is a policy already; it must not change
+        yield  # the machine has its own policy, which must not change
         return
     _POLICY.write_text("#!/bin/sh\nexit 101\n")
     _POLICY.chmod(0o755)
@@ -147,7 +147,7 @@ def _no_services() -> Iterator[None]:
 
 
 def start(sandbox: Sandbox) -> None:
-    """Start the node's containerd; return once it serves kubelet, which would give up else."""
+    """Start the node's containerd; return once it can serve kubelet, which would exit otherwise."""
     networks = sandbox.folder / "networks"
     networks.mkdir(exist_ok=True)
     subnet = sandbox.testbed.addresses.pod_cidr(sandbox.index)
@@ -159,10 +159,10 @@ def start(sandbox: Sandbox) -> None:
         + gpus.containerd_config(sandbox.folder)
     )
     log = sandbox.testbed.log(sandbox.process("containerd"))
-    told = log.stat().st_size if log.exists() else 0  # before the node was switched off
+    offset = log.stat().st_size if log.exists() else 0  # before the node was switched off
     sandbox.start_process(["containerd", f"--config={config}"], name="containerd")
     sandbox.testbed.wait_for(
-        lambda: _SERVES in log.read_bytes()[told:],
+        lambda: _SERVES in log.read_bytes()[offset:],
         what=f"containerd of {sandbox.name} to serve kubelet",
         needs=[sandbox.process("containerd")],
     )
@@ -184,10 +184,10 @@ def fill_from_template(template: Path, root: Path) -> None:
 
 
 def template(images: Sequence[Image]) -> Path:
-    """Return the containerd folder with these images, made now if the cache lacks it.
+    """Return the containerd folder with these images, made now if it is missing.
 
     It is made from the template of all images but the last. So after a change of one image, only
-    that one and those behind it are imported again, and of those only layers not yet there.
+    this image and the images after it are imported again, and of these only the missing layers.
     """
     with paths.exclusively(_templates()):
         ready = _ready(images)
@@ -198,7 +198,7 @@ def template(images: Sequence[Image]) -> Path:
 
 
 def planned_template(images: Sequence[Image] | None) -> list[progress.Planned]:
-    """Return the step that `template` will take, if it will; without images it will."""
+    """Return the step of `template`, empty if the cache has it; without images, always the step."""
     return [] if images and _ready(images).exists() else [_unpacking()]
 
 
@@ -221,7 +221,7 @@ def _make_template(images: Sequence[Image]) -> Path:
         return ready
     before = _make_template(images[:-1]) if len(images) > 1 else None
     unfinished = ready.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # of an attempt that was killed
+    shutil.rmtree(unfinished, ignore_errors=True)  # from an interrupted attempt
     unfinished.mkdir()
     if before:
         fill_from_template(before, unfinished)
@@ -234,7 +234,7 @@ def _make_template(images: Sequence[Image]) -> Path:
 
 
 def renew(sandbox: Sandbox, images: Sequence[Image]) -> None:
-    """Give a running node the images; layers that it has are not sent again."""
+    """Import the images into a running node, without the layers that it has."""
     known = {blob.name for blob in (sandbox.folder / "containerd" / _BLOBS).iterdir()}
     for image in images:
         _import(image, sandbox.inside(_ctr(Path(SOCKET))), known)
@@ -257,15 +257,15 @@ def _import(image: Image, command: Sequence[str], known: set[str]) -> None:
             write_archive(image, importer.stdin, known=known)
             importer.stdin.close()
         except BrokenPipeError:
-            pass  # it says why on stderr
-        said = importer.stderr.read().decode().strip()
+            pass  # the reason is on stderr
+        output = importer.stderr.read().decode().strip()
     if importer.returncode != 0:
-        raise Unavailable(f"containerd cannot import {image.name}: {said}")
+        raise Unavailable(f"containerd cannot import {image.name}: {output}")
 
 
 @contextmanager
 def _containerd(root: Path) -> Iterator[Path]:
-    """Run a containerd that only keeps images in `root`; yield its socket."""
+    """Run a containerd that only stores images in `root`; yield its socket."""
     state = root.with_name(f"{root.name}.state")
     socket = state / "containerd.sock"
     shutil.rmtree(state, ignore_errors=True)
@@ -282,8 +282,8 @@ def _containerd(root: Path) -> Iterator[Path]:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not socket.exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                said = "\n".join((state / "log").read_text().splitlines()[-5:])
-                raise Unavailable(f"containerd does not start:\n{said}")
+                output = "\n".join((state / "log").read_text().splitlines()[-5:])
+                raise Unavailable(f"containerd does not start:\n{output}")
             time.sleep(0.05)
         yield socket
     finally:

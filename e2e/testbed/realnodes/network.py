@@ -1,8 +1,8 @@
 """The network of the real nodes: a bridge, a namespace for each node, an overlay for their pods.
 
-Nodes talk over the bridge as over a switch. Pods of different nodes talk through VXLAN tunnels
-between the nodes, as in a cluster with flannel; so pod traffic pays what it pays there. The
-cluster's DNS server listens on the machine's address on the bridge.
+The bridge acts as a switch between the nodes. Pods of different nodes talk through VXLAN tunnels
+between the nodes, as in a cluster with flannel, so pod traffic has the same overhead. The cluster's
+DNS server listens on the machine's address on the bridge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _VXLAN = ["type", "vxlan", "id", "42", "dstport", "4789", "dev", "eth0", "nolearning"]
 _TUNNEL = "vx0"
 DNS_PROCESS = "coredns"
-# Names live 5 seconds: pods of a resumed job come back under the same name elsewhere.
+# Names expire after 5 seconds: the pods of a resumed job have the same names on other nodes.
 _CONFIG = """\
 .:53 {{
     bind {address}
@@ -45,7 +45,7 @@ def namespace(testbed: Testbed, index: int) -> str:
 
 
 def link(testbed: Testbed, index: int) -> str:
-    """Return the name of the bridge's end of a node's cable; the node's end is eth0."""
+    """Return the name of the bridge's end of a node's link; the node's end is eth0."""
     return f"{testbed.addresses.prefix}n{index}"
 
 
@@ -56,12 +56,12 @@ def make_network(testbed: Testbed, count: int) -> None:
         _make_namespace(testbed, index)
         _make_tunnel(testbed, index, count)
         _reach_api_server(testbed, index)
-        # So that the API server reaches webhooks, and whoever measures reaches pods.
+        # The API server must reach webhooks, and observers must reach pods.
         _ip("route", "add", testbed.addresses.pod_cidr(index), "via", testbed.addresses.node(index))
 
 
 def bytes_in_tunnel(namespace: str) -> int:
-    """Return the bytes that have passed the tunnel of a node, both directions together."""
+    """Return the bytes that have passed a node's tunnel, in both directions together."""
     (shown,) = json.loads(_ip("-json", "-statistics", "link", "show", _TUNNEL, inside=namespace))
     return sum(int(shown["stats64"][way]["bytes"]) for way in ("rx", "tx"))
 
@@ -72,7 +72,7 @@ def _make_bridge(testbed: Testbed) -> None:
     _ip("link", "add", bridge, "type", "bridge")
     _ip("address", "add", f"{testbed.addresses.bridge}/24", "dev", bridge)
     _ip("link", "set", bridge, "up")
-    # A firewall on this machine (Docker's, ufw's) drops what it does not know.
+    # A firewall on this machine (Docker's, ufw's) drops unknown traffic.
     for rule in (("INPUT", "-i", bridge), ("FORWARD", "-i", bridge), ("FORWARD", "-o", bridge)):
         chain, *matches = (*rule, "-j", "ACCEPT")
         testbed.record.add("iptables", "-D", chain, *matches)
@@ -90,7 +90,7 @@ def _make_namespace(testbed: Testbed, index: int) -> None:
     _ip("address", "add", f"{addresses.node(index)}/24", "dev", "eth0", inside=name)
     _ip("link", "set", "eth0", "up", inside=name)
     _ip("route", "add", "default", "via", addresses.bridge, inside=name)
-    # Written by a shell inside: /proc/sys/net shows the namespace of who reads it.
+    # Written by a shell inside: /proc/sys/net shows the namespace of its reader.
     forward = "echo 1 > /proc/sys/net/ipv4/ip_forward"
     _run("ip", "netns", "exec", name, "sh", "-c", forward)
 
@@ -122,7 +122,7 @@ def _reach_api_server(testbed: Testbed, index: int) -> None:
 def lead_service(
     testbed: Testbed, index: int, address: str, *, target: str, ends: bool = False
 ) -> None:
-    """Lead port 443 of a Service to `target` for the pods of a node; there is no kube-proxy.
+    """Redirect port 443 of a Service to `target` for the pods of a node; there is no kube-proxy.
 
     `ends`: remove the rules of an earlier call instead.
     """

@@ -1,6 +1,6 @@
-"""One real node: start, stop and kill it, slow down its link, and read what it used.
+"""One real node: start, stop and kill it, slow down its link, and read its usage.
 
-Its kubelet has a truthful idea of how large the node is.
+Its kubelet reports the node's true size.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Value = TypeVar("Value")
 NODE_LABEL = "testbed.kfext.dev/node=real"
 _EVICTION_MEMORY = 100 * 2**20
 _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-# The kernel hands over as much as 64 KiB at once; with a smaller burst it would never pass.
+# The kernel passes up to 64 KiB at once; with a smaller burst a packet would never pass.
 _SMALLEST_BURST = 128 * 1024
-_TICK_SECONDS = 0.004  # the kernel's clock at 250 Hz: what a burst must bridge
+_TICK_SECONDS = 0.004  # the kernel's clock at 250 Hz: a burst must last for one tick
 _LATENCY = "50ms"
 
 
@@ -69,7 +69,7 @@ def machine_memory() -> int:
 
 
 def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]:
-    # A node's capacity is always the whole machine's; what is reserved leaves it its share.
+    # A node's capacity is always the whole machine's; the reservation reduces it to its share.
     reserved = {
         "cpu": f"{(os.cpu_count() or 1) * 1000 - millicores}m",
         "memory": str(machine_memory() - memory - _EVICTION_MEMORY),
@@ -83,7 +83,7 @@ def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]
             "x509": {"clientCAFile": str(sandbox.testbed.pki.authority.certificate)},
             "webhook": {"enabled": True, "cacheTTL": "0s"},
         },
-        # The API server decides who may read logs and metrics, and at once when that changes.
+        # The API server authorizes the readers of logs and metrics, and changes apply at once.
         "authorization": {
             "mode": "Webhook",
             "webhook": {"cacheAuthorizedTTL": "0s", "cacheUnauthorizedTTL": "0s"},
@@ -97,7 +97,7 @@ def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]
         "clusterDomain": "cluster.local",
         "resolvConf": str(sandbox.folder / "resolv.conf"),
         "systemReserved": reserved,
-        # The disk is the machine's: however full it is, evicting pods or images does not help.
+        # The disk is the machine's: evicting pods or images would not help, however full it is.
         "evictionHard": {
             "memory.available": str(_EVICTION_MEMORY),
             "nodefs.available": "0%",
@@ -105,14 +105,14 @@ def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]
             "imagefs.available": "0%",
         },
         "imageGCHighThresholdPercent": 100,
-        # kubelet's own rules are for a kube-proxy, which this cluster does without.
+        # kubelet's own rules are for a kube-proxy, which this cluster lacks.
         "makeIPTablesUtilChains": False,
     }
 
 
 @dataclass(frozen=True)
 class Node:
-    """A real node; `millicores` and `memory` (bytes) are what its pods may use together."""
+    """A real node; its pods together may use `millicores` of CPU and `memory` bytes."""
 
     name: str
     address: str
@@ -136,12 +136,12 @@ class Node:
         )
 
     def make(self, template: Path) -> None:
-        """Make what the node consists of, with the images of `template`; nothing runs yet."""
+        """Make the node's folders and cgroups, with the images of `template`; nothing runs yet."""
         self.sandbox.make(millicores=self.millicores)
         containerd.fill_from_template(template, self.sandbox.folder / "containerd")
 
     def start(self) -> None:
-        """Switch the node on; `wait` says when it is ready."""
+        """Switch the node on; `wait` returns when it is ready."""
         self.sandbox.start()
         containerd.start(self.sandbox)
         self.start_kubelet()
@@ -151,7 +151,7 @@ class Node:
         start(self.sandbox, millicores=self.millicores, memory=self.memory)
 
     def stop_kubelet(self) -> None:
-        """End kubelet alone: the node goes silent while its containers run on."""
+        """End kubelet alone: the node goes silent while its containers continue."""
         self.sandbox.testbed.stop_process(self.sandbox.process("kubelet"))
 
     def kill(self) -> None:
@@ -167,21 +167,22 @@ class Node:
         )
 
     def is_ready(self) -> bool:
-        """Say whether the API server has the node as ready for pods."""
+        """Say whether the API server shows the node as ready for pods."""
         nodes = self.sandbox.testbed.api.get("/api/v1/nodes")["items"]
         return any(is_ready(node) for node in nodes if node["metadata"]["name"] == self.name)
 
     def with_one_cpu(self) -> Node:
-        """Give the node's pods the first CPU for themselves; return the node as it is now.
+        """Give the node's pods the first CPU exclusively; return the node with its new size.
 
-        A budget over several CPUs is not shared evenly: of three busy threads on two CPUs, the
-        thread that has a CPU to itself gets half. Nothing beside the node slows its pods down.
+        The kernel does not share a budget over several CPUs evenly: of three busy threads on two
+        CPUs, the thread that is alone on its CPU gets half. On one CPU, no load beside the node
+        slows its pods down.
         """
         cgroups.put_first(self.sandbox.pods_cgroup)
         return self.on_cpu(0, millicores=1000)
 
     def on_cpu(self, number: int, *, millicores: int) -> Node:
-        """Pin the node's pods to one CPU, and advertise so many millicores; return the new node."""
+        """Pin the node's pods to one CPU, and advertise `millicores`; return the new node."""
         changed = replace(self, millicores=millicores)
         self.stop_kubelet()
         cgroups.pin(self.sandbox.pods_cgroup, cpu=number)
@@ -195,7 +196,7 @@ class Node:
         return changed
 
     def advertised(self) -> str:
-        """Return the allocatable CPU that the API server knows of."""
+        """Return the allocatable CPU that the API server shows."""
         node = self.sandbox.testbed.api.get(f"/api/v1/nodes/{self.name}")
         cpu: str = node["status"]["allocatable"]["cpu"]
         return cpu
@@ -205,7 +206,7 @@ class Node:
         return cgroups.cpu_seconds(self.sandbox.pods_cgroup)
 
     def pod_cpu_seconds(self, uid: str) -> float | None:
-        """Return what a pod has used so far, or None: its cgroup is not there yet, or gone."""
+        """Return the CPU seconds of a pod so far; None before its cgroup exists, and after."""
         for cgroup in self._cgroups(uid):
             try:
                 return cgroups.cpu_seconds(cgroup)
@@ -214,11 +215,11 @@ class Node:
         return None
 
     def pod_millicores(self, uid: str) -> int | None:
-        """Return what a pod that runs may use, or None without a limit."""
+        """Return the CPU limit of a running pod; None without a limit."""
         return self._read(uid, cgroups.millicores)
 
     def pod_weight(self, uid: str) -> int:
-        """Return what a pod that runs counts when the node's CPU is shared out."""
+        """Return the CPU weight of a running pod."""
         return self._read(uid, cgroups.weight)
 
     def _read(self, uid: str, read: Callable[[str], Value]) -> Value:
@@ -235,20 +236,20 @@ class Node:
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
     def processes(self, *, running: str) -> list[int]:
-        """Return the same of all pods of the node."""
+        """Return the ids of the processes with that word of all pods of the node."""
         pids = cgroups.members(self.sandbox.pods_cgroup)
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
     def _cgroups(self, uid: str) -> list[str]:
-        """Return where the cgroup of a pod may be, by its QoS class."""
+        """Return the possible paths of a pod's cgroup, by QoS class."""
         return [
             f"{self.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}" for tier in ("", "burstable/")
         ]
 
     def bytes_on_wire(self) -> int:
-        """Return the bytes that have passed the node's link so far, both directions together.
+        """Return the bytes that have passed the node's link so far, in both directions together.
 
-        That includes kubelet's talk with the API server, a few kilobytes a second.
+        That includes kubelet's traffic with the API server, a few kilobytes a second.
         """
         counters = Path("/sys/class/net") / self.link / "statistics"
         return sum(int((counters / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
@@ -273,16 +274,16 @@ def shape(node: Node, rate: str) -> None:
 
 
 def burst(rate: str) -> int:
-    """Return how many bytes may pass at once so that `rate` is reached, and hardly exceeded."""
-    found = re.fullmatch(r"(\d+)(kbit|mbit|gbit)", rate)
-    if not found:
-        raise ValueError(f"{rate!r} is no rate such as 100mbit or 1gbit")
-    bits = int(found[1]) * _UNITS[found[2]]
+    """Return the burst in bytes that lets a link reach `rate`, and hardly exceed it."""
+    match = re.fullmatch(r"(\d+)(kbit|mbit|gbit)", rate)
+    if not match:
+        raise ValueError(f"{rate!r} is not a rate; use for instance 100mbit or 1gbit")
+    bits = int(match[1]) * _UNITS[match[2]]
     return max(_SMALLEST_BURST, int(bits / 8 * _TICK_SECONDS))
 
 
 def unshape(node: Node) -> None:
-    """Remove the limit; a link without one is left as it is."""
+    """Remove the limit; a link without one stays unchanged."""
     for inside, device in _ends(node):
         shown = _tc(*inside, "qdisc", "show", "dev", device, "root")
         if "tbf" in shown:
@@ -290,7 +291,7 @@ def unshape(node: Node) -> None:
 
 
 def _ends(node: Node) -> tuple[tuple[list[str], str], ...]:
-    """Return both ends of the cable: the node's (what it sends) and the bridge's (what it gets)."""
+    """Return both ends of the link: the node's (outgoing traffic) and the bridge's (incoming)."""
     return ((["-netns", node.namespace], "eth0"), ([], node.link))
 
 

@@ -1,9 +1,9 @@
-"""What makes a node a machine of its own: its namespaces, its folders, its cgroups.
+"""The isolation of a node from its machine: namespaces, folders and cgroups.
 
-kubelet and containerd have paths built in that two of them cannot share (/run/containerd/s,
-/var/lib/kubelet/device-plugins, /var/log/containers). So each node has a mount namespace in which
-these folders are its own; kubelet and containerd share it, and see each other's mounts. Nothing of
-it is visible to a kubelet or containerd of the machine itself, and its mounts end with it.
+kubelet and containerd have built-in paths that two of them cannot share (/run/containerd/s,
+/var/lib/kubelet/device-plugins, /var/log/containers). So each node has a mount namespace with its
+own folders at these paths; kubelet and containerd share it, and see each other's mounts. A kubelet
+or containerd of the machine itself sees none of this, and the mounts end with the node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from e2e.testbed.realnodes import network
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
-# Path that programs have built in -> name below the node's folder.
+# Built-in path -> name below the node's folder.
 _OWN_FOLDERS = {
     "/var/lib/kubelet": "kubelet",
     "/var/lib/containerd": "containerd",
@@ -44,13 +44,13 @@ class Sandbox:
         self.name = network.node_name(index)
         self.folder = testbed.folder / "nodes" / self.name
         identity = network.namespace(testbed, index)
-        # kubelet and containerd stay outside the budget: a busy pod must not make a node look
-        # dead, and what the node advertises is then what its pods really get.
+        # kubelet and containerd stay outside the budget: a busy pod must not make a node look dead,
+        # and the node's pods then have exactly the capacity that it advertises.
         self.pods_cgroup = f"/{identity}"
         self.system_cgroup = f"/{identity}-system"
 
     def make(self, *, millicores: int) -> None:
-        """Make folders and cgroups; the network is there already."""
+        """Make folders and cgroups; the network must exist."""
         for cgroup in (self.pods_cgroup, self.system_cgroup):
             self.testbed.record.add("cgroup", cgroup)
         cgroups.make_group_of_groups(self.pods_cgroup, millicores=millicores)
@@ -60,14 +60,14 @@ class Sandbox:
         (self.folder / "resolv.conf").write_text(f"nameserver {self.testbed.addresses.dns}\n")
 
     def start(self) -> None:
-        """Start the process that keeps the namespaces, as a machine starts: with /run empty."""
+        """Start the process that holds the namespaces, as a machine starts: with /run empty."""
         for path in _VOLATILE:
             shutil.rmtree(self.folder / path)
             (self.folder / path).mkdir()
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
         for path in _OWN_FOLDERS:
-            # What is mounted over must exist; programs of the machine would make the same folder.
+            # A mount point must exist; programs of the machine would make the same folder.
             Path(path).mkdir(parents=True, exist_ok=True)
         identity = network.namespace(self.testbed, self.index)
         enter = ["nsenter", f"--net=/run/netns/{identity}"]
@@ -85,7 +85,7 @@ class Sandbox:
         self._run(self.inside(command), name=name)
 
     def inside(self, command: Sequence[str]) -> list[str]:
-        """Return the command that runs another as if on this node."""
+        """Return the command that runs a command as if on this node."""
         keeper = (self.folder / "keeper").read_text()
         return ["nsenter", f"--target={keeper}", "--net", "--uts", "--mount", *command]
 
@@ -109,13 +109,13 @@ class Sandbox:
         """Return the shell commands that turn a copy of the machine's mounts into the node's."""
         lines = [
             f"hostname {self.name}",
-            # Held here, the network namespaces of other testbeds would outlive them.
+            # A mount here would make the network namespaces of other testbeds outlive them.
             "for name in /run/netns/*; do umount --lazy $name 2>/dev/null || true; done",
         ]
         for path, own in _OWN_FOLDERS.items():
             lines.append(f"mount --bind {shlex.quote(str(self.folder / own))} {path}")
         lines += [
-            # From here on mounts spread: kubelet makes volumes that containerd gives to containers.
+            # From here on mounts propagate: kubelet makes volumes, and containerd mounts them.
             "mount --make-rshared /",
             f"touch {shlex.quote(str(ready))}",
             "exec sleep infinity",

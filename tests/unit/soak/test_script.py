@@ -5,19 +5,19 @@ from itertools import islice
 
 import pytest
 
-from e2e.soak.deeds import Deeds, Upsets
-from e2e.soak.others import Others
-from e2e.soak.roster import Roster
+from e2e.soak.actions import ClusterActions, Upsets
+from e2e.soak.inventory import Inventory
+from e2e.soak.pod_actions import PodActions
+from e2e.soak.process_faults import ProcessFaults
 from e2e.soak.script import Action, Script
 from e2e.soak.tenants import Tenants
-from e2e.soak.trouble import Trouble
 
 STEPS = 1500
 
 
 def actions(seed: int, nodes: int = 12) -> list[Action]:
-    roster = Roster([f"node-{number}" for number in range(nodes)])
-    return list(islice(Script(random.Random(seed), roster), STEPS))
+    inventory = Inventory([f"node-{number}" for number in range(nodes)])
+    return list(islice(Script(random.Random(seed), inventory), STEPS))
 
 
 def test_one_seed_is_one_sequence() -> None:
@@ -28,6 +28,6 @@ def test_one_seed_is_one_sequence() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_kind_of_action_comes_and_somebody_carries_it_out(seed: int) -> None:
     names = {action.name for action in actions(seed)}
-    actors = (Deeds, Upsets, Others, Tenants, Trouble)
+    actors = (ClusterActions, Upsets, PodActions, Tenants, ProcessFaults)
     assert all(sum(hasattr(actor, name) for actor in actors) == 1 for name in names)
     assert len(names) == 41

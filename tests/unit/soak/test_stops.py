@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from e2e.soak import facts
+from e2e.soak.capacity import Reserved, unbalanced
 from e2e.soak.invariants import Checker, Limits, Tally
 from e2e.soak.manifests import HEEDED_SECONDS
 from e2e.soak.memory import Memory
-from e2e.soak.rooms import Reserved, unbalanced
 from e2e.soak.stops import HOLD_SECONDS, MOST_PLACEHOLDERS, unused
 from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
 

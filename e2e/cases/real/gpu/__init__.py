@@ -1,1 +1,1 @@
-"""Cases on real nodes: kubelets, containers, kfext installed as pods, real training."""
+"""Cases on real nodes with shared GPU cards."""

@@ -21,7 +21,7 @@ from e2e.testbed.realnodes import Node, nodes
 
 @pytest.fixture(scope="package")
 def gpu_node(bed: Testbed) -> Iterator[Node]:
-    """A node with two cards, on which kfext shares them."""
+    """A node with two cards that kfext shares."""
     first, _ = nodes(bed)
     simulate_cards(first, 2)
     install_sharing(bed, first)
@@ -32,7 +32,7 @@ def gpu_node(bed: Testbed) -> Iterator[Node]:
 
 @pytest.fixture
 def nothing_left(bed: Testbed, gpu_node: Node) -> Iterator[None]:
-    """After each case, and the end of its namespace, no card is reserved and nothing trains."""
+    """After each case and the end of its namespace: no reserved card, and no training process."""
     yield
     unreserved(bed)
     until(lambda: not left_over(gpu_node), what="the agent has forgotten all sharers")

@@ -1,4 +1,4 @@
-"""What kubelet has given out of cards, and what kfext has promised, while jobs come and go."""
+"""The cards that kubelet has allocated, beside the plans of kfext, while jobs come and go."""
 
 import random
 from collections import Counter
@@ -21,8 +21,8 @@ ONLY, OF_POD = ReplicaKey("master", 0), "-master-0"
 Object = dict[str, Any]
 
 
-def asked(name: str, chance: random.Random) -> Object:
-    """Return a job that asks for a part of a card, and trains for a while."""
+def sharing_job(name: str, chance: random.Random) -> Object:
+    """Return a job that requests a share of a card, and trains for a while."""
     share = chance.choice(["0.2", "0.35", "0.5", "0.7"])
     priority = chance.choice(["low", "low", "high"])
     settings = {"share": share, "priority": priority, "min_share": "0"}
@@ -36,7 +36,7 @@ def promised(job: Object) -> Plan | None:
 
 
 def ended(job: Object) -> bool:
-    """Return whether a job has ended, and check that it did well."""
+    """Return whether a job has ended; it must not fail."""
     conditions = job.get("status", {}).get("conditions", [])
     holds = {condition["type"] for condition in conditions if condition["status"] == "True"}
     assert "Failed" not in holds, job["metadata"]["name"]
@@ -44,7 +44,7 @@ def ended(job: Object) -> bool:
 
 
 @pytest.mark.long
-def test_G2_kubelet_gives_out_what_the_plans_promise_and_never_more_than_a_card(
+def test_G2_kubelet_allocates_the_shares_of_the_plans_and_never_more_than_a_card(
     team: Team, gpu_node: Node
 ) -> None:
     chance, submitted = random.Random(1), list[str]()
@@ -52,13 +52,13 @@ def test_G2_kubelet_gives_out_what_the_plans_promise_and_never_more_than_a_card(
 
     def all_have_ended() -> bool:
         nonlocal most
-        given = [
+        allocated = [
             device
             for device in kubelet_allocations(team.bed, gpu_node)
             if device.namespace == team.namespace
         ]
-        jobs = team.jobs()  # after it: what kubelet has given was promised before
-        for device in given:
+        jobs = team.jobs()  # read last: kubelet allocates only planned shares
+        for device in allocated:
             job = jobs[device.pod.removesuffix(OF_POD)]
             if job["spec"]["runPolicy"].get("suspend"):
                 continue  # it was stopped, and its pod is about to end
@@ -68,17 +68,17 @@ def test_G2_kubelet_gives_out_what_the_plans_promise_and_never_more_than_a_card(
             assert len(device.devices) == plan.shares[ONLY.type].units
             seen.add(device.pod)
         units = Counter[str]()
-        for device in given:
+        for device in allocated:
             units[device.resource] += len(device.devices)
         assert max(units.values(), default=0) <= UNITS
-        most = max(most, len(given))
+        most = max(most, len(allocated))
         training = [name for name in submitted if not ended(jobs[name])]
         if len(submitted) < JOBS and len(training) < AT_ONCE:
             submitted.append(named("some"))
-            team.submit(asked(submitted[-1], chance))
+            team.submit(sharing_job(submitted[-1], chance))
         return len(submitted) == JOBS and not training
 
     until(all_have_ended, what="all jobs have ended", account=team.said, seconds=SECONDS)
-    assert seen == {f"{name}{OF_POD}" for name in submitted}, "each had its part from kubelet"
+    assert seen == {f"{name}{OF_POD}" for name in submitted}, "kubelet allocated a share to each"
     assert most > CARDS, "cards were shared"
     unreserved(team.bed)

@@ -1,6 +1,6 @@
-"""Faults while jobs share cards that a node's CPU plays: who gives way, what is shown, what stays.
+"""Faults while jobs share cards that a node's CPU simulates: who yields, what shows, what stays.
 
-What is asserted is what the card has counted and what the cluster shows, never a time.
+The cases assert counts of the card and the state of the cluster, never a time.
 """
 
 import signal
@@ -39,10 +39,10 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 STEPS = 100
 MORE_STEPS = 25
-"""These take the job of high priority longer than orders of the agent hold, which is 2 s."""
+"""The high-priority job takes longer for these steps than the agent's orders hold, which is 2 s."""
 LONG_SECONDS = 300.0
 EVICTED_SECONDS = 900.0
-"""Three times of a minute of losses, and being shut out for one after two of them; and a delay."""
+"""Three periods of a minute with losses, a shut-out of a minute after two of them, and a delay."""
 Object = dict[str, Any]
 
 
@@ -50,13 +50,13 @@ Object = dict[str, Any]
 
 
 def starts_of(agent: Object) -> int:
-    """Return how often the container of an agent was started again; -1 while it is not ready."""
+    """Return the restarts of an agent's container; -1 while it is not ready."""
     (container,) = agent["status"].get("containerStatuses", [{"ready": False}])
     return int(container["restartCount"]) if container["ready"] else -1
 
 
 @pytest.mark.long
-def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
+def test_without_its_agent_low_priority_paces_itself_and_still_yields(
     team: Team, gpu_node: Node
 ) -> None:
     pair = beside_high(team, gpu_node)
@@ -73,9 +73,9 @@ def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
         what="the agent runs again",
         account=team.said,
     )
-    middle = (alone + led) / 2  # it is led anew once the sharers have found the new agent
+    middle = (alone + led) / 2  # the agent leads it again once the sharers have found it
     until(lambda: pair.pace() > middle, what="the agent leads low again", account=team.said)
-    assert pair.late() <= 0.01, "it gave way all the time"
+    assert pair.late() <= 0.01, "it yielded all the time"
 
 
 # --- the jobs -----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_a_job_that_is_killed_in_a_micro_step_costs_the_other_nothing(
 
 
 @pytest.mark.long
-def test_a_namesake_has_a_part_of_its_own_while_the_one_before_it_ends(
+def test_a_namesake_has_its_own_share_while_the_job_before_it_ends(
     team: Team, gpu_node: Node
 ) -> None:
     twin, most, promised = named("twin"), {"share": "0.6"}, [0]
@@ -112,7 +112,7 @@ def test_a_namesake_has_a_part_of_its_own_while_the_one_before_it_ends(
             promised.append(sum(sharer["sharePercent"] for sharer in sharers_of(slot)))
         return any(sharer["podUID"] not in {first, ""} for sharer in sharers(team, gpu_node))
 
-    until(has_its_own, what="it has a part", account=team.said, seconds=LONG_SECONDS)
+    until(has_its_own, what="it has a share", account=team.said, seconds=LONG_SECONDS)
     team.succeeded(twin)
     assert max(promised) <= 100
 
@@ -129,7 +129,7 @@ def created(team: Team, job: Object) -> bool:
 
 
 @pytest.mark.long
-def test_a_job_that_leaves_the_hook_out_is_shown_to_do_so_and_has_to_leave(
+def test_a_job_without_the_hook_is_reported_and_evicted(
     team: Team, gpu_node: Node
 ) -> None:
     pair = beside_high(team, gpu_node, disables=True)
@@ -160,17 +160,17 @@ def test_a_job_that_queues_200_kernels_is_shut_out_when_that_costs_too_much(
         account=team.said,
         seconds=LONG_SECONDS,
     )
-    pair.goes_on(pair.high)  # what was queued before is done then
+    pair.goes_on(pair.high)  # the kernels queued before are done then
     before = kernels(gpu_node, pair.card, pair.low)
     pair.goes_on(pair.high)
     begun = kernels(gpu_node, pair.card, pair.low) - before
-    assert begun <= 200 + STEP_KERNELS, "what it had queued, and the step under way"
+    assert begun <= 200 + STEP_KERNELS, "its queued kernels, and the current step"
 
 
 # --- cards and reservations ---------------------------------------------------------------------
 
 
-def test_of_a_card_in_trouble_the_job_goes_to_another_and_says_why(
+def test_a_job_moves_off_a_faulty_card_to_another_and_says_why(
     team: Team, gpu_node: Node
 ) -> None:
     patient = named("patient")
@@ -196,7 +196,7 @@ def test_of_a_card_in_trouble_the_job_goes_to_another_and_says_why(
 
 
 @pytest.mark.long
-def test_a_reservation_that_is_deleted_by_hand_comes_back_with_the_same_card(
+def test_a_reservation_that_is_deleted_by_hand_is_recreated_with_the_same_card(
     team: Team, gpu_node: Node
 ) -> None:
     part, whole = named("part"), named("whole")
@@ -213,14 +213,14 @@ def test_a_reservation_that_is_deleted_by_hand_comes_back_with_the_same_card(
         slot = slot_of(team, gpu_node, part)
         return slot is not None and slot["status"].get("reservation", uid) != uid
 
-    until(anew, what="the card is reserved anew", account=team.said)
+    until(anew, what="the card is reserved again", account=team.said)
     before = kernels(gpu_node, card, part)
-    until(lambda: kernels(gpu_node, card, part) > before + STEP_KERNELS, what="it goes on")
+    until(lambda: kernels(gpu_node, card, part) > before + STEP_KERNELS, what="it continues")
     assert team.running(part)["metadata"]["uid"] == pod
 
 
 @pytest.mark.long
-def test_a_card_that_another_pod_got_meanwhile_is_not_used_any_more(
+def test_a_card_that_kubelet_allocated_to_another_pod_is_no_longer_used(
     team: Team, gpu_node: Node
 ) -> None:
     part, whole, taker = named("part"), named("whole"), named("taker")
@@ -233,7 +233,7 @@ def test_a_card_that_another_pod_got_meanwhile_is_not_used_any_more(
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": taker}, **template["template"]}
     team.bed.api.create(pods, made)
     (reservation,) = reservations(team.bed)
-    scale(team.bed, "kfext-controller", 0)  # so that nothing is faster than the other pod
+    scale(team.bed, "kfext-controller", 0)  # so that the other pod is first
     try:
         name = reservation["metadata"]["name"]
         kubectl(team.bed, "delete", "pod", "-n", names.GPU_NAMESPACE, name)

@@ -1,4 +1,4 @@
-"""Parts of kfext and of a node are replaced while jobs share cards that its CPU plays."""
+"""Parts of kfext and of a node are replaced while jobs share cards that its CPU simulates."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def test_jobs_go_on_while_kubelet_and_the_agent_are_replaced(team: Team, gpu_nod
 
 
 def agents_but(bed: Testbed, uid: str) -> bool:
-    """Return whether an agent is there, and none with this uid."""
+    """Return whether agents run, and none of them has this uid."""
     pods = bed.api.get(f"/api/v1/namespaces/{names.GPU_NAMESPACE}/pods")["items"]
     agents = [pod for pod in pods if pod["spec"].get("serviceAccountName") == names.AGENT]
     return bool(agents) and all(pod["metadata"]["uid"] != uid for pod in agents)
@@ -82,11 +82,11 @@ def test_jobs_go_on_while_nvidias_plugin_is_replaced(team: Team, gpu_node: Node)
     assert after["metadata"]["uid"] == reservation["metadata"]["uid"]
     team.submit(dialled(whole, steps=STEPS))
     team.succeeded(whole)
-    assert not kernels(gpu_node, pair.card, whole), "the shared card is not given away"
+    assert not kernels(gpu_node, pair.card, whole), "the shared card is not allocated to it"
 
 
 def healthy_cards(team: Team, node: Node) -> int:
-    """Return how many cards the node offers whole."""
+    """Return the number of whole cards that the node offers."""
     offered = team.bed.api.get(f"/api/v1/nodes/{node.name}")["status"]["allocatable"]
     return int(offered.get(NATIVE_GPU, "0"))
 
@@ -94,7 +94,7 @@ def healthy_cards(team: Team, node: Node) -> int:
 # --- kfext ----------------------------------------------------------------------------------------
 
 
-def test_while_no_webhook_answers_nothing_gets_a_part_of_a_card(team: Team, gpu_node: Node) -> None:
+def test_no_pod_has_a_share_of_a_card_while_no_webhook_answers(team: Team, gpu_node: Node) -> None:
     held = named("held")
     scale(team.bed, "kfext-controller", 0)
     try:
@@ -112,7 +112,7 @@ def test_while_no_webhook_answers_nothing_gets_a_part_of_a_card(team: Team, gpu_
 
 
 def refused_a_pod(team: Team) -> bool:
-    """Return whether the operator has tried to create a pod, in vain for want of a webhook."""
+    """Return whether the operator has tried and failed to create a pod, for want of a webhook."""
     events = team.bed.api.get(f"/api/v1/namespaces/{team.namespace}/events")["items"]
     refusals = (event["message"] for event in events if event["reason"] == "FailedCreatePod")
     return any("webhook" in message for message in refusals)
@@ -144,18 +144,18 @@ def asked_of_kubelet(team: Team, name: str) -> Object:
     return dict(container["resources"]["limits"])
 
 
-def test_the_next_controller_finishes_what_the_one_before_it_has_begun(
+def test_the_next_controller_finishes_the_work_of_its_predecessor(
     team: Team, gpu_node: Node
 ) -> None:
     before, job = leader(team.bed), named("job")
     team.submit(dialled(job, HIGH, load_ms=LOAD_MS, steps=STEPS))
     at_once = ("--grace-period=0", "--force")
     kubectl(team.bed, "delete", "pod", "-n", names.NAMESPACE, name_of(before), *at_once)
-    until(lambda: name_of(leader(team.bed)) != name_of(before), what="another agent leads")
+    until(lambda: name_of(leader(team.bed)) != name_of(before), what="another controller leads")
     trains_on_one_card(team, gpu_node, job)
 
 
-def test_a_leader_that_stood_still_while_another_one_placed_a_job_reserves_nothing(
+def test_a_frozen_leader_reserves_nothing_after_another_has_placed_a_job(
     team: Team, gpu_node: Node
 ) -> None:
     before, job = leader(team.bed), named("job")
@@ -165,7 +165,7 @@ def test_a_leader_that_stood_still_while_another_one_placed_a_job_reserves_nothi
         os.kill(pid, signal.SIGSTOP)
     try:
         team.submit(dialled(job, HIGH, load_ms=LOAD_MS, steps=STEPS))
-        until(lambda: name_of(leader(team.bed)) != name_of(before), what="another agent leads")
+        until(lambda: name_of(leader(team.bed)) != name_of(before), what="another controller leads")
         team.running(job)
     finally:
         for pid in pids:
@@ -175,7 +175,7 @@ def test_a_leader_that_stood_still_while_another_one_placed_a_job_reserves_nothi
 
 
 def leader(bed: Testbed) -> Object:
-    """Return the pod of the controller that leads."""
+    """Return the pod of the leading controller."""
     pods = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
 
     def leads() -> Object | None:

@@ -1,4 +1,4 @@
-"""Real jobs share cards that a node's CPU plays: reservation, parts, gates, all through kubelet."""
+"""Real jobs share cards that a CPU simulates: reservation, shares and gates, through kubelet."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 def share_one_card(team: Team, node: Node, high: Object, low: Object) -> Object:
     """Have two jobs train on one card until low ends; return the SharedGPU while both ran.
 
-    High trains for as long as low is there: what low does alone would count as giving way.
+    High trains for as long as low is there: steps of low alone would count as yielding.
     """
     team.submit(high)
     team.running("high")
@@ -28,8 +28,8 @@ def share_one_card(team: Team, node: Node, high: Object, low: Object) -> Object:
     team.running("low")
 
     def shared() -> Object | None:
-        found = (slot for slot in slots(team.bed, node.name) if len(slot["status"]["sharers"]) == 2)
-        return next(found, None)
+        pairs = (slot for slot in slots(team.bed, node.name) if len(slot["status"]["sharers"]) == 2)
+        return next(pairs, None)
 
     slot = until(shared, what="one card is shown with both", account=team.said)
     team.succeeded("low")
@@ -37,7 +37,7 @@ def share_one_card(team: Team, node: Node, high: Object, low: Object) -> Object:
     return slot
 
 
-def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
+def test_low_priority_yields_on_a_card_that_is_accounted_for_and_then_released(
     team: Team, gpu_node: Node
 ) -> None:
     high, low = (
@@ -54,8 +54,8 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
 
 @pytest.mark.long
 def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
-    # High has kernels on the card all the time, but for what a busy CPU takes between its steps.
-    # These are long, so that this is little.
+    # High has kernels on the card all the time, except while a busy CPU delays the start of a step.
+    # The steps are long, so this is little.
     high, low = (
         dialled(name, terms, kernel_ms=3, steps=steps, disables=True)
         for name, terms, steps in (("high", HIGH, ENDLESS), ("low", LOW, 40))
@@ -80,7 +80,7 @@ def test_a_whole_card_is_never_a_shared_one(team: Team, gpu_node: Node) -> None:
     unreserved(team.bed)
 
 
-def test_nobody_else_may_ask_for_parts_of_cards(team: Team, gpu_node: Node) -> None:
+def test_no_other_user_may_request_shares_of_cards(team: Team, gpu_node: Node) -> None:
     limits = {"kfext.dev/gpu-0": "50"}
     container = {"name": "main", "image": "none", "resources": {"limits": limits}}
     pod = {

@@ -22,7 +22,7 @@ _PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 
 
 def changed(pod: Object) -> list[Object]:
-    """Return what Katib's webhook does to a pod of a trial."""
+    """Return the changes that Katib's webhook makes to a pod of a trial."""
     if pod["metadata"].get("labels", {}).get(names.JOB_ROLE) != "master":
         return []
     if any(container["name"] == names.KATIB_COLLECTOR for container in pod["spec"]["containers"]):
@@ -31,14 +31,14 @@ def changed(pod: Object) -> list[Object]:
 
 
 def settled(example: Object, name: str, *, steps: int) -> Object:
-    """Return a job with the settings of an example, which uses a card that the CPU plays."""
+    """Return a job with the settings of an example, on a card that the CPU simulates."""
     made = dialled(name, {"share": "0"}, steps=steps)  # so that the hook loads the driver
     return {**made, "metadata": {**example["metadata"], "name": name}}
 
 
-def test_the_example_of_a_shared_gpu_trains_on_its_part(team: Team, gpu_node: Node) -> None:
+def test_the_example_of_a_shared_gpu_trains_on_its_share(team: Team, gpu_node: Node) -> None:
     example = yaml.safe_load((EXAMPLES / "shared-gpu.yaml").read_text())
-    # The cards that the CPU plays have less memory than the example asks for.
+    # The simulated cards have less memory than the example requests.
     del example["metadata"]["annotations"][names.GPU_MEMORY]
     team.submit(settled(example, "tuning", steps=60))
     assert team.running("tuning")["spec"]["nodeName"] == gpu_node.name

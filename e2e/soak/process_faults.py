@@ -1,6 +1,6 @@
-"""Trouble for kfext itself: its processes die, stop, or cannot speak to the API server.
+"""Faults of kfext itself: its processes die, stop, or lose the API server.
 
-They must not lose the Lease by themselves, nor take too much memory.
+They must not lose the Lease without a cause, nor use too much memory.
 """
 
 import math
@@ -18,7 +18,7 @@ from e2e.harness.wait import until
 from e2e.soak.facts import amount
 
 _LATE_SECONDS = 30.0
-"""For how long a pause still counts once it is over: a Lease is taken over after 15 s, and both
+"""A pause still counts for this time after its end: a Lease changes its holder after 15 s, and both
 processes may have to wait for a busy machine."""
 _MIB = 1 << 20
 _BURST_SECONDS = 3.0
@@ -26,9 +26,9 @@ _BURST_SECONDS = 3.0
 
 @dataclass
 class Leadership:
-    """Who holds the Lease, by the id of the process. Times are in seconds of one clock.
+    """The holder of the Lease, by process id. Times are in seconds of one clock.
 
-    `unasked`: changes of the holder that nothing which befell the earlier one explains.
+    `unasked`: changes of the holder that no fault of the earlier holder explains.
     """
 
     changes: int = 0
@@ -37,19 +37,19 @@ class Leadership:
     _lost: float | None = None
     _until: dict[int, float] = field(default_factory=dict)
 
-    def befall(self, pid: int | None) -> None:
-        """Register that a process is killed, or kept from its work until it may `resume`."""
+    def record_fault(self, pid: int | None) -> None:
+        """Record that a process is killed, or prevented from working until it may `resume`."""
         if pid is not None:
             self._until[pid] = math.inf
 
     def resume(self, pid: int, *, at: float) -> None:
-        """Register that a process is at work again."""
+        """Record that a process works again."""
         self._until[pid] = at + _LATE_SECONDS
 
     def see(self, holder: int | None, *, at: float) -> None:
-        """Register the holder as of now; None: no process of kfext holds it."""
+        """Record the present holder; None means that no process of kfext holds the Lease."""
         if holder is None:
-            # Its successors may be killed too, so it may be long until one comes.
+            # Its successors may be killed too, so it may take long until another process leads.
             self._lost = at if self._lost is None else self._lost
             return
         lost, self._lost = at if self._lost is None else self._lost, None
@@ -66,7 +66,7 @@ class Leadership:
 
 
 def peak_bytes(pid: int | None) -> int:
-    """Return the most memory that a process had at once, 0 if it does not run."""
+    """Return the peak memory of a process in bytes, 0 if it does not run."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -76,7 +76,7 @@ def peak_bytes(pid: int | None) -> int:
 
 
 def limit_bytes() -> int:
-    """Return the memory limit of the controller, as in its Deployment."""
+    """Return the memory limit of the controller, from its Deployment."""
     (deployment,) = [
         manifest
         for manifest in read("base/controller/deployment.yaml")
@@ -87,15 +87,16 @@ def limit_bytes() -> int:
 
 
 def too_large(peak: int, limit: int) -> list[str]:
-    """Return what is wrong with the most memory that a controller had."""
-    told = f"[memory] a controller had {peak / _MIB:.0f} MiB, its limit is {limit / _MIB:.0f} MiB"
-    return [told] if peak >= limit else []
+    """Return a message if the peak memory of a controller reached its limit."""
+    peak_mib, limit_mib = f"{peak / _MIB:.0f} MiB", f"{limit / _MIB:.0f} MiB"
+    message = f"[memory] a controller had {peak_mib}, its limit is {limit_mib}"
+    return [message] if peak >= limit else []
 
 
-class Trouble:
-    """One method per action. `tick` brings back what has died, and counts kfext's time at work.
+class ProcessFaults:
+    """One method per action. `tick` restarts dead processes, and counts kfext's time at work.
 
-    There are two controllers, one of them a warm standby; what happens, happens to the leader.
+    There are two controllers, one of them a warm standby; faults hit the leader.
     """
 
     def __init__(self, kfext: Kfext) -> None:
@@ -109,20 +110,20 @@ class Trouble:
         self.kills = 0
         self.leadership = Leadership()
         self.peak_bytes = 0
-        """The most memory that a controller had."""
+        """The peak memory of a controller."""
 
     def kill_controller(self, both: bool) -> None:
         """SIGKILL the leader; with `both`, the standby too."""
         for process in self._both if both else (self.leader or self._both[0],):
-            self.leadership.befall(process.pid)
+            self.leadership.record_fault(process.pid)
             process.kill()
             self.kills += 1
 
     def pause_controller(self) -> None:
-        """SIGSTOP: it looks alive and does nothing, and later goes on with what it knew."""
+        """SIGSTOP: the process looks alive, does nothing, and later resumes with old knowledge."""
         self._frozen = self.leader
         if self._frozen is not None:
-            self.leadership.befall(self._frozen.pid)
+            self.leadership.record_fault(self._frozen.pid)
             self._frozen.freeze()
 
     def continue_controller(self) -> None:
@@ -143,20 +144,20 @@ class Trouble:
             program.proxy.drop_watches()
 
     def refuse(self, status: int, times: int, carried_out: bool) -> None:
-        """Answer some writes with an error status, whether they took place or not."""
+        """Answer some writes with an error status, whether or not they took effect."""
         for program in self._both:
             fault = Refuse(_is_write, status=status, times=times, carried_out=carried_out)
             program.proxy.arm(fault)
         self._heal_at = time.monotonic() + _BURST_SECONDS
 
     def tick(self) -> float:
-        """Mend what is over, and return `worked`."""
+        """End faults that are over, restart dead processes, and return `worked`."""
         now = time.monotonic()
         if self._heal_at is not None and now > self._heal_at:
             self._heal()
         self.peak_bytes = max(self.peak_bytes, *(peak_bytes(program.pid) for program in self._both))
         for process in self._both:
-            if process.pid is None:  # killed, or it lost its Lease and ended, as it should
+            if process.pid is None:  # killed, or ended because it lost its Lease, as it should
                 process.wait_dead()
                 process.launch(environment=self._kfext.environment)
         leader = self.leader
@@ -167,7 +168,7 @@ class Trouble:
         return self.worked
 
     def end(self) -> None:
-        """End all trouble, and wait until kfext is at work."""
+        """End all faults, and wait until kfext works."""
         self.continue_controller()
         self._heal()
         if not self._kfext.webhook.alive:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from e2e.soak.trouble import Leadership, limit_bytes, peak_bytes, too_large
+from e2e.soak.process_faults import Leadership, limit_bytes, peak_bytes, too_large
 
 FIRST, SECOND = 11, 22
 
@@ -31,19 +31,19 @@ def test_a_leader_that_nothing_befell_keeps_its_lease(leadership: Leadership) ->
 
 
 def test_one_that_was_killed_loses_it(leadership: Leadership) -> None:
-    leadership.befall(FIRST)
+    leadership.record_fault(FIRST)
     leadership.see(None, at=6.0)
     assert (changed(leadership, at=500.0).changes, leadership.unasked) == (1, [])
 
 
 def test_a_pause_long_ago_explains_nothing(leadership: Leadership) -> None:
-    leadership.befall(FIRST)
+    leadership.record_fault(FIRST)
     leadership.resume(FIRST, at=10.0)
     assert len(changed(leadership, at=41.0).unasked) == 1
 
 
 def test_a_successor_that_comes_late_does_not_make_a_loss_unasked(leadership: Leadership) -> None:
-    leadership.befall(FIRST)
+    leadership.record_fault(FIRST)
     leadership.resume(FIRST, at=10.0)
     leadership.see(None, at=12.0)
     leadership.see(None, at=60.0)

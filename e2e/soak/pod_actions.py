@@ -1,4 +1,4 @@
-"""Carry out what the script says of admission, of pods of strangers, and of the size of pods."""
+"""Carry out the script's actions on admission, on foreign pods, and on the size of pods."""
 
 import time
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
-from e2e.soak.deeds import Asking, pods_path
+from e2e.soak.actions import Actor, pods_path
 from e2e.soak.facts import GATE, REFUSES, amount, amounts, excess, requests, total
 from e2e.soak.reading import node_of, pod_of
 
@@ -17,14 +17,14 @@ _LEAST, _LARGEST = amount("100m"), amount("16")
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """A pod that is resized: when its kubelet looks at it, and the CPU that it had before."""
+    """A pod that is resized: when its kubelet looks at it, and the resources it had before."""
 
     due: float
     uid: str
-    had: Object
+    before: Object
 
 
-class Others(Asking):
+class PodActions(Actor):
     """One method per action."""
 
     def __init__(self, kube: Kube) -> None:
@@ -34,18 +34,18 @@ class Others(Asking):
     # --- admission --------------------------------------------------------------------------------
 
     def refuse_here(self, namespace: str, what: str) -> None:
-        """Have the API server refuse some writes in a namespace, until it is `admit_here`."""
+        """Have the API server refuse some writes in a namespace, until `admit_here`."""
         self._label(namespace, what)
-        self.took["refuse_here"] += 1
+        self.effects["refuse_here"] += 1
 
     def admit_here(self, namespace: str) -> None:
         self._label(namespace, None)
 
     def limit(self, namespace: str, cpu: str, memory: str) -> None:
-        """Give containers that say nothing as much by default."""
+        """Set default limits for containers without their own."""
         body = manifests.limit_range(cpu, memory)
         path = f"/api/v1/namespaces/{namespace}/limitranges"
-        self.took["limit"] += self._ask("POST", path, body)
+        self.effects["limit"] += self._ask("POST", path, body)
 
     def unlimit(self, namespace: str) -> None:
         self._ask("DELETE", f"/api/v1/namespaces/{namespace}/limitranges/soak")
@@ -57,71 +57,71 @@ class Others(Asking):
 
     def pin_stranger(self, namespace: str, name: str, node: str, how: str) -> None:
         made = self._ask("POST", pods_path(namespace), manifests.pinned(name, node, how))
-        self.took["pin_stranger"] += made
+        self.effects["pin_stranger"] += made
 
     def drop_stranger(self, namespace: str, name: str) -> None:
         self._ask("DELETE", pods_path(namespace, name))
 
     def pin_gated(self, share: float, node: str) -> None:
-        """Pin a pod to a node that kfext holds back at its gate."""
+        """Pin a pod at kfext's gate to a node."""
         waiting = [pod for pod in self._kube.items("/api/v1/pods") if _is_open_behind_gate(pod)]
         if waiting:
             metadata = waiting[int(share * len(waiting))]["metadata"]
             affinity = manifests.pinned("", node, "plain")["spec"]["affinity"]
             path = pods_path(metadata["namespace"], metadata["name"])
-            self.took["pin_gated"] += self._patch(path, {"spec": {"affinity": affinity}})
+            self.effects["pin_gated"] += self._patch(path, {"spec": {"affinity": affinity}})
 
     # --- in-place resize --------------------------------------------------------------------------
 
     def resize(self, namespace: str, _kind: str, job: str, share: float, up: bool) -> None:
-        """Double or halve the CPU of a pod that runs; its kubelet follows a little later."""
+        """Double or halve the CPU of a running pod; its kubelet follows a little later."""
         selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
         pods = [item for item in self._kube.items(pods_path(namespace) + selector) if _runs(item)]
         if not pods:
             return
         pod = pods[int(share * len(pods))]
         container = pod["spec"]["containers"][0]
-        has = container.get("resources", {})
-        before = amounts(has.get("requests")).get("cpu")
+        resources = container.get("resources", {})
+        before = amounts(resources.get("requests")).get("cpu")
         if before is None:
             return
         path = pods_path(namespace, pod["metadata"]["name"])
         if path in self._resizing:
             return
         after = min(before * 2, _LARGEST) if up else max(before / 2, _LEAST)
-        self._allocate(path, pod, has)
+        self._allocate(path, pod, resources)
         cpu = f"{int(after * 1000)}m"
-        had = {which: {"cpu": of["cpu"]} for which, of in has.items() if "cpu" in (of or {})}
-        if self._ask_size(path, pod, {which: {"cpu": cpu} for which in had}):
-            self.took["resize"] += 1
+        old = {key: {"cpu": has["cpu"]} for key, has in resources.items() if "cpu" in (has or {})}
+        if self._ask_size(path, pod, {key: {"cpu": cpu} for key in old}):
+            self.effects["resize"] += 1
             due = time.monotonic() + _RESIZE_SECONDS
-            self._resizing[path] = Resizing(due, pod["metadata"]["uid"], had)
+            self._resizing[path] = Resizing(due, pod["metadata"]["uid"], old)
 
     def tend(self) -> None:
-        """Do as a kubelet does a moment after a resize: give the pod what it asks for if it fits.
+        """Act as a kubelet some time after a resize: allocate the new size if it fits.
 
-        What does not fit would stay deferred; whoever asked for it takes it back.
+        A size that does not fit would stay deferred; whoever requested it reverts it.
         """
-        for path, asked in sorted(self._resizing.items()):
-            if asked.due > time.monotonic():
+        for path, resizing in sorted(self._resizing.items()):
+            if resizing.due > time.monotonic():
                 continue
             pod = self._kube.find(path)
-            if pod is None or pod["metadata"]["uid"] != asked.uid:
+            if pod is None or pod["metadata"]["uid"] != resizing.uid:
                 del self._resizing[path]
             elif self._fits(pod):
                 del self._resizing[path]
                 self._allocate(path, pod, pod["spec"]["containers"][0]["resources"])
             else:
-                self._ask_size(path, pod, asked.had)
+                self._ask_size(path, pod, resizing.before)
 
     def _allocate(self, path: str, pod: Object, resources: Any) -> None:
-        known = pod["status"].get("containerStatuses") or []
+        statuses = pod["status"].get("containerStatuses") or []
         name = pod["spec"]["containers"][0]["name"]
-        told = [
+        updated = [
             {**container, "resources": resources} if container["name"] == name else container
-            for container in known
+            for container in statuses
         ]
-        self._patch(f"{path}/status", {"status": {"containerStatuses": told}})
+        self._patch(f"{path}/status", {"status": {"containerStatuses": updated}})
 
     def _ask_size(self, path: str, pod: Object, resources: Object) -> bool:
         name = pod["spec"]["containers"][0]["name"]
@@ -129,24 +129,24 @@ class Others(Asking):
         return self._patch(f"{path}/resize", body, kind="strategic")
 
     def _fits(self, pod: Object) -> bool:
-        """Say whether the node of a pod has what the pod asks for, beside what others have."""
+        """Say whether a pod's request fits on its node beside the resources of other pods."""
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
-        there = map(pod_of, self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"))
-        has = [other.has for other in there if other.uid != uid and not other.over]
-        found = self._kube.find(f"/api/v1/nodes/{node}")
-        offers = node_of(found).offers if found else {}
-        return not excess(total([*has, requests(pod["spec"])]), offers)
+        pods = map(pod_of, self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"))
+        granted = [other.has for other in pods if other.uid != uid and not other.over]
+        raw = self._kube.find(f"/api/v1/nodes/{node}")
+        offered = node_of(raw).offers if raw else {}
+        return not excess(total([*granted, requests(pod["spec"])]), offered)
 
 
 def _runs(pod: Object) -> bool:
-    on = pod["spec"].get("nodeName") and pod["status"].get("phase") == "Running"
-    return bool(on) and "deletionTimestamp" not in pod["metadata"]
+    placed = pod["spec"].get("nodeName") and pod["status"].get("phase") == "Running"
+    return bool(placed) and "deletionTimestamp" not in pod["metadata"]
 
 
 def _is_open_behind_gate(pod: Object) -> bool:
-    """Say whether kfext holds a pod back although no person has limited it to nodes.
+    """Say whether kfext's gate holds a pod that no person has limited to nodes.
 
-    Not one of a tenant: kfext lets those go as they are, and then the pin is the tenant's business.
+    Pods of tenants do not count: kfext releases their jobs unchanged, whatever their pins.
     """
     job = pod["metadata"].get("labels", {}).get("training.kubeflow.org/job-name", "")
     gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]

@@ -1,4 +1,4 @@
-"""What must hold of the room on nodes, and of everything once nothing has happened for a while."""
+"""The rules on the capacity of nodes, and on the state once nothing has happened for a while."""
 
 import math
 import time
@@ -21,53 +21,53 @@ from e2e.soak.facts import (
 )
 from e2e.soak.memory import Memory
 
-Found = dict[str, str]
-"""What is wrong now: a key that stays the same while it lasts, and a sentence about it."""
+Findings = dict[str, str]
+"""Faults that exist now: a key that stays the same while the fault lasts, and a message."""
 
 _ONLY_WAIT = {"NoRoom", "TooBig", "NoEligibleNode", "WaitingForNodes", "NoNewNodes"}
 _PREEMPTING = "Preempting"
 _RESERVED = "reserv"
-"""A job that must leave room for the head of the queue says so with this word."""
+"""The message of a job that has to leave capacity to the head of the queue has this word."""
 
 
-def overcommitted(cluster: Cluster) -> Found:
-    """No node has more bound to it than it offers.
+def overcommitted(cluster: Cluster) -> Findings:
+    """No node is overcommitted by the pods bound to it.
 
-    A user may ask for more in place than there is: the kubelet refuses that, and it counts then.
+    The kubelet may refuse a resize in place; the granted size counts.
     """
     on = _by_node((pod.node, pod.has) for pod in cluster.pods if not pod.over)
     return _with_pods(cluster, _beyond(cluster, on, "are bound"))
 
 
-def overpromised(cluster: Cluster) -> Found:
-    """No pods are pinned to a node by kfext, and left there, that it cannot take."""
+def overpromised(cluster: Cluster) -> Findings:
+    """No node stays overcommitted by the pods that kfext has pinned to it."""
     on = _by_node((cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over)
     return _with_pods(cluster, _beyond(cluster, on, "are bound or pinned"))
 
 
-def double_booked(cluster: Cluster) -> Found:
-    """No two plans of kfext promise the same room, what else runs there left aside.
+def double_booked(cluster: Cluster) -> Findings:
+    """No two plans of kfext claim the same capacity, even without regard to foreign pods.
 
-    The plan of a gang that lost members is no promise: it is made anew for where there is room.
-    Nor does a job count that a person suspended and resumed: its room may have been given away; nor
-    a job if kfext says that the API server does not let it carry out the plan.
+    The plan of a gang that lost members does not count: it is renewed where there is capacity. Nor
+    does a job count that a person suspended and resumed, as its capacity may be in use, nor a plan
+    that kfext reports as refused by the API server.
     """
     claims: list[tuple[str, Amounts]] = []
     for gang in cluster.gangs.values():
-        promised = gang.handled and not gang.suspended and BY_PERSON not in gang.annotations
-        if promised and not gang.foreign and not gang.escaped:
+        counts = gang.handled and not gang.suspended and BY_PERSON not in gang.annotations
+        if counts and not gang.foreign and not gang.escaped:
             claims += [(pod.home, pod.asks) for pod in gang.pods if not pod.over]
             refused = gang.view.get("reason") == WRITE_REFUSED
             claims += [] if refused or any(pod.node for pod in gang.live) else planned(gang)
     return _beyond(cluster, _by_node(claims), "are promised")
 
 
-def idle_room(cluster: Cluster, memory: Memory) -> Found:
-    """No job waits for room although one node could take all of it.
+def idle_room(cluster: Cluster, memory: Memory) -> Findings:
+    """No job waits for capacity although one node could take all its pods.
 
-    Jobs in a namespace with a quota, and jobs with terms of their own, are left out: this
-    counts nothing but the requests and a selector of labels. A job waits for as much as its pods
-    asked for when there were any: admission may have made them larger than their template.
+    Jobs in a namespace with a quota, and jobs with their own affinity terms, do not count: this
+    rule sees only requests and node selectors. A job waits for the requests that its pods had when
+    they last existed: admission may have raised them above the template.
     """
     waiting = [
         gang
@@ -76,8 +76,8 @@ def idle_room(cluster: Cluster, memory: Memory) -> Found:
     ]
     if not waiting:
         return {}
-    free = what_is_free(cluster)
-    found = {}
+    free = free_capacity(cluster)
+    findings = {}
     for gang in waiting:
         wanted = total(
             times(larger(_asked(gang, kind), memory.asked(gang, kind)), size)
@@ -87,24 +87,25 @@ def idle_room(cluster: Cluster, memory: Memory) -> Found:
         for name, room in free.items():
             selected = all(_selects(spec, cluster.nodes[name]) for spec in gang.templates.values())
             if name not in shut and selected and not excess(wanted, room):
-                found[gang.uid] = f"{gang} waits ({gang.view.get('message')}), but fits on {name}"
+                findings[gang.uid] = f"{gang} waits ({gang.view.get('message')}), but fits {name}"
                 break
-    return found
+    return findings
 
 
-def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
-    """Return what is left on every open node after all that is bound, pinned or planned.
+def free_capacity(cluster: Cluster) -> dict[str, Amounts]:
+    """Return the free capacity of every open node, beside bound pods, pins and plans.
 
-    Nodes that came since a job asked for nodes are for that job, until it asks no more. A job that
-    others stop for keeps what is free already where it will start, on nodes that are not told.
+    New nodes belong to the job that asked for nodes before they came, until it asks no longer. A
+    job that others stop for already has a hold on the free capacity where it will start; the API
+    does not show on which nodes, so it counts on every node.
     """
-    asked = min((gang.asked_since for gang in cluster.gangs.values()), default=math.inf)
+    oldest_ask = min((gang.asked_since for gang in cluster.gangs.values()), default=math.inf)
     claims = [(cluster.home(pod), pod.asks) for pod in cluster.pods if not pod.over]
     for gang in cluster.gangs.values():
         if not gang.suspended and not (gang.over or gang.ending or gang.released):
             claims += planned(gang)
     on = _by_node(claims)
-    kept = total(
+    held = total(
         times(_asked(gang, kind), size)
         for gang in cluster.gangs.values()
         if gang.view.get("reason") == _PREEMPTING
@@ -112,19 +113,19 @@ def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
     )
     return {
         node.name: {
-            name: much - on.get(node.name, {}).get(name, 0) - kept.get(name, 0)
-            for name, much in node.offers.items()
+            name: number - on.get(node.name, {}).get(name, 0) - held.get(name, 0)
+            for name, number in node.offers.items()
         }
         for node in cluster.nodes.values()
-        if node.open and node.created <= asked - 1
+        if node.open and node.created <= oldest_ask - 1
     }
 
 
 def planned(gang: Gang) -> list[tuple[str, Amounts]]:
-    """Return what the plan of a job holds for replicas without a bound pod.
+    """Return the node and request of each planned replica without a bound pod.
 
-    It holds nothing for long for pods that kfext does not hold back, because its webhook was down
-    or because Kueue starts and stops the job: they may never be bound.
+    Replicas with an ungated pod, and jobs of Kueue, have no hold for long: these pods came while
+    the webhook was down, or Kueue starts and stops the job, so they may never be bound.
     """
     if gang.kueue:
         return []
@@ -145,65 +146,65 @@ def _selects(spec: Mapping[str, Mapping[str, str]], node: Node) -> bool:
 
 
 def _waits_for_room_only(cluster: Cluster, gang: Gang) -> bool:
-    said = str(gang.view.get("message", ""))
+    message = str(gang.view.get("message", ""))
     return (
         gang.held
         and gang.suspended
         and not (gang.over or gang.ending or gang.released or gang.pods)
         and gang.namespace not in cluster.limited
         and gang.view.get("reason") in _ONLY_WAIT
-        and _RESERVED not in said
+        and _RESERVED not in message
         and gang.state.get("retryAt", 0.0) <= time.time()  # else it backs off after failures
         and not has_own_terms(gang)
     )
 
 
 def has_own_terms(gang: Gang) -> bool:
-    """Say whether a template of a job has more of an affinity than a preference."""
+    """Say whether a template of a job requires a node or pod affinity."""
     parts = [part for spec in gang.templates.values() for part in spec.get("affinity", {}).values()]
     return any("required" in key for part in parts for key in part)
 
 
 def _by_node(claims: Iterable[tuple[str, Amounts]]) -> dict[str, Amounts]:
     on: dict[str, list[Amounts]] = defaultdict(list)
-    for node, asked in claims:
+    for node, claim in claims:
         if node:
-            on[node].append(asked)
-    return {node: total(asked) for node, asked in on.items()}
+            on[node].append(claim)
+    return {node: total(each) for node, each in on.items()}
 
 
-def _beyond(cluster: Cluster, on: Mapping[str, Amounts], how: str) -> Found:
-    found = {}
+def _beyond(cluster: Cluster, on: Mapping[str, Amounts], how: str) -> Findings:
+    findings = {}
     for name, wanted in on.items():
         node = cluster.nodes.get(name)  # a node that is gone can no longer be too full
-        for resource, much in (excess(wanted, node.offers) if node else {}).items():
+        for resource, missing in (excess(wanted, node.offers) if node else {}).items():
             offered = float(node.offers.get(resource, 0)) if node else 0.0
-            found[f"{name} {resource}"] = (
-                f"{offered + float(much):g} {resource} {how} on {name}, which offers {offered:g}"
+            findings[f"{name} {resource}"] = (
+                f"{offered + float(missing):g} {resource} {how} on {name}, which offers {offered:g}"
             )
-    return found
+    return findings
 
 
-def _with_pods(cluster: Cluster, found: Found) -> Found:
-    """Return what was found with the pods of each node, and what each asks for."""
-    said = {}
-    for key, words in found.items():
+def _with_pods(cluster: Cluster, findings: Findings) -> Findings:
+    """Add the pods of each node to the messages, with the request of each."""
+    messages = {}
+    for key, message in findings.items():
         node, _, resource = key.partition(" ")
         pods = [
             f"{pod.namespace}/{pod.name} {float(pod.asks.get(resource, 0)):g}"
             for pod in cluster.pods
             if not pod.over and cluster.home(pod) == node
         ]
-        said[key] = f"{words}: {', '.join(sorted(pods))}"
-    return said
+        messages[key] = f"{message}: {', '.join(sorted(pods))}"
+    return messages
 
 
 @dataclass(frozen=True)
 class Reserved:
-    """What kfext says that it keeps; -1: it does not say.
+    """The capacity that kfext reports as reserved; -1 while it does not answer.
 
-    `claims` are of pods, of plans, and of the reservation for the head of the queue, which has at
-    most one on each of its `nodes`.
+    `claims` count pods, plans, and the reservation for the head of the queue, which has at most one
+    on each of its `nodes`.
     """
 
     claims: float = -1
@@ -216,7 +217,7 @@ class Reserved:
 def unsettled(cluster: Cluster) -> list[str]:
     """Return the jobs that are neither whole, nor waiting as a whole with a reason, nor over.
 
-    How long one attempt may take is for the rules of `gangs` to say.
+    The rules of `gangs` limit the duration of one attempt.
     """
     odd = []
     for gang in cluster.gangs.values():
@@ -224,18 +225,18 @@ def unsettled(cluster: Cluster) -> list[str]:
         bound = sum(bool(pod.node) or pod.over for pod in gang.live)
         done = gang.over or gang.ending or not gang.handled
         if has_own_terms(gang):
-            continue  # what kube-scheduler always refuses is tried again without end
-        left = _waits_beside_survivors(gang) or _is_left_to_scheduler(gang)
-        left = left or _awaits_job_controller(gang)
-        if not (waits or done or left or bound == gang.size):
+            continue  # a job that kube-scheduler always refuses is retried without end
+        expected = _waits_beside_survivors(gang) or _is_left_to_scheduler(gang)
+        expected = expected or _awaits_job_controller(gang)
+        if not (waits or done or expected or bound == gang.size):
             odd.append(f"{gang}: {bound} of {gang.size} pods bound; {gang.view.get('message')}")
     return odd
 
 
 def _waits_beside_survivors(gang: Gang) -> bool:
-    """Say whether a gang that lost members waits for room for them, and says so.
+    """Say whether a gang that lost members waits for capacity for them, and reports it.
 
-    A gated pod with a pin is a person's: it may never fit there, whatever comes free.
+    A gated pod with a pin is a person's: it may never fit there, whatever capacity becomes free.
     """
     waiting = [pod for pod in gang.live if not pod.node]
     never = {"TooBig", "NoEligibleNode"} if any(pod.pins for pod in waiting) else set()
@@ -244,26 +245,26 @@ def _waits_beside_survivors(gang: Gang) -> bool:
 
 
 def _awaits_job_controller(gang: Gang) -> bool:
-    """Say whether Kubernetes has yet to replace pods of a TrainJob: it may take ten minutes."""
+    """Say whether Kubernetes has yet to replace pods of a TrainJob; that may take ten minutes."""
     return gang.kind == "TrainJob" and len(gang.live) < gang.size
 
 
 def _is_left_to_scheduler(gang: Gang) -> bool:
-    """Say whether all that a gang waits for are pods that came while kfext's webhook was down."""
+    """Say whether a gang waits only for pods that came while kfext's webhook was down."""
     waiting = [pod for pod in gang.live if not (pod.node or pod.over)]
     whole = len(gang.live) == gang.size
     return whole and not any(pod.gated or pod.pins for pod in waiting)
 
 
 def unbalanced(cluster: Cluster, reserved: Reserved) -> list[str]:
-    """Return how kfext's claims differ from the checker's: homes of pods, and what plans hold.
+    """Compare kfext's claims with the checker's: bound and pinned pods, and planned replicas.
 
     Placeholders may have claims beside them.
     """
-    own = sum(bool(cluster.home(pod)) and not pod.over for pod in cluster.pods)
+    claims = sum(bool(cluster.home(pod)) and not pod.over for pod in cluster.pods)
     for gang in cluster.gangs.values():
         if not (gang.suspended or gang.over or gang.ending or gang.released):
-            own += len(planned(gang))
+            claims += len(planned(gang))
     held = sum(bool(pod.node and pod.placeholder_of) for pod in cluster.pods)
-    fits = own <= reserved.claims <= own + reserved.nodes + held
-    return [] if fits else [f"kfext has {reserved}, the cluster has {own} pods and replicas"]
+    fits = claims <= reserved.claims <= claims + reserved.nodes + held
+    return [] if fits else [f"kfext has {reserved}, the cluster has {claims} pods and replicas"]

@@ -1,7 +1,7 @@
-"""Carry out what the script says of jobs, pods and nodes, as people and machines would do it.
+"""Carry out the script's actions on jobs, pods and nodes, as people and machines would.
 
-People ask the API server and find that things have changed meanwhile. `Upsets` are trouble for jobs
-while kfext changes their size: what people, nodes and programs do just then.
+They ask the API server, and may find that the object has changed meanwhile. `Upsets` are
+disturbances while kfext changes the size of a job, by people, nodes and programs.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import member
 
 REFUSAL = "the soak refuses it"
-"""What the API server says where the soak's own policies are in force."""
+"""The message of the soak's own admission policies."""
 _GONE = {404, 409, 422}
 _MEDIA = {"merge": "merge-patch", "json": "json-patch", "strategic": "strategic-merge-patch"}
 CAPACITY = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
@@ -36,12 +36,12 @@ _METRICS = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": 
              "averageUtilization": 80}}}]  # fmt: skip
 
 
-class Asking:
-    """`took` counts what was done and took effect, by its name."""
+class Actor:
+    """`effects` counts the actions that took effect, by name."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self.took: Counter[str] = Counter()
+        self.effects: Counter[str] = Counter()
 
     def _patch(self, path: str, body: Any, *, kind: str = "merge") -> bool:
         media = f"application/{_MEDIA[kind]}+json"
@@ -61,18 +61,18 @@ class Asking:
         return self._patch(path, {"status": {"phase": "Succeeded"}})
 
     def _give_workers(self, path: str, key: str, count: int) -> bool:
-        """Set the number of workers of a job by hand; `key`: of its replica specs."""
+        """Set the number of workers of a job by hand; `key` names its replica specs."""
         patch = {"metadata": {"annotations": {BY_HAND: str(count)}},
                  "spec": {key: {"Worker": {"replicas": count}}}}  # fmt: skip
         return self._patch(path, patch)
 
     @staticmethod
     def _expect(answer: Answer, path: str) -> bool:
-        """Take a refusal because something changed meanwhile; no other. Return whether it was ok.
+        """Accept only refusals because of a change meanwhile; return whether the answer was ok.
 
         Raises AssertionError.
         """
-        # A pod is not resized if its node has gone, or is Karpenter's, which declares no features.
+        # A resize fails on a node that is gone, or that is Karpenter's, which declares no features.
         known = ("exceeded quota", REFUSAL, "not found", "not available on node")
         refused = answer.status == 403 and any(phrase in answer.message for phrase in known)
         if not answer.ok and answer.status not in _GONE and not refused:
@@ -81,13 +81,13 @@ class Asking:
 
 
 def pods_path(namespace: str, name: str = "") -> str:
-    """Return the path of pods, or of one."""
+    """Return the path of the pods of a namespace, or of one pod."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     return f"{path}/{name}" if name else path
 
 
-class Deeds(Asking):
-    """One method per action. What no longer makes sense is left, as a person would leave it."""
+class ClusterActions(Actor):
+    """One method per action. An action that no longer makes sense is skipped."""
 
     def __init__(self, kube: Kube) -> None:
         super().__init__(kube)
@@ -120,7 +120,7 @@ class Deeds(Asking):
                 self._succeed(pod)
 
     def suspend(self, namespace: str, kind: str, name: str) -> None:
-        """Suspend a job that runs, as a person would who sees it run."""
+        """Suspend a job that runs, as a person who sees it run would."""
         path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
         if job is not None and member(job["spec"], KINDS[kind].suspend_path) is not True:
@@ -130,7 +130,7 @@ class Deeds(Asking):
             self._patch(path, patch)
 
     def resume(self, namespace: str, kind: str, name: str) -> None:
-        """Resume a job once its pods are gone: earlier, the operator would fail it."""
+        """Resume a job once its pods are gone: before, the operator would fail it."""
         self._to_resume.add((namespace, kind, name))
 
     def colocation(self, namespace: str, kind: str, name: str, value: str) -> None:
@@ -140,18 +140,18 @@ class Deeds(Asking):
     def set_workers(self, namespace: str, kind: str, name: str, count: int) -> None:
         """Set the number of workers of a TFJob, whether it runs or waits."""
         path = jobs_path(namespace, kind, name)
-        self.took["set_workers"] += self._give_workers(path, "tfReplicaSpecs", count)
+        self.effects["set_workers"] += self._give_workers(path, "tfReplicaSpecs", count)
 
     def opt(self, namespace: str, kind: str, name: str, sizes: str) -> None:
         """Opt out of being scaled, or in again."""
         patch = {"metadata": {"annotations": {ELASTIC: sizes}}}
-        self.took["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
+        self.effects["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
 
     def lift_gate(self, namespace: str, kind: str, name: str) -> None:
         self._unlocked.add((namespace, kind, name))
 
     def tend(self) -> None:
-        """Do what takes more than one moment: open gates of new pods, resume what is ready."""
+        """Continue actions of several steps: open gates of new pods, resume jobs without pods."""
         for namespace, kind, name in sorted(self._unlocked):
             for pod in self._pods(namespace, kind, name):
                 self._open(pod)
@@ -170,19 +170,19 @@ class Deeds(Asking):
                 self._patch(path, patch)
 
     def unlock(self, jobs: dict[str, tuple[str, str]]) -> None:
-        """Lift the foreign gates of all jobs (namespace and kind by name)."""
+        """Remove the foreign gates of all jobs (namespace and kind by name)."""
         self._unlocked |= {(namespace, kind, name) for name, (namespace, kind) in jobs.items()}
 
     def _open(self, pod: Object) -> None:
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
         if manifests.FOREIGN_GATE in gates:
-            where = f"/spec/schedulingGates/{gates.index(manifests.FOREIGN_GATE)}"
-            tests = [{"op": "test", "path": f"{where}/name", "value": manifests.FOREIGN_GATE}]
+            position = f"/spec/schedulingGates/{gates.index(manifests.FOREIGN_GATE)}"
+            tests = [{"op": "test", "path": f"{position}/name", "value": manifests.FOREIGN_GATE}]
             metadata = pod["metadata"]
             path = pods_path(metadata["namespace"], metadata["name"])
-            self._patch(path, [*tests, {"op": "remove", "path": where}], kind="json")
+            self._patch(path, [*tests, {"op": "remove", "path": position}], kind="json")
 
-    # --- nodes and what else is on them -----------------------------------------------------------
+    # --- nodes, and pods without a job on them ----------------------------------------------------
 
     def thief(self, namespace: str, name: str, node: str, gpus: int) -> None:
         self._ask("POST", pods_path(namespace), manifests.thief(name, node, gpus))
@@ -191,7 +191,7 @@ class Deeds(Asking):
         self._ask("DELETE", pods_path(namespace, name))
 
     def add_node(self, name: str) -> None:
-        """Bring a new machine; its zone goes round."""
+        """Add a machine; the zones take turns."""
         self._arrived += 1
         zone = manifests.ZONES[self._arrived % len(manifests.ZONES)]
         labels = {manifests.ZONE: zone}
@@ -202,7 +202,7 @@ class Deeds(Asking):
         self._ask("DELETE", f"/api/v1/nodes/{name}")
 
     def trouble_node(self, name: str, how: str) -> None:
-        """Cordon a node, taint it NoExecute, or let its kubelet fall silent."""
+        """Cordon a node, taint it NoExecute, or stop its heartbeat."""
         path = f"/api/v1/nodes/{name}"
         if how == "cordon":
             self._patch(path, {"spec": {"unschedulable": True}})
@@ -224,7 +224,7 @@ class Deeds(Asking):
             self._patch(path, {"metadata": {"annotations": {_KWOK: "fake"}}})
 
     def drain_node(self, name: str, value: str) -> None:
-        """Drain a node as `kubectl kfext drain` does; `value`: of the taint."""
+        """Drain a node as `kubectl kfext drain` does; `value` is the taint's."""
         taint = {"key": DRAIN, "value": value, "effect": "PreferNoSchedule"}
         self._patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True, "taints": [taint]}})
 
@@ -241,28 +241,28 @@ def _is_suspended(job: Object) -> bool:
     )
 
 
-class Upsets(Asking):
-    """`took` counts what was done in the middle of a change, by what it was."""
+class Upsets(Actor):
+    """`effects` counts the disturbances of a running change, by kind."""
 
     def upset(self, how: str, share: float, count: int) -> None:
-        """Do something to a job while its size changes; nothing if there is no such job."""
+        """Disturb a job while its size changes; do nothing if there is no such job."""
         changing = [item for item in self._kube.items(_PLANS) if _is_changing(item)]
         if not changing:
             return
         plan = changing[int(share * len(changing))]
-        of, namespace = plan["spec"]["job"], plan["metadata"]["namespace"]
-        path = jobs_path(namespace, of["kind"], of["name"])
+        job_ref, namespace = plan["spec"]["job"], plan["metadata"]["namespace"]
+        path = jobs_path(namespace, job_ref["kind"], job_ref["name"])
         job = self._kube.find(path)
         if job is None:
             return
         done = {
             "edit": lambda: self._edit(path, job, count),
-            "evict": lambda: self._evict(namespace, of, share),
-            "finish": lambda: self._finish(namespace, of),
+            "evict": lambda: self._evict(namespace, job_ref, share),
+            "finish": lambda: self._finish(namespace, job_ref),
             "autoscale": lambda: self._autoscale(path, job),
         }[how]()
-        self.took["upset"] += done
-        self.took[f"upset: {how}"] += done
+        self.effects["upset"] += done
+        self.effects[f"upset: {how}"] += done
 
     def _edit(self, path: str, job: Object, count: int) -> bool:
         """Set the number of workers by hand.
@@ -274,36 +274,36 @@ class Upsets(Asking):
         key = f"{job['kind'].removesuffix('Job').lower()}ReplicaSpecs"
         return "Worker" in specs(job) and self._give_workers(path, key, count)
 
-    def _evict(self, namespace: str, of: Object, share: float) -> bool:
-        """Evict one of its pods, as `kubectl drain` does."""
-        if not (pods := self._pods(namespace, of["kind"], of["name"])):
+    def _evict(self, namespace: str, job_ref: Object, share: float) -> bool:
+        """Evict one pod of a job, as `kubectl drain` does."""
+        if not (pods := self._pods(namespace, job_ref["kind"], job_ref["name"])):
             return False
         pod = pods[int(share * len(pods))]["metadata"]["name"]
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         return self._ask("POST", f"{pods_path(namespace, pod)}/eviction", body)
 
-    def _finish(self, namespace: str, of: Object) -> bool:
-        """Have all of its pods succeed."""
-        pods = self._pods(namespace, of["kind"], of["name"])
+    def _finish(self, namespace: str, job_ref: Object) -> bool:
+        """Have all pods of a job succeed."""
+        pods = self._pods(namespace, job_ref["kind"], job_ref["name"])
         done = [self._succeed(pod) for pod in pods if _runs(pod)]
         return bool(done) and all(done)
 
     def _autoscale(self, path: str, job: Object) -> bool:
-        """Have a HorizontalPodAutoscaler scale it from now on."""
+        """Have a HorizontalPodAutoscaler scale a job from now on."""
         if "elasticPolicy" not in job["spec"]:
             return False
         return self._patch(path, {"spec": {"elasticPolicy": {"metrics": _METRICS}}})
 
 
 def _runs(pod: Object) -> bool:
-    """Say whether a pod runs: kwok, which is late under load, would have an ended pod run again."""
+    """Say whether a pod runs; kwok, late under load, would set an ended pod to Running again."""
     return bool(pod.get("status", {}).get("phase") == "Running")
 
 
 def _is_changing(plan: Object) -> bool:
-    """Say whether kfext waits for a checkpoint of a job, or has just given it another size."""
-    told = plan.get("status", {}).get("conditions", ())
+    """Say whether kfext waits for a checkpoint of a job, or has just changed its size."""
+    conditions = plan.get("status", {}).get("conditions", ())
     return any(
         condition["type"] == "Scaled" and condition.get("reason") in RUNNING_CHANGES
-        for condition in told
+        for condition in conditions
     )

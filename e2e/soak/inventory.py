@@ -1,14 +1,14 @@
-"""What the script believes there is, and what it therefore leans to do next."""
+"""The cluster as the script believes it to be, and the probability of each next action."""
 
 from dataclasses import dataclass, field
 
 SEATS = 8
-"""GPUs of a node: about what decides how many jobs fill the cluster."""
+"""GPUs of a node; they mostly decide how many jobs fill the cluster."""
 _PODS_PER_JOB = 6
 _CROWD = 1.7
 _MOST_LIMITS = 2
 WILD = "soak-wild"
-"""A namespace that is not opted in; tenants only are at work there."""
+"""A namespace that is not opted in; only tenants act there."""
 _SHARE_TROUBLED = 0.15
 _WEIGHTS = {
     "submit": 0, "resubmit": 3, "delete": 6, "finish": 8, "sweep": 0, "suspend": 3, "resume": 0,
@@ -27,14 +27,14 @@ _OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
 
 
 @dataclass
-class Roster:
-    """Jobs by name (namespace and kind), and which of them are in which state; nodes; thieves.
+class Inventory:
+    """Jobs by name (namespace and kind) and their states; nodes; thieves and other foreign pods.
 
-    `sizes` are what a TFJob with dynamic workers lets kfext choose from. `ended` have
-    succeeded, `suspended` were by a person, `locked` bear a foreign gate. `strangers` are pods
-    that a person pinned, `strays` name a job of another namespace; `forged` are
-    jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces. `drained` are
-    nodes, with the value of the taint.
+    `sizes`: the ranges that TFJobs with dynamic workers allow kfext. `ended` jobs have succeeded, a
+    person suspended the `suspended`, and `locked` jobs have a foreign gate. `strangers` are pods
+    that a person pinned; `strays` are pods that name a job of another namespace as their owner;
+    `forged` are jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces.
+    `drained` are nodes, with the value of the taint.
     """
 
     nodes: list[str]
@@ -68,12 +68,12 @@ class Roster:
 
     @property
     def elastic(self) -> list[str]:
-        """The jobs with workers that may come and go that have not ended."""
+        """The elastic jobs that have not ended."""
         return sorted(self.sizes.keys() - self.ended)
 
     @property
     def sound(self) -> list[str]:
-        """The nodes that are not in trouble."""
+        """The nodes without a fault."""
         return [name for name in self.nodes if name not in {*self.troubled, *self.drained}]
 
     @property
@@ -83,14 +83,14 @@ class Roster:
         return [mark for mark in self.forged if mark[0] == WILD or mark[2].startswith(elsewhere)]
 
     def drop(self, job: str) -> tuple[str, str]:
-        """Forget a job; return its namespace and kind."""
+        """Remove a job; return its namespace and kind."""
         for names in (self.ended, self.suspended, self.locked):
             names.discard(job)
         self.sizes.pop(job, None)
         return self.jobs.pop(job)
 
     def weights(self, *, busy: bool) -> dict[str, float]:
-        """Return how likely each action is: towards a full cluster that always changes.
+        """Return the weight of each action: towards a full cluster that always changes.
 
         While a process of kfext is down (`busy`), no other is brought down.
         """
@@ -105,7 +105,7 @@ class Roster:
             "catch_thief": len(self.thieves),
             "add_node": 3 * max(0, self._wanted_nodes - len(self.nodes)),
             "heal_node": 2 * len(self.troubled),
-            # A drain takes some minutes: for so long jobs save their work.
+            # A drain takes some minutes: jobs need this time to save their work.
             "uncordon": 0.15 * len(self.drained),
             "admit_here": 0.6 * len(self.refusing),
             "unlimit": 0.4 * len(self.limits),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from e2e.soak.capacity import Reserved, unbalanced, unsettled
 from e2e.soak.facts import GATE
-from e2e.soak.rooms import Reserved, unbalanced, unsettled
 from tests.unit.soak.raw import Raw, cluster, job, pod, view
 
 PLACED = (pod(0, node="n1"), pod(1, node="n1"))
