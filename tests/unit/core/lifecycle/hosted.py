@@ -1,4 +1,4 @@
-"""Jobs that ask for the host network: a job in the queue, and a running job with its pods."""
+"""Jobs that request the host network: one in the queue, one running with its pods."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def planned(port: int = 20000, on: str = "a") -> Plan:
 
 
 def gang(of: TrainingJob, *, missed: int = 0) -> tuple[Pod, ...]:
-    """Three pods behind the gate, on the host network; the last `missed` came past the webhook."""
+    """Three pods at the gate, on the host network; the webhook missed the last `missed`."""
     return tuple(
         pod(of, "worker", n, gated=n < 3 - missed, bound="" if n < 3 - missed else "a",
             spec=ON_HOST if n < 3 - missed else None)

@@ -92,7 +92,7 @@ LOSES_ITS_ROOM: dict[str, Case] = {
             ),
         )
     ),
-    "it runs, as its leader does: it keeps its place in the queue": replace(
+    "the leader and a member run: the gang keeps its place in the queue": replace(
         refused(Suspend, a="2", b="4", check=lambda step: step.state.queued_since == NOW - 20),
         of=three().resumed().condition("Running"),
     ),
@@ -171,8 +171,8 @@ BESIDE_OTHERS: dict[str, Case] = {
             and "3 pods of jobs that kfext does not place" in step.verdict.message
         ),
     ),
-    "no such pod is in sight": complete(Pin, left=0, waited=1.0),
-    "they take too long": complete(Pin, waited=5.0),
+    "no such pod exists": complete(Pin, left=0, waited=1.0),
+    "such pods take too long": complete(Pin, waited=5.0),
     "the gang was whole before": complete(Pin, WHOLE, waited=1.0),
 }
 
@@ -187,10 +187,10 @@ def stopped_thrice(reason: str) -> JobState:
 
 
 AFTERWARDS: dict[str, Case] = {
-    "three times its pods were not bound: the whole job is released from the queue": Case(
+    "its pods were not bound three times: the whole job is released from the queue": Case(
         Release, was_suspended(), state=stopped_thrice(REASON_BIND_TIMEOUT)
     ),
-    "three times other pods took its capacity: it waits for its turn like any job": Case(
+    "other pods took its capacity three times: it waits for its turn like any job": Case(
         Unsuspend, was_suspended(), state=stopped_thrice(REASON_NO_ROOM)
     ),
 }

@@ -74,7 +74,7 @@ def not_created(
     confirmed: bool = False,
     **more: Any,
 ) -> Case:
-    """`some` of three pods came at the third start; `message` is of the start before."""
+    """`some` of three pods were created at the third start; `message` is of the start before."""
     of = three().resumed()
     of = of.condition("Suspended", status="False") if confirmed else of
     state = JobState(strikes=2, reason=REASON_CREATE_TIMEOUT, message=message)
@@ -101,7 +101,7 @@ NOT_CREATED: dict[str, Case] = {
     "a policy denies some pods: a release would start half of the gang": not_created(
         Suspend, DENIED, stopped(REASON_CREATE_TIMEOUT, 3), some=2
     ),
-    "some pods came, and the operator knows no stages": not_created(
+    "some pods were created, and the operator knows no stages": not_created(
         Suspend, "2 of 3 pods exist", stopped(REASON_CREATE_TIMEOUT, 3), some=2, confirmed=True
     ),
     "a policy denies all pods of a required job": not_created(
@@ -116,7 +116,7 @@ def test_the_third_start_without_all_pods(case: Case) -> None:
 
 
 STRIKES: dict[str, Case] = {
-    "a member does not come back, one runs and one is held back: a strike": begun(
+    "a lost member is not recreated, one runs and one is gated: a strike": begun(
         SaveState,
         [worker(0, bound="a"), worker(1, gated=True)],
         more={"waited": 30.0, "quiet": 30.0},
@@ -125,7 +125,7 @@ STRIKES: dict[str, Case] = {
             and "2 of 3 pods exist" in step.state.message
         ),
     ),
-    "the third time: the pod held back is let go": begun(
+    "the third time: the gated pod is ungated": begun(
         Release,
         [worker(0, bound="a"), worker(1, gated=True)],
         state=JobState(strikes=2, retry_at=NOW),
@@ -139,27 +139,25 @@ STRIKES: dict[str, Case] = {
         more={"waited": 90.0, "quiet": 90.0, "colocation": "required"},
         check=stopped(REASON_CREATE_TIMEOUT, 3),
     ),
-    "one runs, no room for the rest, for bindTimeout: a strike": rest_without_room(
+    "one runs, no capacity for the rest, for bindTimeout: a strike": rest_without_room(
         SaveState,
         JobState(),
         check=lambda step: (step.state.strikes, step.state.retry_at) == (1, NOW + 60),
         waited=60.0,
     ),
-    "one runs, no room for the rest, and the last strike is not bindTimeout ago: it does not count "
-    "twice": rest_without_room(
+    "one runs, no capacity for the rest, soon after the last strike: no strike": rest_without_room(
         Wait,
         JobState(strikes=1, retry_at=NOW + 1),
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
         waited=9e9,
     ),
-    "one runs, no room for the rest, and the clock was set back an hour: the wait is no longer for "
-    "it": rest_without_room(
+    "one runs, no capacity for the rest, the clock was set back: the wait starts now": rest_without_room(
         SaveState,
         JobState(strikes=1, retry_at=NOW + 3600),
         check=lambda step: step.state.strikes == 2,
         waited=60.0,
     ),
-    "one runs, no room for the rest, for the third time: the rest is left to kube-scheduler": (
+    "one runs, no capacity for the rest, for the third time: the rest is left to kube-scheduler": (
         rest_without_room(
             Release,
             JobState(strikes=2, retry_at=NOW),
@@ -171,14 +169,14 @@ STRIKES: dict[str, Case] = {
             waited=180.0,
         )
     ),
-    "one runs, no room for the rest, for the third time, required: stopped": rest_without_room(
+    "one runs, no capacity for the rest, for the third time, required: stopped": rest_without_room(
         Suspend,
         JobState(strikes=2, retry_at=NOW),
         check=stopped(REASON_NO_ROOM, 3),
         waited=180.0,
         colocation="required",
     ),
-    "no room for the rest of a required job that Kueue started: never stopped by us": Case(
+    "no capacity for the rest of a required job that Kueue started: kfext never stops it": Case(
         Wait,
         three().resumed().queued_by_kueue(),
         [worker(0, bound="b"), *workers(gated=True)[1:]],
@@ -188,7 +186,7 @@ STRIKES: dict[str, Case] = {
         more={"waited": 9e9, "colocation": "required"},
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again is None,
     ),
-    "no room for a preferred job that Kueue started, for the third time: let go": Case(
+    "no capacity for a preferred job that Kueue started, for the third time: released": Case(
         Release,
         three().resumed().queued_by_kueue(),
         workers(gated=True),
@@ -197,7 +195,7 @@ STRIKES: dict[str, Case] = {
         more={"waited": 60.0},
         check=lambda step: step.verdict.reason == REASON_NO_ROOM,
     ),
-    "the last strike is not bindTimeout ago: it does not count twice": begun(
+    "the last strike is less than bindTimeout ago: no second strike": begun(
         Wait,
         workers(pinned="a"),
         state=JobState(strikes=1, retry_at=NOW + 60),
@@ -218,14 +216,14 @@ STRIKES: dict[str, Case] = {
         more={"waited": 60.0, "colocation": "required"},
         check=stopped(REASON_BIND_TIMEOUT, 3),
     ),
-    "the third failure of a required job that was resized: stopped, and the sizes go": begun(
+    "the third failure of a resized, required job: stopped, and the sizes are dropped": begun(
         Suspend,
         workers(pinned="a"),
         state=JobState(strikes=2, cpu=RESIZED),
         more={"waited": 60.0, "colocation": "required"},
         check=lambda step: step.state.cpu == CpuState(disabled=RESIZED.disabled),
     ),
-    "the third failure of a required job that Kueue started: never stopped by us": Case(
+    "the third failure of a required job that Kueue started: kfext never stops it": Case(
         DeleteUnbound,
         three().resumed().queued_by_kueue(),
         workers(pinned="a"),
@@ -241,7 +239,7 @@ def test_every_wait_has_an_end(case: Case) -> None:
     decide(case)
 
 
-def test_a_required_gang_without_room_for_its_rest_does_not_back_off_from_what_is_foreseen() -> (
+def test_a_required_gang_with_an_expected_lack_of_capacity_does_not_back_off() -> (
     None
 ):
     on = ledger(node("a", cpu="2"), node("b", cpu="4"))
@@ -264,7 +262,7 @@ LARGER = workers(gated=True, spec={"containers": [{"resources": {"requests": {"c
 TAINT = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
 POOL = ledger(node("a", cpu="4", taints=[TAINT]))
 WITHOUT_ROOM: dict[str, Case] = {
-    "its pods are larger than their template, and there is no room for them": Case(
+    "its pods are larger than their template, and no node has capacity for them": Case(
         Suspend,
         three().resumed().created(NOW - 70),
         LARGER,
@@ -290,7 +288,7 @@ WITHOUT_ROOM: dict[str, Case] = {
             and "no toleration for nvidia.com/gpu" in step.state.message
         ),
     ),
-    "no node is eligible for its pods, as admission added no toleration: that is remembered": Case(
+    "no node is eligible for its pods, as admission added no toleration: kfext remembers it": Case(
         Suspend,
         three().resumed().created(NOW - 70),
         workers(gated=True),
@@ -316,7 +314,7 @@ WITHOUT_ROOM: dict[str, Case] = {
         more={"colocation": "required"},
         check=lambda step: stopped(REASON_TOO_BIG, 3)(step) and step.state.retry_at == NOW + 60,
     ),
-    "the room is gone everywhere, of a job that ran before": Case(
+    "no node has capacity any more, for a job that ran before": Case(
         Suspend,
         three().resumed().created(NOW - 70).condition("Running"),
         workers(gated=True),
@@ -324,14 +322,14 @@ WITHOUT_ROOM: dict[str, Case] = {
         on=full(),
         check=lambda step: step.state.queued_since == 0.0,
     ),
-    "there is none, of a job that its user resumed late: it waits from now on": Case(
+    "no node has capacity, for a job that its user resumed late: it waits from now on": Case(
         Suspend,
         three().resumed().created(NOW - 900),
         workers(gated=True),
         on=full(),
         check=lambda step: step.state.queued_since == 0.0,
     ),
-    "there is none, of a job that ran after its release": Case(
+    "no node has capacity, for a job that ran after its release": Case(
         Suspend,
         three().resumed().created(NOW - 900).condition("Running"),
         workers(gated=True),
@@ -339,7 +337,7 @@ WITHOUT_ROOM: dict[str, Case] = {
         on=full(),
         check=lambda step: step.state.queued_since == 0.0,
     ),
-    "there is none, of a job that its user resumed late, and that was placed before": Case(
+    "no node has capacity, for a job that its user resumed late, and that was placed before": Case(
         Suspend,
         three().resumed().created(NOW - 900),
         workers(gated=True),
@@ -351,7 +349,7 @@ WITHOUT_ROOM: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", WITHOUT_ROOM.values(), ids=WITHOUT_ROOM.keys())
-def test_a_gang_whose_pods_find_no_room(case: Case) -> None:
+def test_a_gang_with_pods_that_find_no_capacity(case: Case) -> None:
     decide(case)
 
 
@@ -416,13 +414,13 @@ GATES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", GATES.values(), ids=GATES.keys())
-def test_the_wait_for_another_systems_gate_has_an_end(case: Case) -> None:
+def test_the_wait_for_the_gate_of_another_system_has_an_end(case: Case) -> None:
     decide(case)
 
 
 OURS, KUEUE = three().resumed(), three().resumed().queued_by_kueue()
 CASES: dict[str, tuple[JobBuilder, Sequence[Pod], float]] = {
-    "its pods are being created, and kfext suspends it if they do not come": (OURS, [], math.inf),
+    "its pods are being created, and kfext suspends it if they are not": (OURS, [], math.inf),
     "its pods are gated": (OURS, workers(gated=True), math.inf),
     "its pods are pinned, and kfext deletes them if they are not bound": (
         OURS,
@@ -443,7 +441,7 @@ CASES: dict[str, tuple[JobBuilder, Sequence[Pod], float]] = {
 
 
 @pytest.mark.parametrize(("made", "pods", "want"), CASES.values(), ids=CASES)
-def test_when_the_claims_of_a_plan_end(made: JobBuilder, pods: Sequence[Pod], want: float) -> None:
+def test_whether_the_claims_of_a_plan_end_by_themselves(made: JobBuilder, pods: Sequence[Pod], want: float) -> None:
     unbound = {pod.uid: 10.0 for pod in pods if not pod.node_name}
     quiet = 10.0 if len(pods) < 3 else 0.0
     of = situation_of(made.build(), tuple(pods), plan("a", "a", "a"), unbound=unbound, quiet=quiet)

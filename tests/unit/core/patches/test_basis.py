@@ -1,4 +1,4 @@
-"""Patches made from the kept parts of a job equal the patches made from the whole job."""
+"""Patches from the stored parts of a job equal the patches from the whole job."""
 
 from collections.abc import Callable
 

@@ -20,13 +20,13 @@ from tests.gpu_builders import plain_node, sharing, sharing_node
 from tests.unit.core.placement.answers import GPU, verdict_of
 
 
-def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
+def test_required_colocation_of_pods_with_one_host_port_has_no_place() -> None:
     on = ledger(node("a"), node("b"))
     verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
     want = "2 of its pods want host port 80, which a node has only once"
     assert want in verdict.message
-    # Also where pods may be apart, and others hold the port beside.
+    # Also where pods may be spread, and other pods hold the port.
     on.claim("a", Claim("a", {}, host_ports=(("TCP", 80),)))
     verdict = verdict_of(place(job().worker(3, ports=[80]).members(), on, limits()))
     assert verdict.reason == REASON_TOO_BIG
@@ -34,15 +34,15 @@ def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
 
 
 TAKEN: dict[str, tuple[JobBuilder, str]] = {
-    "the single port of its pods": (
+    "the only port of its pods": (
         job().worker(2, ports=[80]),
         "host port 80 is taken on 2 of the eligible nodes",
     ),
-    "one of several": (
+    "one of several ports": (
         job().worker(2, ports=[80, 81]),
         "one of the host ports 80 and 81 is taken on 2 of the eligible nodes",
     ),
-    "too little of a resource is said first": (
+    "a short resource is named first": (
         job().worker(2, cpu="7", ports=[80]),
         "12 cpu free, 2 cpu short",
     ),
@@ -63,13 +63,13 @@ TRAIN = apart(GangTerm("train"))
 EACH = "by its anti-affinity, 3 of its pods need a node each"
 
 
-def test_required_with_pods_that_must_be_apart_has_no_place() -> None:
+def test_required_colocation_of_pods_that_must_be_apart_has_no_place() -> None:
     on = ledger(node("a", cpu="1"), node("b"), node("c"))
     of = job().master(cpu="1", spec=TRAIN).worker(2, cpu="1", spec=TRAIN).members()
     verdict = verdict_of(place(of, on, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
     assert EACH in verdict.message
-    # Also beside a shortage; its end would not help.
+    # Also while a resource is short; more of it would not help.
     on = ledger(node("a", cpu="2"))
     verdict = verdict_of(place(of, on, limits(max_nodes=1)))
     assert numbers(r"(\d) cpu short", verdict.message) == (1,)
@@ -88,7 +88,7 @@ def test_fewer_nodes_than_pods_that_must_be_apart_are_named() -> None:
     assert EACH in verdict.message
 
 
-def test_a_pod_that_must_be_apart_from_another_is_not_said_to_lack_a_port() -> None:
+def test_a_pod_that_must_be_apart_from_another_is_not_reported_to_lack_a_port() -> None:
     on = ledger(node("a"))
     claim = Claim("a", {}, gang_terms=(GangTerm("train", namespace="team"),))
     on.claim("before", claim)
@@ -112,7 +112,7 @@ def numbers(pattern: str, message: str) -> tuple[float, ...]:
     return tuple(float(number) for number in found.groups())
 
 
-def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
+def test_a_shortage_states_the_free_and_the_missing_amount() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {GPU: "3"}})
     verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits()))
     assert verdict.reason == REASON_NO_ROOM
@@ -123,14 +123,14 @@ def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
     )
 
 
-def test_required_says_what_the_freest_node_has() -> None:
+def test_required_colocation_states_the_free_capacity_of_the_freest_node() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=8), used={"b": {GPU: "3"}})
     verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(max_nodes=1)))
     assert verdict.reason == REASON_NO_ROOM
     assert numbers(r"freest node has (\d+) nvidia.com/gpu, (\d+)", verdict.message) == (5, 2)
 
 
-def test_a_limit_on_the_nodes_is_named_and_says_what_the_freest_nodes_have() -> None:
+def test_a_limit_on_the_nodes_is_named_with_the_free_capacity_of_the_freest_nodes() -> None:
     on = ledger(*(node(name, gpus=3) for name in "abc"), used={"c": {GPU: "1"}})
     verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(max_nodes=2)))
     assert verdict.reason == REASON_TOO_BIG
@@ -146,7 +146,7 @@ def test_a_pod_that_is_too_large_for_every_node() -> None:
     assert numbers(r"one pod needs (\d+) .* has (\d+)", verdict.message) == (6, 4)
 
 
-def test_no_possible_node_says_what_excludes_how_many() -> None:
+def test_a_message_without_a_possible_node_counts_the_nodes_of_each_exclusion() -> None:
     taint = {"key": "team", "effect": "NoSchedule"}
     on = ledger(node("a", taints=[taint]), node("b", taints=[taint]), node("c", cordoned=True),
                 node("d"))  # fmt: skip
@@ -167,7 +167,7 @@ def test_an_empty_cluster() -> None:
     assert verdict == Verdict(REASON_NO_ELIGIBLE_NODE, "the cluster has no nodes")
 
 
-def test_some_eligible_nodes_do_not_hide_what_excludes_the_others() -> None:
+def test_eligible_nodes_do_not_hide_the_exclusions_of_the_others() -> None:
     fake = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
     on = ledger(*(node(f"fake-{number}", taints=[fake]) for number in range(20)),
                 node("a", cpu="2"), node("b", cpu="2"))  # fmt: skip
@@ -181,7 +181,7 @@ def test_some_eligible_nodes_do_not_hide_what_excludes_the_others() -> None:
     ]
 
 
-def test_what_excludes_nodes_for_some_of_the_pods_is_said_of_these() -> None:
+def test_an_exclusion_for_some_of_the_pods_names_these_pods() -> None:
     on = ledger(node("a", cpu="1"), node("b", cpu="1", labels={"pool": "gpu"}))
     made = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
     message = verdict_of(place(made.members(), on, limits())).message
@@ -191,7 +191,7 @@ def test_what_excludes_nodes_for_some_of_the_pods_is_said_of_these() -> None:
     ]
 
 
-def test_pods_that_must_be_apart_need_hosts_with_a_name_of_their_own() -> None:
+def test_pods_that_must_be_apart_need_hosts_with_different_names() -> None:
     on = ledger(node("a"), node("b", labels={"kubernetes.io/hostname": "a"}))
     message = verdict_of(place(job().worker(2, spec=TRAIN).members(), on, limits())).message
     assert "none of 2 nodes is eligible; 2 nodes without a kubernetes.io/hostname label" in message
@@ -227,7 +227,7 @@ IN_PIECES: dict[str, tuple[JobBuilder, int | None, str]] = {
 
 
 @pytest.mark.parametrize(("made", "max_nodes", "why"), IN_PIECES.values(), ids=IN_PIECES)
-def test_where_each_resource_by_itself_would_do(
+def test_a_message_where_each_resource_alone_would_suffice(
     made: JobBuilder, max_nodes: int | None, why: str
 ) -> None:
     on = ledger(node("a", cpu="7", gpus=1), node("b", cpu="2", gpus=3))
@@ -235,20 +235,20 @@ def test_where_each_resource_by_itself_would_do(
 
 
 EVER: dict[str, tuple[int, str]] = {
-    "what others use comes free one day": (8, REASON_NO_ROOM),
-    "what no node has does not": (9, REASON_TOO_BIG),
+    "used capacity is freed one day": (8, REASON_NO_ROOM),
+    "capacity that no node has is never free": (9, REASON_TOO_BIG),
 }
 
 
 @pytest.mark.parametrize(("pods", "want"), EVER.values(), ids=EVER)
-def test_whether_the_empty_cluster_would_hold_it_is_said(pods: int, want: str) -> None:
+def test_the_message_says_whether_an_empty_cluster_would_suffice(pods: int, want: str) -> None:
     on = ledger(node("a", gpus=8), used={"a": {GPU: "1"}})
     verdict = verdict_of(place(job().worker(pods, gpus=1).members(), on, limits()))
     assert verdict.reason == want
     assert ("even if the nodes were empty" in verdict.message) is (want == REASON_TOO_BIG)
 
 
-def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
+def test_the_message_of_a_single_pod_states_its_request_and_the_nodes() -> None:
     on = ledger(node("a", gpus=8), node("b", gpus=1, labels={"pool": "x"}))
     made = job().worker(1, gpus=2, cpu="1", spec={"nodeSelector": {"pool": "x"}})
     message = verdict_of(place(made.members(), on, limits())).message
@@ -259,15 +259,15 @@ def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
 
 FIRST = "PyTorchJob team/first"
 KEPT: dict[str, tuple[int, int, int | None, str]] = {
-    "all that is free": (6, 8, None, f"6 {GPU} (kept for {FIRST}) free, 8 {GPU} short"),
-    "some of it": (4, 8, None, f"6 {GPU} (4 {GPU} kept for {FIRST}) free, 6 {GPU} short"),
-    "on one node": (6, 8, 1, f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short"),
+    "all free capacity is reserved": (6, 8, None, f"6 {GPU} (kept for {FIRST}) free, 8 {GPU} short"),
+    "some free capacity is reserved": (4, 8, None, f"6 {GPU} (4 {GPU} kept for {FIRST}) free, 6 {GPU} short"),
+    "the free capacity of one node is reserved": (6, 8, 1, f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short"),
     "nothing": (0, 8, None, f"; 6 {GPU} free, 2 {GPU} short"),
 }
 
 
 @pytest.mark.parametrize(("kept", "pods", "max_nodes", "want"), KEPT.values(), ids=KEPT)
-def test_what_is_kept_for_another_job_is_named_and_not_called_taken(
+def test_reserved_capacity_is_named_and_not_called_used(
     kept: int, pods: int, max_nodes: int | None, want: str
 ) -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4), used={"b": {GPU: "2"}})
@@ -282,7 +282,7 @@ def test_what_is_kept_for_another_job_is_named_and_not_called_taken(
     assert want in verdict_of(found).message
 
 
-def test_a_pod_that_fits_only_where_capacity_is_kept_is_told_so() -> None:
+def test_the_message_of_a_pod_that_fits_only_reserved_capacity_says_so() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=2))
     on.claim("reserved", Claim("a", {GPU: 3}, job="first", kept=True))
     found = place(job().worker(2, gpus=3).members(), on, limits(), kept=(["reserved"], FIRST))
@@ -301,7 +301,7 @@ def as_shared(made: JobBuilder) -> list[Member]:
 
 
 SHARES: dict[str, tuple[JobBuilder, str]] = {
-    "one, with memory": (
+    "one card, with memory": (
         sharing("0.3", memory="16Gi"),
         "1 pod needs 1 GPU share of 0.3 (16Gi, 0.2 beside high priority); "
         "0 GPU shares of 0.3 (16Gi, 0.2 beside high priority) free, "
@@ -316,20 +316,20 @@ SHARES: dict[str, tuple[JobBuilder, str]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), SHARES.values(), ids=SHARES)
-def test_a_share_is_told_in_the_words_of_its_user(made: JobBuilder, want: str) -> None:
+def test_a_share_is_named_in_the_words_of_its_user(made: JobBuilder, want: str) -> None:
     full = Ledger([sharing_node("b", cards=1)])
     full.claim("whole", Claim("b", {GPU: 1}))
     assert verdict_of(place(as_shared(made), full, limits())).message.startswith(want)
 
 
-def test_why_cards_cannot_be_shared_is_said_where_they_are_short() -> None:
+def test_a_shortage_of_cards_names_why_cards_cannot_be_shared() -> None:
     members = as_shared(sharing("0.5"))
     verdict = verdict_of(place(members, Ledger([LAME]), limits()))
     said = f"2 slots cannot be shared: {SEVERAL}; 1 slot cannot be shared: {MIG}"
     assert said in verdict.message
 
 
-def test_nodes_that_have_gpus_by_dra_alone_are_told_from_full_ones() -> None:
+def test_nodes_with_gpus_by_dra_alone_are_not_called_full() -> None:
     bare = {name: n for name, n in sharing_node("b").allocatable.items() if name != GPU}
     members = as_shared(sharing("0.5"))
     verdict = verdict_of(place(members, Ledger([Node("b", bare), node("c")]), limits()))
@@ -352,6 +352,6 @@ OTHERS: dict[str, JobBuilder] = {
 
 
 @pytest.mark.parametrize("made", OTHERS.values(), ids=OTHERS)
-def test_nobody_else_is_told(made: JobBuilder) -> None:
+def test_no_other_job_gets_that_message(made: JobBuilder) -> None:
     verdict = verdict_of(place(as_shared(made), Ledger([LAME]), limits()))
     assert "cannot be shared" not in verdict.message

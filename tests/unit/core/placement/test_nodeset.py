@@ -26,7 +26,7 @@ from tests.unit.core.placement.racks import KEYS, Where, cluster
 
 
 def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
-    # Pod by pod, with affinity to the first, the job would start on a node with too little room:
+    # Pod by pod, with affinity to the first, the job would start on a node that is too small:
     # `a` and `b` are the best for one pod by every measure, and hold only three of four.
     on = ledger(
         node("a", gpus=3), node("b", gpus=3), node("c", gpus=8), used={"c": {GPU: "4", "cpu": "20"}}
@@ -38,7 +38,7 @@ def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
     assert set(required.values()) == {"c"}
 
 
-def test_C1_of_several_nodes_that_hold_the_job_all_pods_take_the_same() -> None:
+def test_C1_of_several_nodes_that_fit_the_job_all_pods_use_the_same() -> None:
     on = ledger(*(node(name, cpu="8") for name in "abcd"))
     assert len(set(placed(job().master(cpu="1").worker(replicas=3, cpu="1"), on))) == 1
 
@@ -51,17 +51,17 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
     "balanced before lopsided": ({"a": 10, "b": 2, "c": 6}, 12, [6, 6]),
     "lopsided where two nodes are not enough otherwise": ({"a": 10, "b": 2}, 12, [10, 2]),
     "balanced before fewest": ({"a": 7, "b": 5, "c": 4, "d": 4}, 12, [4, 4, 4]),
-    "balanced over twice the fewest": ({"a": 9, "b": 4, "c": 3, "d": 3}, 12, [3, 3, 3, 3]),
+    "balanced over twice the fewest nodes": ({"a": 9, "b": 4, "c": 3, "d": 3}, 12, [3, 3, 3, 3]),
     "never over more than twice the fewest": (
         {"a": 7, "b": 5, **dict.fromkeys("cdefgh", 2)},
         12,
         [7, 5],
     ),
-    "no more nodes for one in fifty": ({"a": 51, "b": 49, "c": 34, "d": 33}, 100, [51, 49]),
+    "no extra node for one pod in fifty": ({"a": 51, "b": 49, "c": 34, "d": 33}, 100, [51, 49]),
     "as even as the number allows": (dict.fromkeys("abcd", 3), 10, [3, 3, 2, 2]),
     "as even as the nodes allow": ({"a": 6, "b": 5, "c": 2}, 12, [5, 5, 2]),
     "as many as it takes": ({"a": 1, "b": 1, "c": 1}, 3, [1, 1, 1]),
-    "the roomiest of many small ones": ({"a": 1, "b": 3, "c": 1, "d": 3}, 6, [3, 3]),
+    "the largest of many small nodes": ({"a": 1, "b": 3, "c": 1, "d": 3}, 6, [3, 3]),
 }
 
 
@@ -79,7 +79,7 @@ def test_C2_sizes_go_from_the_fewest_nodes_to_twice_as_many_the_cheapest_first()
     assert (np.diff(prices) > 0).all()
 
 
-def test_C2_an_even_share_goes_to_the_node_with_the_least_room_for_it() -> None:
+def test_C2_an_even_share_goes_to_the_node_where_it_fits_most_tightly() -> None:
     on = gpus({"a": 8, "b": 5, "c": 4, "d": 3})
     assert placed(job().worker(9, gpus=1), on) == ["b"] * 5 + ["c"] * 4
 
@@ -110,7 +110,7 @@ def test_C2_more_nodes_than_the_fewest_only_for_balance_and_at_most_twice(
         assert max(shares) < lowest
 
 
-# --- D2: who sits where -----------------------------------------------------------------------
+# --- D2: which pods share a node --------------------------------------------------------------
 
 
 def test_D2_one_node_first_then_workers_beside_their_parameter_servers() -> None:
@@ -157,31 +157,31 @@ NEAR: dict[str, tuple[Mapping[str, Where], int, str]] = {
         {"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "2", 4)}, 8, "bc"),
     "racks of one name in two zones are two racks": (
         {"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "2", 3), "d": ("z", "2", 5)}, 8, "cd"),
-    "as few racks of a zone as hold it": (
+    "as few racks of a zone as fit it": (
         {"a": ("z", "1", 3), "b": ("z", "2", 3), "c": ("z", "2", 3), "d": ("z", "3", 3),
          "e": ("z", "3", 2)}, 11, "bcde"),
-    "as few zones as hold it": (
+    "as few zones as fit it": (
         {"a": ("x", "1", 3), "b": ("y", "1", 5), "c": ("z", "1", 5)}, 9, "bc"),
     "not a rack of many small nodes instead of two large ones": (
         {**dict.fromkeys("abcdefgh", ("z", "1", 1)), "i": ("z", "2", 4), "j": ("z", "3", 4)},
         8, "ij"),
-    "nor are more of them taken for balance than twice those": (
+    "nor more small nodes for balance than twice the large ones": (
         {"f": ("", "", 5), **dict.fromkeys("abc", ("y", "", 1)), "d": ("y", "", 3),
          "e": ("y", "", 6)}, 11, "abde"),
     "nodes without labels are in no domain": (
         {"a": ("", "", 4), "b": ("", "", 4), "c": ("z", "1", 4), "d": ("z", "1", 5)}, 8, "cd"),
-    "nodes without labels are used if it takes them": (
+    "nodes without labels are used if necessary": (
         {"a": ("", "", 4), "b": ("z", "1", 4)}, 8, "ab"),
     "no labels at all": ({"a": ("", "", 4), "b": ("", "", 4)}, 8, "ab"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("nodes", "pods", "want"), NEAR.values(), ids=NEAR.keys())
-def test_which_nodes(nodes: Mapping[str, Where], pods: int, want: str) -> None:
+def test_which_nodes_a_gang_gets(nodes: Mapping[str, Where], pods: int, want: str) -> None:
     assert set(placed_near(pods, cluster(nodes))) == set(want)
 
 
-def test_without_keys_the_labels_say_nothing() -> None:
+def test_without_keys_the_labels_mean_nothing() -> None:
     on = cluster({"a": ("y", "1", 4), "b": ("z", "1", 4), "c": ("z", "1", 5)})
     assert set(placed_near(8, on)) == {"b", "c"}
     assert set(placed_near(8, on, ())) == {"a", "b"}
@@ -217,7 +217,7 @@ some_nodes = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_nodes, pods=st.integers(1, 16), seed=st.integers(0, 9), home=st.integers(0, 9))
-def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overcommits(
+def test_topology_never_costs_a_placement_nor_more_than_twice_the_nodes_nor_overcommits(
     nodes: list[Where], pods: int, seed: int, home: int
 ) -> None:
     made = {f"n{number}": where for number, where in enumerate(nodes)}
@@ -245,7 +245,7 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_nodes, pods=st.integers(1, 16), max_nodes=st.integers(1, 4))
-def test_equal_pods_have_a_place_if_as_many_nodes_as_they_may_use_hold_them(
+def test_equal_pods_have_a_place_if_the_allowed_number_of_nodes_fits_them(
     nodes: list[Where], pods: int, max_nodes: int
 ) -> None:
     on = cluster({f"n{number}": where for number, where in enumerate(nodes)})

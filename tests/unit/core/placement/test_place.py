@@ -45,12 +45,12 @@ def test_required_never_takes_a_second_node() -> None:
 # --- unlike members on unlike nodes -----------------------------------------------------------
 
 
-def test_a_small_first_rank_does_not_take_the_room_of_a_large_second() -> None:
+def test_a_small_first_rank_does_not_take_the_capacity_of_a_large_second() -> None:
     on = ledger(node("large", cpu="10"), node("small", cpu="4"))
     assert placed(job().master(cpu="4").worker(cpu="10"), on) == ["small", "large"]
 
 
-def test_what_others_overcommit_is_no_matter_to_pods_that_do_not_request_it() -> None:
+def test_an_overcommitted_resource_does_not_affect_pods_that_do_not_request_it() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {"cpu": "99"}, "b": {"cpu": "99"}})
     for pods in (4, 8):
         members = job().worker(pods, gpus=1).members()
@@ -68,7 +68,7 @@ def test_pods_that_want_one_host_port_go_to_different_nodes() -> None:
     assert sorted(placed(job().worker(3, cpu="1", ports=[80]), on)) == ["a", "b", "c"]
 
 
-def test_a_host_port_that_is_taken_is_no_room_now_but_room_later() -> None:
+def test_a_taken_host_port_is_missing_capacity_now_but_not_forever() -> None:
     on = ledger(node("a"))
     on.claim("other", Claim("a", {"pods": 1}, (("TCP", 80),)))
     asked = job().worker(ports=[80]).members()
@@ -96,16 +96,16 @@ def test_a_planned_gang_with_host_ports_still_fits_where_its_own_plan_is() -> No
 
 MASTER, WORKER = ReplicaKey("master", 0), ReplicaKey("worker", 0)
 FITS: dict[str, tuple[Assignment, bool]] = {
-    "where there is room": ({MASTER: "a", WORKER: "b"}, True),
+    "on a node with capacity": ({MASTER: "a", WORKER: "b"}, True),
     "together, where both want one port": ({MASTER: "a", WORKER: "a"}, False),
     "on a node that is full": ({MASTER: "a", WORKER: "full"}, False),
     "on a node that is cordoned": ({MASTER: "a", WORKER: "cordoned"}, False),
-    "on a node that did not take it": ({MASTER: "a", WORKER: "shut"}, False),
+    "on a node that failed to bind it": ({MASTER: "a", WORKER: "shut"}, False),
 }
 
 
 @pytest.mark.parametrize(("assignment", "want"), FITS.values(), ids=FITS)
-def test_whether_a_plan_still_holds(assignment: Assignment, want: bool) -> None:
+def test_whether_a_plan_still_fits(assignment: Assignment, want: bool) -> None:
     on = ledger(
         *map(node, ("a", "b", "full", "shut")),
         node("cordoned", cordoned=True),
@@ -115,14 +115,14 @@ def test_whether_a_plan_still_holds(assignment: Assignment, want: bool) -> None:
     assert still_fits(members, on, limits(excluded=["shut"]), assignment=assignment) is want
 
 
-def test_a_plan_does_not_hold_of_which_a_node_is_gone() -> None:
+def test_a_plan_with_a_removed_node_does_not_fit() -> None:
     on, members = ledger(node("a")), job().worker(2, cpu="1").members()
     plan = {members[0].key: "a", members[1].key: "gone"}
     assert not still_fits(members, on, limits(), assignment=plan)
     assert still_fits(members[:1], on, limits(), assignment=plan)
 
 
-def test_a_plan_of_nobody_still_holds() -> None:
+def test_an_empty_plan_still_fits() -> None:
     assert still_fits([], ledger(), limits(), assignment={})
 
 
@@ -153,9 +153,9 @@ def test_a_job_without_replicas_needs_no_node() -> None:
 
 DOUBTED: dict[str, tuple[int, list[str], dict[str, str], list[str], list[str]]] = {
     # pods, doubted nodes, bound members, blamed nodes -> where they go
-    "another node has room: it is taken": (2, ["a"], {}, [], ["b", "b"]),
+    "another node has capacity: it is used": (2, ["a"], {}, [], ["b", "b"]),
     "all nodes are doubted alike": (2, ["a", "b", "c"], {}, [], ["a", "a"]),
-    "two other nodes have room together": (5, ["a"], {}, [], ["b", "b", "b", "c", "c"]),
+    "two other nodes together have capacity": (5, ["a"], {}, [], ["b", "b", "b", "c", "c"]),
     "the gang fits nowhere else": (9, ["a"], {}, [], [*"aaabbbccc"]),
     "a member runs there": (2, ["a"], {"0": "a"}, [], ["a", "a"]),
     "a member runs there, and the node is blamed": (2, ["a"], {"0": "a"}, ["a"], ["a", "b"]),
@@ -179,7 +179,7 @@ def test_a_doubted_node_is_used_only_where_there_is_no_other_place(
 
 @settings(max_examples=300, deadline=None)
 @given(nodes=some_nodes, gang=some_members, data=st.data(), max_nodes=node_limits, burst=bursts)
-def test_a_doubt_keeps_no_gang_waiting_and_is_heeded_wherever_it_can_be(
+def test_a_doubted_node_is_avoided_where_possible_and_keeps_no_gang_waiting(
     nodes: list[Node],
     gang: list[Member],
     data: st.DataObject,
@@ -275,7 +275,7 @@ def test_no_overcommit_and_no_broken_constraint(
 
 @settings(max_examples=300, deadline=None)
 @given(nodes=some_nodes, gang=some_members)
-def test_a_limit_that_a_placement_keeps_leaves_a_place(
+def test_a_placement_within_a_limit_exists_under_that_limit(
     nodes: list[Node], gang: list[Member]
 ) -> None:
     found = place(gang, Ledger(nodes), limits())
@@ -321,7 +321,7 @@ def test_pods_with_anti_affinity_go_to_a_node_each_though_one_would_hold_them() 
     assert len(set(placed(made, on))) == 3
 
 
-def test_pods_of_a_type_without_anti_affinity_go_beside_the_others() -> None:
+def test_pods_of_a_type_without_anti_affinity_share_nodes_with_the_others() -> None:
     on = ledger(*(node(name) for name in "abc"))
     spec = apart(GangTerm("train", ("worker",)))
     made = job("TFJob").ps(2, cpu="1").worker(2, cpu="1", spec=spec)
@@ -348,7 +348,7 @@ def test_a_lost_member_does_not_go_where_another_member_is() -> None:
     ]
 
 
-def test_a_plan_fits_no_longer_if_two_pods_that_must_be_apart_are_on_one_node() -> None:
+def test_a_plan_does_not_fit_if_two_pods_that_must_be_apart_are_on_one_node() -> None:
     on = ledger(node("a"), node("b"))
     members = job().worker(2, cpu="1", spec=APART_SPEC).members()
     keys = [member.key for member in members]
@@ -367,7 +367,7 @@ NAMESAKES = {
 
 
 @pytest.mark.parametrize(("name", "namespace", "shuns"), NAMESAKES.values(), ids=NAMESAKES)
-def test_a_pod_of_another_job_is_kept_apart_just_if_its_labels_are_those_of_this_one(
+def test_a_pod_of_another_job_is_kept_apart_only_if_its_labels_match_this_job(
     name: str, namespace: str, *, shuns: bool
 ) -> None:
     on = ledger(node("a"))
@@ -393,7 +393,7 @@ def test_nodes_that_share_a_host_name_are_not_used_for_pods_that_must_be_apart()
 TOGETHER_SPEC = together(GangTerm("train"))
 
 
-def test_pods_with_affinity_go_to_one_node_or_wait_though_several_would_hold_them() -> None:
+def test_pods_with_affinity_go_to_one_node_or_wait_although_several_would_fit_them() -> None:
     on = ledger(node("a", cpu="4"), node("b", cpu="4"), node("c", cpu="8"))
     made = job().master(cpu="2", spec=TOGETHER_SPEC).worker(3, cpu="2", spec=TOGETHER_SPEC)
     assert placed(made, on) == ["c"] * 4
@@ -451,10 +451,10 @@ some_units = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 @settings(max_examples=200, deadline=None)
 @given(nodes=some_units, members=some_units, beside=st.lists(st.integers(1, 4), max_size=2))
-def test_pods_that_must_be_apart_are_placed_just_if_some_order_of_nodes_holds_them(
+def test_pods_that_must_be_apart_are_placed_exactly_if_some_order_of_nodes_fits_them(
     nodes: list[int], members: list[int], beside: list[int]
 ) -> None:
-    """Each pod is tried on each node, as kube-scheduler would be asked; some need not be apart."""
+    """Each pod is tried on each node, as kube-scheduler would; some pods need not be apart."""
     gang = [
         Member(
             ReplicaKey("worker", index),
@@ -498,7 +498,7 @@ def test_a_gang_of_500_takes_no_more_than_in_proportion() -> None:
     assert cost(500) < 50 * cost(10)
 
 
-# --- why more nodes than it takes -------------------------------------------------------------
+# --- why more nodes than needed ---------------------------------------------------------------
 
 REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
     "one node": ({"a": 4}, 4, ""),
@@ -513,7 +513,7 @@ REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
 
 
 @pytest.mark.parametrize(("capacity", "pods", "want"), REASONS.values(), ids=REASONS.keys())
-def test_C2_the_reason_says_why_there_are_more_nodes(
+def test_C2_the_reason_for_more_nodes(
     capacity: Mapping[str, int], pods: int, want: str
 ) -> None:
     members, on = job().worker(pods, gpus=1).members(), gpus(capacity)
@@ -522,6 +522,6 @@ def test_C2_the_reason_says_why_there_are_more_nodes(
     assert why_more_nodes(found, place(members, on, limits(), weights=FEWEST)) == want
 
 
-def test_C2_there_is_no_reason_to_give_where_fewer_nodes_are_not_found() -> None:
+def test_C2_no_reason_is_given_where_no_fewer_nodes_are_found() -> None:
     found = {ReplicaKey("worker", n): name for n, name in enumerate("abc")}
     assert why_more_nodes(found, Verdict(REASON_NO_ROOM, "")) == ""

@@ -51,7 +51,7 @@ groups = st.lists(
 
 
 @given(nodes=nodes_of_pool, groups=groups)
-def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
+def test_each_node_fits_as_many_members_of_a_batch_as_the_pool_says(
     nodes: list[tuple[int, int, bool, bool]],
     groups: list[tuple[dict[str, int], tuple[tuple[str, int], ...], int]],
 ) -> None:
@@ -86,7 +86,7 @@ def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
             assert capacity.get(row, 0) == want[0][row]
 
 
-def test_a_part_of_a_pool_says_of_its_rows_what_the_whole_said() -> None:
+def test_a_part_of_a_pool_agrees_with_the_whole_about_its_rows() -> None:
     asked = gang(members_in([({"cpu": 1}, (), 4), ({"cpu": 2}, HTTP, 2)]))
     free = np.array([[3, 0, 4, 8]])
     usable = [np.array([True, True, True, False]), np.array([True, True, False, True])]
@@ -100,7 +100,7 @@ def test_a_part_of_a_pool_says_of_its_rows_what_the_whole_said() -> None:
     assert part.capacity.tolist() == [5, 3]  # of two with the port, one
 
 
-def test_a_pool_does_not_hold_a_gang_that_is_too_many_or_of_which_one_batch_is() -> None:
+def test_a_pool_does_not_fit_a_gang_or_a_batch_that_is_too_large() -> None:
     asked = gang(members_in([({"cpu": 1}, (), 3), ({"cpu": 1}, HTTP, 2)]))
     two = [np.array([True, True])] * 2
     assert pool(asked, free=np.array([[9, 9]]), masks=two).may_hold(asked)
@@ -116,7 +116,7 @@ def test_amounts_near_64_bits_do_not_overflow() -> None:
 
 
 def cpus(free: Sequence[int], groups: Sequence[Group]) -> Pool:
-    """Nodes with so many CPUs for these members, all of them possible for all."""
+    """Nodes with these CPUs for these members; each node is eligible for all."""
     asked = gang(members_in(groups))
     masks = [np.ones(len(free), dtype=np.bool_)] * len(asked.batches)
     return pool(asked, free=np.array([free]), masks=masks)
@@ -133,20 +133,20 @@ def twos(count: int) -> Group:
 FILLS: dict[str, tuple[list[int], list[Group], int | list[int], list[int] | None]] = {
     "one node": ([4], [ones(3)], 9, [0, 0, 0]),
     "one after the other": ([2, 2, 2], [ones(5)], 9, [0, 0, 1, 1, 2]),
-    "at most so many on each": ([9, 9], [ones(4)], 2, [0, 0, 1, 1]),
-    "at most as many as each may have": ([9, 9], [ones(4)], [1, 3], [0, 1, 1, 1]),
-    "the next batch goes on where the last one ended": (
+    "at most this many on each": ([9, 9], [ones(4)], 2, [0, 0, 1, 1]),
+    "at most the limit of each node": ([9, 9], [ones(4)], [1, 3], [0, 1, 1, 1]),
+    "the next batch continues where the last ended": (
         [3, 3],
         [ones(2), twos(1), ones(1)],
         9,
         [0, 0, 1, 1],
     ),
-    "and then from the start": ([3, 5], [twos(2), ones(4)], 9, [0, 1, 1, 1, 1, 0]),
+    "the next batch continues, and then from the start": ([3, 5], [twos(2), ones(4)], 9, [0, 1, 1, 1, 1, 0]),
     "too many": ([2, 2], [ones(5)], 9, None),
     "too large": ([3, 3], [twos(3)], 9, None),
     "the limits are too low": ([9, 9], [ones(5)], 2, None),
-    "a port is there once on a node": ([9, 9], [({"cpu": 1}, HTTP, 2)], 9, [0, 1]),
-    "nor may two batches have it": (
+    "a node has a port once": ([9, 9], [({"cpu": 1}, HTTP, 2)], 9, [0, 1]),
+    "two batches cannot share the port": (
         [9, 9],
         [({"cpu": 1}, HTTP, 1), ({"cpu": 2}, HTTP, 1)],
         9,
@@ -171,7 +171,7 @@ def test_in_an_order_of_batches_each_begins_at_the_first_node() -> None:
     assert found.tolist() == [0, 1, 0]
 
 
-def test_who_does_not_fit_may_be_left_out() -> None:
+def test_a_member_that_does_not_fit_may_be_left_out() -> None:
     groups = [ones(1), twos(3)]
     found = fill(gang(members_in(groups)), cpus([3, 3], groups), limit=9, partly=True)
     assert found is not None
@@ -224,7 +224,7 @@ def test_a_large_member_behind_a_small_one_has_its_node_by_size() -> None:
 
 
 @given(nodes=nodes_to_fill, groups=groups_of_members)
-def test_every_packing_by_size_has_room(
+def test_every_packing_by_size_fits(
     nodes: list[tuple[int, int, bool]], groups: list[Group]
 ) -> None:
     asked, place = gang(members_in(groups)), some_pool(nodes, groups)
@@ -235,7 +235,7 @@ def test_every_packing_by_size_has_room(
 
 
 def first_fit_decreasing(sizes_to_pack: Sequence[int], capacity: Sequence[int]) -> int | None:
-    """How many bins first-fit-decreasing takes, the roomiest first, or None for a failure."""
+    """The number of bins that first-fit-decreasing uses, the largest first; None for a failure."""
     left = sorted(capacity, reverse=True)
     used = set()
     for size in sorted(sizes_to_pack, reverse=True):
@@ -272,7 +272,7 @@ def test_C2_a_place_that_only_a_search_finds() -> None:
     assert set(placed(made, on)) == {"a", "b"}
 
 
-def test_a_search_that_would_take_for_ever_is_given_up() -> None:
+def test_a_search_that_would_take_forever_is_given_up() -> None:
     # A node holds one large pod. There are 19 large pods of three sizes for 18 unlike nodes; trying
     # them all takes longer than any user waits.
     on = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
@@ -282,7 +282,7 @@ def test_a_search_that_would_take_for_ever_is_given_up() -> None:
 
 
 def unlike_in_pairs() -> JobBuilder:
-    """No two of its pods fit a node, as each two want more of something than there is."""
+    """No two of its pods fit a node, as any two exceed one of its resources."""
     large: dict[str, Any] = {"ephemeral-storage": "520Gi"}
     made = job("TFJob").worker(40, cpu="33", memory="133Gi").ps(40, cpu="33", **large)
     return made.group("Evaluator", 40, memory="133Gi", **large)
@@ -301,7 +301,7 @@ def workers_apart() -> JobBuilder:
         pytest.param(workers_apart(), False, id="it is known that it takes a node for each"),
     ],
 )
-def test_all_sizes_that_are_searched_have_one_bound(
+def test_all_searched_sizes_share_one_bound(
     made: JobBuilder, *, searches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[_Search] = []
@@ -329,7 +329,7 @@ exclusive = st.sampled_from([(), (), (), (("TCP", 80),), (APART,)])
 
 
 def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
-    """The fewest nodes of any assignment at all, or None without an assignment."""
+    """The fewest nodes of any assignment; None without an assignment."""
     if not asked:
         return 0
     best: int | None = None
@@ -398,7 +398,7 @@ def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_few
     groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 3)), min_size=1, max_size=3),
     most=st.integers(1, 4),
 )
-def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(
+def test_a_search_finds_a_place_on_a_number_of_nodes_exactly_if_there_is_one(
     nodes: list[dict[str, int]], groups: list[Group], most: int
 ) -> None:
     asked = gang(members_in(groups))

@@ -1,4 +1,4 @@
-"""Which node is better than another, and which division."""
+"""Which node and which division of a gang is better."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -61,14 +61,14 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, Mapping[str, str]], str]] = {
 
 
 @pytest.mark.parametrize(("made", "used", "want_node"), CHOICES.values(), ids=CHOICES.keys())
-def test_which_node(
+def test_which_node_a_pod_gets(
     made: JobBuilder, used: Mapping[str, Mapping[str, str]], want_node: str
 ) -> None:
     on = ledger(*(node(name, gpus=8) for name in "cab"), used=used)
     assert set(placed(made, on)) == {want_node}
 
 
-def test_a_part_that_harms_all_nodes_alike_goes_where_the_fewest_gpus_are_free() -> None:
+def test_a_pod_that_affects_all_nodes_alike_goes_where_the_fewest_gpus_are_free() -> None:
     on = Ledger([sharing_node("a"), sharing_node("b")])
     on.claim("whole", Claim("b", {GPU: 1, "cpu": 40_000}))
     members = members_of(as_sharing(sharing("0.5").suspended().build(), None))
@@ -119,7 +119,7 @@ def test_jobs_without_requests_do_not_crowd_one_node() -> None:
     gpus=st.integers(0, 2),
     data=st.data(),
 )
-def test_no_two_nodes_rank_alike_and_each_ranks_as_it_does_among_others(
+def test_no_two_nodes_have_one_rank_and_a_rank_does_not_depend_on_other_nodes(
     used: list[int], gpus: int, data: st.DataObject
 ) -> None:
     names = [f"n{number}" for number in range(len(used))]
@@ -172,7 +172,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
-def test_C2_weights_fitted_to_measured_steps_give_the_measured_order_back(
+def test_C2_weights_fitted_to_measured_steps_reproduce_the_measured_order(
     order: list[tuple[int, ...]],
 ) -> None:
     assert all(STEP_SECONDS[division] < STEP_SECONDS[other] for division, other in pairwise(order))
@@ -181,7 +181,7 @@ def test_C2_weights_fitted_to_measured_steps_give_the_measured_order_back(
     assert len(set(prices)) == len(prices)
 
 
-def test_C2_with_the_fitted_weights_the_solver_takes_what_was_measured_as_faster() -> None:
+def test_C2_with_the_fitted_weights_the_solver_prefers_the_placement_measured_as_faster() -> None:
     on = ledger(*(node(name, gpus=2) for name in "abcd"))
     members = job().worker(4, gpus=1).members()
     for weights, nodes in ((fitted(), 4), (DEFAULT, 2)):
@@ -197,7 +197,7 @@ BETTER = {
     "balanced over twice the nodes": ((3, 3, 3, 3), (7, 5)),
     "the fewest of the balanced": ((2, 2), (1, 1, 1, 1)),
     "a small difference is no reason for more nodes": ((51, 49), (25, 25, 25, 25)),
-    "equal but for one is balanced": ((7, 6), (5, 4, 4)),
+    "equal but for one pod is balanced": ((7, 6), (5, 4, 4)),
 }
 
 
@@ -206,7 +206,7 @@ def test_which_division_is_better(better: tuple[int, ...], other: tuple[int, ...
     assert cost(better) < cost(other)
 
 
-def test_sharing_a_link_costs_what_its_weight_says() -> None:
+def test_a_shared_link_costs_its_weight() -> None:
     only = Weights(crossing=0.0, doubling=0.0, lopsided=0.0, sharing=1.0)
     assert (cost((2, 2, 2, 2), only), cost((4, 4), only)) == (1.0, 2.0)
 
@@ -235,7 +235,7 @@ def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
 
 
 @given(capacity=rooms, share=st.floats(0.01, 1))
-def test_the_largest_share_is_that_of_the_even_division_for_every_number_of_nodes(
+def test_the_largest_share_is_that_of_the_even_division_for_any_number_of_nodes(
     capacity: list[int], share: float
 ) -> None:
     ordered, count = np.array(sorted(capacity, reverse=True)), max(1, round(sum(capacity) * share))
@@ -244,7 +244,7 @@ def test_the_largest_share_is_that_of_the_even_division_for_every_number_of_node
     assert fullest(ordered, count, sizes).tolist() == want
 
 
-def test_what_is_said_of_more_nodes() -> None:
+def test_the_message_about_more_nodes() -> None:
     assert instead([4, 4], [7, 1]) == ""
     assert instead([1, 1, 1], [2, 1]) == (
         "3 nodes with 1 pod each instead of 2 with 1 to 2 pods each, "

@@ -1,4 +1,4 @@
-"""Bound members draw the others, and pods go where they can use more CPU."""
+"""Bound members attract the others, and pods go where they can use more CPU."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,19 +32,19 @@ def key(index: int) -> ReplicaKey:
 
 
 BESIDE: dict[str, tuple[Mapping[str, str], Mapping[ReplicaKey, str], dict[int, str]]] = {
-    "one home with room": ({"a": "20"}, {key(0): "a"}, {1: "a", 2: "a"}),
-    "one home without room": ({"a": "32"}, {key(0): "a"}, {1: "b", 2: "b"}),
-    "two homes, room on the fuller": (
+    "one home with capacity": ({"a": "20"}, {key(0): "a"}, {1: "a", 2: "a"}),
+    "one home without capacity": ({"a": "32"}, {key(0): "a"}, {1: "b", 2: "b"}),
+    "two homes, capacity on the fuller": (
         {"a": "30", "b": "32"},
         {key(0): "a", key(1): "b"},
         {2: "a"},
     ),
-    "a home that is gone": ({}, {key(0): "gone"}, {1: "a", 2: "a"}),
+    "a home that was removed": ({}, {key(0): "gone"}, {1: "a", 2: "a"}),
 }
 
 
 @pytest.mark.parametrize(("used", "bound", "want"), BESIDE.values(), ids=BESIDE.keys())
-def test_others_go_beside_bound_members(
+def test_members_go_beside_bound_members(
     used: Mapping[str, str], bound: Mapping[ReplicaKey, str], want: dict[int, str]
 ) -> None:
     on = ledger(*map(node, "abc"), used={name: {"cpu": cpu} for name, cpu in used.items()})
@@ -52,7 +52,7 @@ def test_others_go_beside_bound_members(
     assert found == {**bound, **{key(index): where for index, where in want.items()}}
 
 
-def test_required_stays_with_its_bound_members_or_waits() -> None:
+def test_a_required_gang_stays_with_its_bound_members_or_waits() -> None:
     on = ledger(node("a"), node("b"), used={"a": {"cpu": "32"}})
     members = job().worker(2, cpu="1").members()
     found = place(members, on, limits(max_nodes=1), bound={key(0): "a"})
@@ -71,19 +71,19 @@ NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
     "a rack of any of them": (
         {"a": ("z", "1", 0), "b": ("y", "2", 0), "c": ("z", "9", 8), "d": ("y", "2", 2)},
         {0: "a", 1: "b"}, 4, "dd"),
-    "as many as fit the same node, not all on another": (
+    "as many as fit on the same node, not all on another": (
         {"a": ("z", "1", 2), "b": ("z", "1", 3)}, {0: "a"}, 4, "aab"),
-    "together beside them if that is more even": (
+    "together beside the bound members if that is more even": (
         {"a": ("z", "1", 3), "b": ("z", "1", 4)}, {0: "a", 1: "a", 2: "a", 3: "a"}, 8, "bbbb"),
     "a home without labels is near no pod": (
         {"a": ("", "", 0), "b": ("", "", 8), "c": ("z", "1", 4)}, {0: "a"}, 3, "cc"),
-    "a home that is gone draws no pod": (
+    "a removed home attracts no pod": (
         {"b": ("z", "1", 8), "c": ("z", "1", 9)}, {0: "gone"}, 3, "bb"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("nodes", "bound", "pods", "want"), NEAR.values(), ids=NEAR.keys())
-def test_others_go_as_near_to_bound_members_as_can_be(
+def test_members_go_as_near_to_bound_members_as_possible(
     nodes: Mapping[str, Where], bound: Mapping[int, str], pods: int, want: str
 ) -> None:
     homes = {key(index): where for index, where in bound.items()}
@@ -97,7 +97,7 @@ def test_others_go_as_near_to_bound_members_as_can_be(
     assert "".join(where for spot, where in found.items() if spot not in homes) == want
 
 
-def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
+def test_unlike_members_that_fit_no_home_in_whole_share_it() -> None:
     on = cluster({"a": ("z", "1", 3), "b": ("z", "1", 8)})
     members = job("TFJob").ps(2, gpus=2).worker(2, gpus=1).members()
     bound = {ReplicaKey("ps", 0): "a"}
@@ -108,7 +108,7 @@ def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
     assert found[key(1)] == "b"
 
 
-def test_required_whose_bound_members_are_apart_already_fills_their_nodes() -> None:
+def test_a_required_gang_with_spread_bound_members_fills_their_nodes() -> None:
     on = ledger(node("a", gpus=1), node("b", gpus=1), node("c", gpus=8))
     members = job().worker(4, gpus=1).members()
     bound = {key(0): "a", key(1): "b"}
@@ -129,14 +129,14 @@ LIMITED: dict[str, tuple[Mapping[str, Where], str, int, str]] = {
     "on the homes, if they are more than the job may use": (
         {"a": ("z", "1", 0), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abc", 5,
         "abcbc"),
-    "on the homes with the most of it before the others": (
+    "on the homes with most of the job before the others": (
         {"a": ("z", "1", 8), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abbcc",
         7, "abbccbc"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("nodes", "homes", "pods", "want"), LIMITED.values(), ids=LIMITED)
-def test_others_go_where_a_job_that_may_use_two_nodes_may_be(
+def test_members_stay_within_the_two_nodes_that_the_job_may_use(
     nodes: Mapping[str, Where], homes: str, pods: int, want: str
 ) -> None:
     bound = {key(index): name for index, name in enumerate(homes)}
@@ -145,7 +145,7 @@ def test_others_go_where_a_job_that_may_use_two_nodes_may_be(
     assert ("" if isinstance(found, Verdict) else "".join(nodes_of(found))) == want
 
 
-def test_members_that_want_one_host_port_are_not_put_on_one_node_that_has_room() -> None:
+def test_members_with_one_host_port_do_not_share_one_node_that_has_capacity() -> None:
     on = ledger(node("a", cpu="9"), node("b", cpu="1"))
     assert sorted(placed(job().worker(2, cpu="1", ports=[80]), on)) == ["a", "b"]
 
@@ -154,10 +154,10 @@ def test_members_that_want_one_host_port_are_not_put_on_one_node_that_has_room()
     ("cpu", "to"),
     [
         pytest.param("9", "a", id="where most of it is"),
-        pytest.param("7", "b", id="where some of it is, if there is no room"),
+        pytest.param("7", "b", id="where some of it is, if there is no capacity"),
     ],
 )
-def test_a_member_of_a_job_that_is_to_be_on_one_node_goes(cpu: str, to: str) -> None:
+def test_a_member_of_a_job_on_one_node_goes(cpu: str, to: str) -> None:
     made = job().worker(4, cpu="3").build()
     bound = {ReplicaKey("worker", index): on for index, on in enumerate("aab")}
     on = ledger(node("a", cpu=cpu), node("b", cpu="6"), node("c", cpu="30"))
@@ -175,7 +175,7 @@ CASES: dict[str, tuple[JobBuilder, list[int]]] = {
     "nothing requested, the same": (job().worker(), [4000]),
     "its request, if that is more": (job().worker(cpu="6", cpu_limit=""), [6000]),
     "its request, if that is the limit": (job().worker(cpu="1"), [1000]),
-    "each for itself": (
+    "each pod for itself": (
         job().master(cpu="1").worker(2, cpu="1", cpu_limit=""),
         [1000, 4000, 4000],
     ),
@@ -206,13 +206,13 @@ def pair(cpu: str = "300m", *, cpu_limit: str = "") -> JobBuilder:
 # --- which nodes ------------------------------------------------------------------------------
 
 CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
-    "one node that has for all what each can use": (pair(), {"a": "7", "b": "8"}, "bb"),
-    "no node has: a node for each": (pair(), {"a": "7", "b": "7"}, "ab"),
+    "one node has what each can use": (pair(), {"a": "7", "b": "8"}, "bb"),
+    "no node has enough: a node for each": (pair(), {"a": "7", "b": "7"}, "ab"),
     "a limit counts instead": (pair(cpu_limit="3"), {"a": "7", "b": "7"}, "aa"),
     "a limit beyond what is assumed": (pair(cpu_limit="6"), {"a": "10", "b": "10"}, "ab"),
     "requests that are the limits": (pair("2", cpu_limit="2"), {"a": "4", "b": "4"}, "aa"),
     "requests beyond what is assumed": (pair("5"), {"a": "10", "b": "9"}, "aa"),
-    "no node has what one can use: where each gets most": (
+    "no node has what a pod can use: where each gets most": (
         pair(),
         {"a": "700m", "b": "700m"},
         "ab",
@@ -222,25 +222,25 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
         {"a": "700m", "b": "700m"},
         "ab",
     ),
-    "the two that have most": (pair(), {"a": "1", "b": "3", "c": "2"}, "bc"),
+    "the two nodes with the most CPU": (pair(), {"a": "1", "b": "3", "c": "2"}, "bc"),
     "as few to a node as there are nodes for": (
         job().worker(5, cpu="100m", cpu_limit=""),
         {"a": "7", "b": "7", "c": "7"},
         "aabbc",
     ),
-    "no more nodes than it takes": (
+    "no more nodes than needed": (
         job().worker(4, cpu="100m", cpu_limit=""),
         {"a": "9", "b": "9", "c": "9", "d": "9"},
         "aabb",
     ),
-    "one node is all there is": (pair(), {"a": "1"}, "aa"),
+    "there is only one node": (pair(), {"a": "1"}, "aa"),
     "a master with a limit beside workers without": (
         job().master(cpu="1").worker(2, cpu="1", cpu_limit=""),
         {"a": "9", "b": "9"},
         "aaa",
     ),
     "a pod without any requests": (job().worker(2), {"a": "7", "b": "7"}, "ab"),
-    "GPUs: where they are": (
+    "GPUs: where the GPUs are": (
         job().worker(2, cpu="1", gpus=1, cpu_limit=""),
         {"a": "4", "b": "4"},
         "aa",
@@ -249,7 +249,7 @@ CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("made", "cpu", "want"), CHOICES.values(), ids=CHOICES)
-def test_where_pods_go_that_can_use_more_than_they_request(
+def test_which_nodes_pods_get_that_can_use_more_than_they_request(
     made: JobBuilder, cpu: Mapping[str, str], want: str
 ) -> None:
     on = ledger(*(node(name, cpu=amount, gpus=8) for name, amount in cpu.items()))
@@ -264,14 +264,14 @@ def test_one_pod_goes_to_the_node_that_gives_it_most() -> None:
     assert nodes_of(place(members, on, BURST)) == ["large"]
 
 
-def test_of_pods_that_request_equally_much_each_counts_with_its_own_limit() -> None:
+def test_pods_of_one_request_count_with_their_own_limits() -> None:
     on = ledger(node("a", cpu="8"), node("b", cpu="18"), used={"b": {"cpu": "9"}})
     made = job().master(cpu="1").worker(2, cpu="1", cpu_limit="").members()
     assert nodes_of(place(made, on, limits())) == ["a", "a", "a"]
     assert nodes_of(place(made, on, BURST)) == ["b", "b", "b"]
 
 
-def test_a_placement_that_gives_all_pods_what_they_can_use_is_not_compared_with_others(
+def test_a_placement_with_all_that_pods_can_use_is_not_compared_with_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
@@ -284,7 +284,7 @@ def test_a_placement_that_gives_all_pods_what_they_can_use_is_not_compared_with_
     assert len(asked) > 0
 
 
-def test_no_last_resort_is_taken_for_what_unlike_pods_can_use(
+def test_no_last_resort_is_used_for_what_unlike_pods_can_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches = []
@@ -303,25 +303,25 @@ LEVELS: dict[str, tuple[int, list[int]]] = {
 
 
 @pytest.mark.parametrize(("level", "want"), LEVELS.values(), ids=LEVELS)
-def test_each_takes_what_it_can_use_and_at_least_its_request(level: int, want: list[int]) -> None:
+def test_each_pod_takes_what_it_can_use_and_at_least_its_request(level: int, want: list[int]) -> None:
     use = Use(requested=np.array([1000, 3000, 1000]), usable=np.array([4000, 3000, 1000]))
     assert use.at(level).tolist() == want
 
 
-def test_what_others_request_is_not_free() -> None:
+def test_the_requests_of_other_pods_are_not_free() -> None:
     on = ledger(node("a", cpu="9"), node("b", cpu="9"), used={"a": {"cpu": "2"}})
     assert nodes_of(place(pair().members(), on, BURST)) == ["b", "b"]
     on.claim("more", Claim("b", {"cpu": 2000}))
     assert sorted(nodes_of(place(pair().members(), on, BURST))) == ["a", "b"]
 
 
-def test_all_other_resources_must_be_there_too() -> None:
+def test_all_other_resources_must_suffice_too() -> None:
     on = ledger(node("a", cpu="8", memory="1Gi"), node("b", cpu="4"))
     members = job().worker(2, cpu="100m", memory="1Gi", cpu_limit="").members()
     assert sorted(nodes_of(place(members, on, BURST))) == ["a", "b"]
 
 
-def test_where_one_node_is_required_it_is_the_one_that_gives_most() -> None:
+def test_a_required_single_node_is_the_node_that_gives_most() -> None:
     on = ledger(node("a", cpu="3"), node("b", cpu="16"), used={"b": {"cpu": "11"}})
     required = limits(max_nodes=1, assumed_burst=4000)
     assert nodes_of(place(pair().members(), on, limits(max_nodes=1))) == ["a", "a"]
@@ -331,12 +331,12 @@ def test_where_one_node_is_required_it_is_the_one_that_gives_most() -> None:
 BOUND: dict[str, tuple[Mapping[str, str], str]] = {
     "enough for both": ({"a": "8", "b": "9"}, "a"),
     "not enough for both": ({"a": "7", "b": "7"}, "b"),
-    "not enough, but nowhere more": ({"a": "7", "b": "1"}, "a"),
+    "not enough, but no node has more": ({"a": "7", "b": "1"}, "a"),
 }
 
 
 @pytest.mark.parametrize(("cpu", "want"), BOUND.values(), ids=BOUND)
-def test_what_a_bound_member_can_use_is_left_to_it(cpu: Mapping[str, str], want: str) -> None:
+def test_a_bound_member_keeps_what_it_can_use(cpu: Mapping[str, str], want: str) -> None:
     on = ledger(*(node(name, cpu=amount) for name, amount in cpu.items()))
     first, second = pair().members()
     on.claim("first", Claim("a", first.requests))
@@ -377,7 +377,7 @@ def least_cpu(found: Assignment, members: Sequence[Member], on: Ledger, *, assum
 
 @settings(max_examples=300, deadline=None)
 @given(nodes=some_nodes, gang=some_members, assumed=st.integers(0, 8), max_nodes=node_limits)
-def test_no_gang_is_refused_or_gets_less_because_of_what_it_can_use(
+def test_no_gang_is_refused_or_gets_less_for_what_it_can_use(
     nodes: list[Node], gang: list[Member], assumed: int, max_nodes: int | None
 ) -> None:
     on = Ledger(nodes)
@@ -399,7 +399,7 @@ def test_no_gang_is_refused_or_gets_less_because_of_what_it_can_use(
     requested=st.integers(0, 3),
     usable=st.integers(1, 8),
 )
-def test_equal_pods_get_the_most_that_there_is_for_each(
+def test_equal_pods_each_get_the_most_that_is_available(
     free: list[int], pods: int, requested: int, usable: int
 ) -> None:
     on = Ledger(Node(f"n{number}", {"cpu": cpu, "pods": 9}) for number, cpu in enumerate(free))
@@ -425,12 +425,12 @@ def test_equal_pods_get_the_most_that_there_is_for_each(
 # --- in words ---------------------------------------------------------------------------------
 
 WORDS: dict[str, tuple[JobBuilder, bool, str]] = {
-    "one node would do": (
+    "one node would suffice": (
         pair(),
         True,
         "each pod can use 4 CPUs and no node has 8 free for them",
     ),
-    "several would do": (pair(), False, "each pod can use 4 CPUs"),
+    "several nodes would suffice": (pair(), False, "each pod can use 4 CPUs"),
     "unlike pods": (
         job().master(cpu="500m").worker(2, cpu="1", cpu_limit="2"),
         True,
@@ -440,5 +440,5 @@ WORDS: dict[str, tuple[JobBuilder, bool, str]] = {
 
 
 @pytest.mark.parametrize(("made", "one_node", "want"), WORDS.values(), ids=WORDS)
-def test_why_pods_are_apart(made: JobBuilder, one_node: bool, want: str) -> None:
+def test_why_pods_are_spread(made: JobBuilder, one_node: bool, want: str) -> None:
     assert in_words(made.members(), assumed=4000, one_node=one_node) == want

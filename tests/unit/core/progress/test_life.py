@@ -193,7 +193,7 @@ def test_the_longest_line_costs_a_bounded_number_of_counters(hard: str) -> None:
     assert sum(map(len, life._last.values())) <= 8
 
 
-def test_what_is_kept_of_a_log_is_bounded() -> None:
+def test_the_memory_of_a_log_is_bounded() -> None:
     life = Life()
     for number in range(200):
         life.read_line(f"{chr(0x4E00 + number) * 4000} a b c d e f g {number}/200", None)

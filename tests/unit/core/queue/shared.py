@@ -21,7 +21,7 @@ def members(made: JobBuilder) -> list[Member]:
 
 
 def part(share: str = "0.5", *, replicas: int = 1, **settings: str) -> list[Member]:
-    """The members of a job that shares GPUs; of low priority without a minimum, if not said."""
+    """The members of a job that shares GPUs, by default of low priority without a minimum."""
     return members(sharing(share, replicas=replicas, **{"min_share": "0", **settings}))
 
 
@@ -37,7 +37,7 @@ class Floor:
         self.kept: Reservation | None = None
 
     def starts(self, uid: str, wanted: Sequence[Member], *, slot: int | None = None) -> bool:
-        """Place a job, in a slot if one is said; return whether there was room."""
+        """Place a job, in a slot if given; return whether there was capacity."""
         found = place(wanted, self.ledger, limits())
         if isinstance(found, Verdict):
             return False
@@ -54,14 +54,14 @@ class Floor:
         return True
 
     def ends(self, *uids: str) -> None:
-        """Jobs end, and GPUs without a sharer are given back."""
+        """Jobs end, and GPUs without a sharer are released."""
         for key, claim in self.ledger.claims().items():
             if claim.job in uids:
                 self.ledger.drop(key)
         self._reserve_gpus()
 
     def reserve(self, wanted: Sequence[Member], *, ends: Ends | None = None) -> Reservation | None:
-        """Keep room for a job in place of what was kept before."""
+        """Reserve capacity for a job, replacing the reservation before."""
         before = self.kept.claims if self.kept else {}
         found = reserve("head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before)
         self.give_up()
@@ -70,7 +70,7 @@ class Floor:
         return found
 
     def give_up(self) -> None:
-        """Keep nothing any more."""
+        """Drop the reservation."""
         for key in self.kept.claims if self.kept else ():
             self.ledger.drop(key)
         self.kept = None

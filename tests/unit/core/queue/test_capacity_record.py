@@ -1,4 +1,4 @@
-"""The record of the capacity and its totals: what they say of each node, and how long it may be."""
+"""The record of the capacity and its totals: the entry of each node, and the length."""
 
 import json
 import math
@@ -21,11 +21,11 @@ from tests.builders import Raw, node
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
 CONFIG_MAP_BYTES = 2**20
-"""What the API server allows."""
+"""The limit of the API server."""
 
 
 def reservation(on: Ledger, kept: Mapping[str, int], *, until: float = math.inf) -> Reservation:
-    """The reservation of a job, which keeps so many GPUs of nodes."""
+    """The reservation of a job, by GPUs and node."""
     claims = kept_claims("uid-of-the-head", {name: {GPU: count} for name, count in kept.items()})
     on.claim_all(claims)
     nodes = tuple(sorted(kept))
@@ -45,7 +45,7 @@ def totals(on: Ledger, kept: Reservation | None = None) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Case:
-    """Nodes have 8 GPUs each. `free`: by node, what the record says is free."""
+    """Nodes have 8 GPUs each. `free`: the free GPUs in the record, by node."""
 
     use: Use
     free: Mapping[str, int]
@@ -59,16 +59,16 @@ CASES: dict[str, Case] = {
     "pods and plans of all namespaces count": Case(
         {"a": {"x": 3, "": 1}, "b": {}}, {"a": 4, "b": 8}, (4, 0, 12)
     ),
-    "what the reservation keeps is free for one job": Case(
+    "reserved capacity is free for one job": Case(
         {"a": {"x": 3}, "b": {}}, {"a": 5, "b": 8}, (3, 7, 6), kept={"a": 5, "b": 2}
     ),
-    "the pods of a job that ends take no more than the node has": Case(
+    "the pods of a job that ends take at most the capacity of the node": Case(
         {"a": {"ends": 8, "next": 4}, "b": {}}, {"a": 0, "b": 8}, (8, 0, 8)
     ),
-    "nothing is reserved of what pods still take": Case(
+    "nothing is reserved that pods still use": Case(
         {"a": {"ends": 6}}, {"a": 2}, (6, 2, 0), kept={"a": 8}
     ),
-    "the total of what is free leaves out cordoned and drained nodes": Case(
+    "the total free capacity excludes cordoned and drained nodes": Case(
         {"a": {"x": 1}, "b": {"y": 1}, "c": {}},
         {"a": 7, "b": 7, "c": 8},
         (2, 0, 8),
@@ -79,7 +79,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_free_used_and_reserved(case: Case) -> None:
+def test_free_used_and_reserved_capacity(case: Case) -> None:
     on = cluster(case.use)
     for name, more in (case.node or {}).items():
         on.set_node(node(name, gpus=8, **more))
@@ -96,7 +96,7 @@ def test_the_numbers_are_millicores_bytes_and_devices() -> None:
     assert record(on)["nodes"] == {"a": {"allocatable": amounts, "free": amounts}}
 
 
-def test_of_a_node_only_what_it_has_is_listed_and_nothing_that_no_job_asks_for() -> None:
+def test_only_resources_that_the_node_has_and_jobs_request_are_listed() -> None:
     on = Ledger([node("a", gpus=8), node("b", **{"hugepages-2Mi": "1Gi"})])
     listed = {name: [*of["free"]] for name, of in record(on)["nodes"].items()}
     assert listed == {"a": [CPU, MEMORY, GPU], "b": [CPU, MEMORY]}
@@ -104,7 +104,7 @@ def test_of_a_node_only_what_it_has_is_listed_and_nothing_that_no_job_asks_for()
 
 UNTIL: dict[str, tuple[float, int | None]] = {
     "unknown": (math.inf, None),
-    "in the past, if the jobs take longer": (100.0, 120),
+    "in the past, if the jobs are late": (100.0, 120),
     "rounded to a minute, or each step of a job would change the record": (1_000_019.0, 1_000_020),
 }
 
@@ -137,7 +137,7 @@ def test_five_thousand_nodes_with_long_names_fit_into_a_config_map() -> None:
     assert len(capacity_record(on, None)) <= CONFIG_MAP_BYTES
 
 
-def test_of_more_nodes_those_with_gpus_are_kept_and_the_first_by_name() -> None:
+def test_of_too_many_nodes_those_with_gpus_and_the_first_by_name_are_kept() -> None:
     with_gpus, without = large(3000, length=60), large(6000, length=61, gpus=0)
     on = Ledger([*without, *with_gpus])
     kept = reservation(on, {made.name: 8 for made in with_gpus[:500]})
@@ -155,7 +155,7 @@ def test_of_more_nodes_those_with_gpus_are_kept_and_the_first_by_name() -> None:
     ),
     kept=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 8), max_size=4),
 )
-def test_the_states_are_together_what_the_nodes_have(use: Use, kept: Mapping[str, int]) -> None:
+def test_the_states_add_up_to_the_capacity_of_the_nodes(use: Use, kept: Mapping[str, int]) -> None:
     on = cluster(use)
     held = reservation(on, {name: count for name, count in kept.items() if name in use})
     by_state = Counter(totals(on, held))

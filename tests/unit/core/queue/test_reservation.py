@@ -1,4 +1,4 @@
-"""Capacity that is kept for a job, where it is kept, and what the others may use."""
+"""The capacity that is reserved for a job, its nodes, and what other jobs may use."""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
@@ -34,20 +34,20 @@ def kept_for(
     ends: Mapping[str, float] | None = None,
     ignoring: Collection[Hashable] = (),
 ) -> Reservation:
-    """The reservation of four pods that will take so many GPUs of each node."""
+    """The reservation of four pods that will take these GPUs of each node."""
     wanted = {name: Need({GPU: count}) for name, count in needs.items()}
     there = Occupants(wanted, on, ignoring=ignoring)
     return keep("head", there, needs=wanted, total=FOUR, ends=ends or {})
 
 
 def left_alone(of: Reservation) -> dict[str, int]:
-    """GPUs that younger jobs must leave alone, by node."""
+    """GPUs that younger jobs must not use, by node."""
     return {claim.node: claim.requests[GPU] for claim in of.claims.values()}
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Nodes have 8 GPUs each. `kept` has the nodes where some of them are kept."""
+    """Nodes have 8 GPUs each. `kept` has the nodes with reserved GPUs."""
 
     use: Use
     needs: Mapping[str, int]
@@ -59,10 +59,10 @@ class Kept:
 
 
 KEPT: dict[str, Kept] = {
-    "all is free: no job is waited for": Kept(
+    "all GPUs are free: the job waits for none": Kept(
         use={"a": {"x": 2}}, needs={"a": 4}, waits_for=(), kept={"a": 4}
     ),
-    "who is known to end is waited for before who is smaller": Kept(
+    "a job with a known end before a smaller job": Kept(
         use={"a": {"x": 3, "y": 5}},
         needs={"a": 3},
         ends={"y": 70.0},
@@ -70,7 +70,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.25,
     ),
-    "the earliest of the jobs that are known to end": Kept(
+    "the earliest of the jobs with known ends": Kept(
         use={"a": {"x": 4, "y": 4}},
         needs={"a": 4},
         ends={"x": 90.0, "y": 70.0},
@@ -78,19 +78,19 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.0,
     ),
-    "else the smallest": Kept(
+    "the smallest job without a known end": Kept(
         use={"a": {"x": 6, "y": 2}}, needs={"a": 2}, waits_for=("y",), to_free=0.5
     ),
-    "no job is waited for if its room is to spare": Kept(
+    "no job is waited for if it is not needed": Kept(
         use={"a": {"x": 1, "y": 5, "z": 2}}, needs={"a": 5}, waits_for=("y",), to_free=1.25
     ),
-    "of the jobs to spare the largest is spared first": Kept(
+    "of the jobs that are not needed the largest is dropped first": Kept(
         use={"a": {"x": 1, "y": 2, "z": 3, "": 2}},
         needs={"a": 4},
         waits_for=("x", "z"),
         to_free=1.0,
     ),
-    "what is free already is kept, what comes free may be used until then": Kept(
+    "free capacity is reserved, capacity to be freed may be used until then": Kept(
         use={"a": {"x": 3, "": 3}},
         needs={"a": 4},
         waits_for=("x",),
@@ -103,7 +103,7 @@ KEPT: dict[str, Kept] = {
         waits_for=("x",),
         to_free=3.5,
     ),
-    "until the last of them has ended": Kept(
+    "until the last of the jobs has ended": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0, "y": 70.0},
@@ -111,7 +111,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=4.0,
     ),
-    "one of them has no known end": Kept(
+    "one of the jobs has no known end": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0},
@@ -122,7 +122,7 @@ KEPT: dict[str, Kept] = {
 
 
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
-def test_for_whom_is_waited_and_what_is_kept_meanwhile(case: Kept) -> None:
+def test_the_awaited_jobs_and_the_capacity_reserved_meanwhile(case: Kept) -> None:
     found = kept_for(cluster(case.use), case.needs, ends=case.ends)
     assert found.job == "head"
     assert found.nodes == tuple(sorted(case.needs))
@@ -132,7 +132,7 @@ def test_for_whom_is_waited_and_what_is_kept_meanwhile(case: Kept) -> None:
     assert all(claim.job == "head" for claim in found.claims.values())
 
 
-def test_the_claims_of_the_reservation_before_do_not_count() -> None:
+def test_the_claims_of_the_previous_reservation_do_not_count() -> None:
     on = cluster({"a": {"x": 5}})
     on.claim("before", Claim("a", {GPU: 3}, job="other head"))
     assert kept_for(on, {"a": 3}, ignoring=["before"]).waits_for == ()
@@ -162,11 +162,11 @@ some_uses = st.dictionaries(
     wanted=st.dictionaries(st.sampled_from("ab"), st.integers(1, 12), min_size=1),
     ends=st.dictionaries(st.sampled_from("wxyz"), st.floats(0, 99)),
 )
-def test_those_waited_for_free_what_is_missing_and_none_of_them_is_too_many(
+def test_the_awaited_jobs_free_enough_and_each_is_necessary(
     use: Use, wanted: dict[str, int], ends: dict[str, float]
 ) -> None:
     on = cluster(use, gpus=12)
-    # Only what the end of all jobs would free is ever asked for.
+    # No request exceeds the capacity that the end of all jobs would free.
     needs = {name: min(wanted.get(name, 1), 12 - held.get("", 0)) for name, held in use.items()}
     found = kept_for(on, needs, ends=ends)
 
@@ -187,12 +187,12 @@ LETS_IN: dict[str, tuple[float, float, bool]] = {
     "a job that ends at the same time": (100.0, 100.0, True),
     "a job that ends later": (100.0, 101.0, False),
     "a job without a known end": (100.0, math.inf, False),
-    "no job, while a job that started meanwhile is late": (-math.inf, 90.0, False),
+    "no job, while a backfilled job is late": (-math.inf, 90.0, False),
 }
 
 
 @pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
-def test_D5_who_may_start_in_kept_room(until: float, ends: float, want: bool) -> None:
+def test_D5_which_jobs_may_start_in_reserved_capacity(until: float, ends: float, want: bool) -> None:
     kept_room = Reservation(
         job="head",
         nodes=("a",),
@@ -217,13 +217,13 @@ def reserved(
 
 
 def kept(of: Reservation) -> dict[str, int]:
-    """GPUs that younger jobs must leave alone, by node."""
+    """GPUs that younger jobs must not use, by node."""
     return {claim.node: claim.requests.get(GPU, 0) for claim in of.claims.values()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`kept` has the nodes where some is kept; a node of the set where nothing is has 0."""
+    """`kept` has the reserved GPUs by node; a node of the set without any has 0."""
 
     use: Use
     pods: int = 4
@@ -236,30 +236,30 @@ class Case:
 
 
 CASES = {
-    "the node where the least is to be freed": Case(
+    "the node where the least must be freed": Case(
         use={"a": {"x": 6}, "b": {"y": 5}, "c": {"z": 8}},
         max_nodes=1,
         nodes=("b",),
         waits_for=("y",),
         kept={"b": 0},
     ),
-    "what comes free meanwhile is kept at once, and two of three jobs do not do": Case(
+    "capacity freed meanwhile is reserved at once, and two of three jobs do not suffice": Case(
         use={"a": {"x": 1, "y": 1, "z": 5}}, waits_for=("z",)
     ),
-    "the smallest jobs that will do, so that little is to spare": Case(
+    "the smallest sufficient jobs, so that little is unused": Case(
         use={"a": {"x": 2, "y": 2, "z": 4}}, waits_for=("x", "y")
     ),
     "one node where a set waits for the same job, as a pod of no job is not waited for": Case(
         use={"a": {"": 5}, "b": {"y": 8}}, nodes=("b",), waits_for=("y",), kept={"b": 0}
     ),
-    "a set of nodes where less is to be freed than on one": Case(
+    "a set of nodes where less must be freed than on one": Case(
         use={"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}},
         pods=8,
         nodes=("b", "c"),
         waits_for=("w",),
         kept={"b": 3, "c": 2},
     ),
-    "but not when only one node will do": Case(
+    "not a set of nodes when only one node is allowed": Case(
         use={"a": {"x": 8}, "b": {"y": 5, "": 1}, "c": {"z": 5, "": 1}},
         pods=8,
         max_nodes=1,
@@ -279,7 +279,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_D5_room_is_kept_for_the_head_of_the_queue(case: Case) -> None:
+def test_D5_capacity_is_reserved_for_the_head_of_the_queue(case: Case) -> None:
     found = reserved(cluster(case.use), case.pods, ends=case.ends, max_nodes=case.max_nodes)
     assert found is not None
     assert found.nodes == case.nodes
@@ -288,11 +288,11 @@ def test_D5_room_is_kept_for_the_head_of_the_queue(case: Case) -> None:
     assert found.until == case.until
 
 
-def test_no_room_is_kept_where_no_end_of_a_job_would_make_any() -> None:
+def test_no_capacity_is_reserved_where_no_end_of_a_job_would_free_any() -> None:
     assert reserved(cluster({"a": {"": 6, "x": 2}}), 4) is None
 
 
-def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+def test_pods_with_one_host_port_have_capacity_reserved_on_a_node_each() -> None:
     head = members_of(job(uid="head").worker(2, gpus=1, ports=[80]).build())
     on = cluster({"a": {"x": 8}, "b": {"y": 8}})
     found = reserve("head", head, on, limits(), ends={})
@@ -301,7 +301,7 @@ def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
     assert reserve("head", head, on, limits(max_nodes=1), ends={}) is None
 
 
-def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
+def test_pods_that_must_be_apart_have_capacity_reserved_on_a_node_each() -> None:
     spec = apart(GangTerm("train"))
     head = members_of(job(uid="head").worker(2, gpus=1, spec=spec).build())
     on = cluster({"a": {"x": 8}, "b": {"y": 8}})
@@ -311,7 +311,7 @@ def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
     assert reserve("head", head, on, limits(max_nodes=1), ends={}) is None
 
 
-def test_pods_that_must_be_together_have_room_kept_on_one_node() -> None:
+def test_pods_that_must_be_together_have_capacity_reserved_on_one_node() -> None:
     spec = together(GangTerm("train"))
     alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=selector) for selector in (spec, None))
     on = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
@@ -327,7 +327,7 @@ def listening(on: Ledger, node: str, uid: str) -> None:
     on.claim(("listens", node), Claim(node, {"pods": 1}, (("TCP", 80),), job=uid))
 
 
-def test_no_room_is_kept_where_a_pod_of_nobody_has_the_host_port() -> None:
+def test_no_capacity_is_reserved_where_a_pod_of_no_job_has_the_host_port() -> None:
     on = cluster({"a": {"x": 1}, "b": {"y": 8}})
     listening(on, "a", "")
     found = reserve("head", PORT_80, on, limits(), ends={})
@@ -337,7 +337,7 @@ def test_no_room_is_kept_where_a_pod_of_nobody_has_the_host_port() -> None:
     assert reserve("head", PORT_80, on, limits(), ends={}) is None
 
 
-def test_the_job_that_has_the_host_port_is_waited_for() -> None:
+def test_the_job_with_the_host_port_is_awaited() -> None:
     on = cluster({"a": {"x": 1, "y": 2}})
     listening(on, "a", "x")
     found = reserve("head", PORT_80, on, limits(), ends={})
@@ -345,7 +345,7 @@ def test_the_job_that_has_the_host_port_is_waited_for() -> None:
     assert (found.nodes, found.waits_for) == (("a",), ("x",))
 
 
-def test_unlike_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+def test_unlike_pods_with_one_host_port_have_capacity_reserved_on_a_node_each() -> None:
     head = job("TFJob", uid="head").ps(1, gpus=1, ports=[80]).worker(1, gpus=2, ports=[80])
     on = cluster({"a": {"x": 8}, "b": {"y": 8}})
     found = reserve("head", members_of(head.build()), on, limits(), ends={})
@@ -353,12 +353,12 @@ def test_unlike_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> 
     assert found.nodes == ("a", "b")
 
 
-def test_no_room_is_kept_when_there_is_nobody_to_wait_for() -> None:
+def test_no_capacity_is_reserved_when_there_is_no_job_to_wait_for() -> None:
     assert reserved(cluster({"a": {"x": 2}}), 4) is None
     assert reserved(cluster({"a": {"x": 2}}), 7) is not None
 
 
-def test_no_room_is_kept_on_a_node_that_did_not_take_the_pods() -> None:
+def test_no_capacity_is_reserved_on_a_node_that_failed_to_bind_the_pods() -> None:
     head = members_of(job(uid="head").worker(2, gpus=1).build())
     on = cluster({"a": {"x": 8}, "b": {"y": 8}})
     found = reserve("head", head, on, limits(excluded=["a"]), ends={})
@@ -366,7 +366,7 @@ def test_no_room_is_kept_on_a_node_that_did_not_take_the_pods() -> None:
     assert found.nodes == ("b",)
 
 
-def test_the_claims_of_the_reservation_before_are_free_for_the_next() -> None:
+def test_the_claims_of_the_previous_reservation_are_free_for_the_next() -> None:
     head = members_of(job(uid="head").worker(4, gpus=1).build())
     on = cluster({"a": {"x": 6}, "b": {"y": 7}})
     on.claim("before", Claim("a", {GPU: 2}, job="head"))
@@ -397,7 +397,7 @@ def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods
 
 LABELLED: dict[str, Any] = {"labels": {"pool": "a"}}
 TAINTED: dict[str, Any] = {"taints": [{"key": "pool", "effect": "NoSchedule"}]}
-# The limits that each setting makes by itself: what place demands, a reservation must know too.
+# The limits of each setting by itself: a reservation must know all that `place` requires.
 WITHIN = sorted(
     {limits(max_nodes=most) for most in (2, 3)}
     | {
@@ -453,7 +453,7 @@ def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved() 
     assert len(found.waits_for) > 0
 
 
-def test_no_more_is_reserved_for_what_pods_can_use() -> None:
+def test_no_more_is_reserved_for_pods_that_can_use_more() -> None:
     on = ledger(*(node(name, cpu="8") for name in "abc"))
     for name in "abc":
         on.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
@@ -465,10 +465,10 @@ def test_no_more_is_reserved_for_what_pods_can_use() -> None:
 
 
 @given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))
-def test_D5_what_starts_around_a_reservation_does_not_delay_it(
+def test_D5_jobs_that_start_around_a_reservation_do_not_delay_it(
     use: Use, pods: int, thief: str
 ) -> None:
-    """A younger job takes all that it may have; the head fits as soon as before."""
+    """A younger job takes all that it may; the head fits as soon as before."""
     made = cluster(use, gpus=16)
     found = reserved(made, pods)
     if found is None or thief not in use:
@@ -486,6 +486,6 @@ def test_D5_what_starts_around_a_reservation_does_not_delay_it(
 
 
 @given(use=uses, pods=st.integers(1, 12))
-def test_a_reservation_does_not_depend_on_what_was_seen_first(use: Use, pods: int) -> None:
+def test_a_reservation_does_not_depend_on_the_order_of_objects(use: Use, pods: int) -> None:
     turned = {name: dict([*use[name].items()][::-1]) for name in [*use][::-1]}
     assert reserved(cluster(use), pods) == reserved(cluster(turned), pods)

@@ -1,4 +1,4 @@
-"""What namespaces use, and the order between their jobs."""
+"""The usage of namespaces, and the order between their jobs."""
 
 import json
 import math
@@ -59,11 +59,11 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
         {"a": ([0.1] * 4, 0.0, 2.0), "b": ([0.1] * 2, 0.0, 1.0)},
         "aabaab",
     ),
-    "weight 0 comes last, however much others used": (
+    "weight 0 comes last, whatever others used": (
         {"a": ([0.1], 0.0, 0.0), "b": ([0.1], DAY, 1.0), "c": ([0.1], DAY, 0.001)},
         "bca",
     ),
-    "jobs of no size do not part by zero": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
+    "jobs of no size cause no division by zero": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
     "less than a thousandth of a slot counts": (
         {"a": ([1e-9], 2e-9, 1.0), "b": ([1e-9], 1e-9, 1.0)},
         "ba",
@@ -78,7 +78,7 @@ def test_the_order_between_namespaces(
     assert "".join(order(**waiting)) in {want, want.replace("aab", "aba", 2)}
 
 
-def test_ten_thousand_small_jobs_at_once_do_not_go_before_a_few_of_another() -> None:
+def test_ten_thousand_small_jobs_at_once_do_not_precede_a_few_jobs_of_another_namespace() -> None:
     found = order(a=([1e-3] * 10_000, 0.0, 1.0), b=([1e-3] * 3, 0.0, 1.0))
     assert found[:6].count("b") == 3
 
@@ -184,13 +184,13 @@ GARBLED: Mapping[str, str] = {
     "negative": '{"at": -5, "half_life": -1, "namespaces": {"a": {"used": -1, "held": -2}}}',
     "text": '{"at": "now", "namespaces": {"a": {"used": "much"}}}',
     "a namespace of text": '{"namespaces": {"a": "much"}}',
-    "beyond all bounds": '{"at": 1e300, "half_life": 1e300, "namespaces": {"a": {"used": 1e300}}}',
+    "a usage that is too large": '{"at": 1e300, "half_life": 1e300, "namespaces": {"a": {"used": 1e300}}}',
     "deep": "[" * 100_000,
 }
 
 
 @pytest.mark.parametrize("written", GARBLED.values(), ids=GARBLED)
-def test_what_is_garbled_counts_as_unused(written: str) -> None:
+def test_a_garbled_record_counts_as_no_usage(written: str) -> None:
     found = decode_usage(written)
     assert found.at in {0.0, 1.0}
     assert all(each.used == 0.0 for each in found.namespaces.values())

@@ -1,4 +1,4 @@
-"""The only path from a job, its namespace and the policies to what holds for the job."""
+"""The only path from a job, its namespace and the policies to the job's settings."""
 
 import json
 from collections.abc import Mapping
@@ -50,15 +50,15 @@ PRECEDENCE = {
         "required",
         "the namespace",
     ),
-    "the job before all": ({C: "preferred"}, {C: "required"}, {C: "off"}, "preferred", "the job"),
-    "a malformed namespace leaves it to the policy": (
+    "the job before namespace and policy": ({C: "preferred"}, {C: "required"}, {C: "off"}, "preferred", "the job"),
+    "a malformed value of the namespace falls back to the policy": (
         {},
         {C: "never"},
         {C: "off"},
         "off",
         "TrainingPolicy gold",
     ),
-    "a malformed policy leaves it to the default": ({}, {}, {C: "x"}, "preferred", "the default"),
+    "a malformed value of the policy falls back to the default": ({}, {}, {C: "x"}, "preferred", "the default"),
 }
 
 
@@ -91,17 +91,17 @@ def test_a_malformed_annotation_of_the_namespace_is_a_warning_even_if_the_job_ov
     assert "the namespace" in found.warnings[0]
 
 
-def test_a_malformed_edit_keeps_the_value_from_the_next_place() -> None:
+def test_a_malformed_edit_falls_back_to_the_next_source() -> None:
     found = settings({C: "x"}, {C: "required"})
     assert found.errors
     assert found.colocation == "required"
 
 
 LAST = {
-    "the value that admission wrote holds on": ({C: "x"}, {C: "required"}, "required"),
-    "a good edit beats it": ({C: "off"}, {C: "required"}, "off"),
-    "an annotation that is taken away leaves it to the next place": ({}, {C: "required"}, "off"),
-    "another client spoilt the template too": ({C: "x"}, {C: "y"}, "off"),
+    "the value that admission wrote still holds": ({C: "x"}, {C: "required"}, "required"),
+    "a well formed edit replaces it": ({C: "off"}, {C: "required"}, "off"),
+    "a removed annotation falls back to the next source": ({}, {C: "required"}, "off"),
+    "another client made the template malformed too": ({C: "x"}, {C: "y"}, "off"),
 }
 
 
@@ -116,7 +116,7 @@ def test_a_malformed_edit_keeps_the_last_good_value(
 
 UNKNOWN = {
     "a typing error is recognised": ({"kfext.dev/colocatoin": "off"}, "mean kfext.dev/colocation?"),
-    "a key far from all": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),
+    "a key unlike all others": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),
 }
 
 
@@ -133,7 +133,7 @@ def test_an_unknown_key_is_not_repeated_at_any_length() -> None:
     assert len(warning) < 200
 
 
-def test_other_peoples_annotations_and_our_own_marks_are_no_settings() -> None:
+def test_annotations_of_others_and_the_marks_of_kfext_are_no_settings() -> None:
     found = settings({"example.com/colocation": "x", names.HELD: "true", names.RELEASED: "x"})
     assert found == Settings()
 
@@ -144,7 +144,7 @@ def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
     assert "92 more" in found.warnings[-1]
 
 
-def test_a_similar_key_is_looked_for_only_where_it_is_shown(
+def test_a_similar_key_is_searched_for_only_where_it_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_for: list[str] = []
@@ -167,14 +167,14 @@ def test_a_setting_with_an_effect_does_not_warn(key: str, value: str) -> None:
 
 
 OPTED_OUT: dict[str, tuple[Annotations, Annotations, Annotations]] = {
-    "a job, of what its namespace sets": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
-    "a job, of what the policy sets": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
-    "a namespace, of what the policy sets": ({}, {names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}),
+    "a job opts out of a setting of its namespace": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
+    "a job opts out of a setting of the policy": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
+    "a namespace opts out of a setting of the policy": ({}, {names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}),
 }
 
 
 @pytest.mark.parametrize("layers", OPTED_OUT.values(), ids=OPTED_OUT)
-def test_a_nearer_place_opts_out_of_elastic(
+def test_a_nearer_source_opts_out_of_elastic(
     layers: tuple[Annotations, Annotations, Annotations],
 ) -> None:
     found = settings(*layers)
@@ -183,13 +183,13 @@ def test_a_nearer_place_opts_out_of_elastic(
     assert found.errors == () == found.warnings
 
 
-def test_settings_that_ask_for_nothing_do_not_warn() -> None:
+def test_settings_without_an_effect_do_not_warn() -> None:
     asked = {names.NETWORK: "pod", names.RESIZE: "off", names.MIGRATE: "never"}
     assert settings({**asked, names.METRICS: "off"}).warnings == ()
 
 
 @pytest.mark.parametrize("value", ["observe", "cpu"])
-def test_resize_has_an_effect_so_it_does_not_warn(value: str) -> None:
+def test_resize_has_an_effect_and_does_not_warn(value: str) -> None:
     assert settings({names.RESIZE: value}).warnings == ()
 
 
@@ -202,12 +202,12 @@ def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
 SHARE = {names.GPU_SHARE: "0.5"}
 UNPLACED: dict[str, tuple[Annotations, Annotations, int]] = {
     "the job itself": ({**SHARE, C: "off"}, {}, 1),
-    "its namespace, which it overrides": (SHARE, {C: "off"}, 0),
+    "its namespace, which the job overrides": (SHARE, {C: "off"}, 0),
 }
 
 
 @pytest.mark.parametrize(("job", "namespace", "want"), UNPLACED.values(), ids=UNPLACED)
-def test_who_shares_gpus_is_placed_whatever_switches_colocation_off(
+def test_a_job_that_shares_gpus_is_placed_whatever_switches_colocation_off(
     job: Annotations, namespace: Annotations, want: int
 ) -> None:
     found = settings(job, namespace)
@@ -242,7 +242,7 @@ def test_a_stalled_job_is_restarted_only_if_it_resumes_from_checkpoints(
     assert all("without kfext.dev/migrate: checkpointed" in each for each in found.warnings)
 
 
-def test_who_shares_gpus_is_never_released_by_itself() -> None:
+def test_a_job_that_shares_gpus_is_never_released_automatically() -> None:
     assert settings(SHARE).why_never_released
     assert settings({C: "required"}).why_never_released
     assert not settings({names.GPU_PRIORITY: "high"}).why_never_released
@@ -274,7 +274,7 @@ OF_OTHERS_TOO = pytest.mark.parametrize("key", sorted(WELL_FORMED.keys() - OF_A_
 
 
 def value(settings: Settings, key: str) -> object:
-    """What a setting is, by its key."""
+    """The value of a setting, by its key."""
     return getattr(settings, field_of(key))
 
 
@@ -295,7 +295,7 @@ def record_of(made: JobBuilder) -> Mapping[str, str]:
 
 
 def admitted(**stated: str) -> JobBuilder:
-    """A job; admission wrote what it stated into its templates."""
+    """A job with its settings written into its templates by admission."""
     made = job().worker(2)
     template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}
@@ -313,19 +313,19 @@ def test_the_job_decides(key: str) -> None:
 
 
 @OF_OTHERS_TOO
-def test_else_the_namespace_decides(key: str) -> None:
+def test_the_namespace_decides_if_the_job_does_not(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
     assert value(of(job(), namespace=namespace), key) == parsed(key)
 
 
 @OF_OTHERS_TOO
-def test_else_the_policy_decides(key: str) -> None:
+def test_the_policy_decides_if_the_namespace_does_not(key: str) -> None:
     policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
     assert value(of(job(), policy=policy), key) == parsed(key)
 
 
 @pytest.mark.parametrize("key", sorted(OF_A_JOB))
-def test_only_a_job_itself_shares_gpus(key: str) -> None:
+def test_only_the_job_itself_can_request_shared_gpus(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
     policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
     found = of(job(), namespace=namespace, policy=policy)
@@ -334,9 +334,9 @@ def test_only_a_job_itself_shares_gpus(key: str) -> None:
 
 
 RUNNING: dict[str, tuple[bool, str, str]] = {
-    "a queued job has what its annotations say": (True, "0.3", "0.3"),
-    "a running one has what it started with": (False, "0.3", "0.5"),
-    "a queued one with a malformed edit has what it had": (True, "half", "0.5"),
+    "a queued job has the values of its annotations": (True, "0.3", "0.3"),
+    "a running job has the values of its start": (False, "0.3", "0.5"),
+    "a queued job with a malformed edit keeps its values": (True, "half", "0.5"),
 }
 
 
@@ -356,7 +356,7 @@ def test_after_a_malformed_edit_the_value_at_admission_holds(key: str) -> None:
 
 
 @ALL
-def test_after_a_good_and_a_malformed_edit_the_good_one_holds(key: str) -> None:
+def test_after_a_well_formed_and_a_malformed_edit_the_well_formed_value_holds(key: str) -> None:
     edited = admitted().annotated(key, WELL_FORMED[key])
     state = record_of(edited)
     spoilt = remembers(admitted(), **state).annotated(key, MALFORMED[key])
@@ -366,30 +366,30 @@ def test_after_a_good_and_a_malformed_edit_the_good_one_holds(key: str) -> None:
 
 RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
     "nothing of a job that states nothing": (admitted(), {}),
-    "nothing that its templates have": (
+    "nothing that its templates already state": (
         admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, " 2-8"),
         {},
     ),
-    "what was stated later": (
+    "a value that was stated later": (
         admitted().annotated(names.ELASTIC, "2-8"),
         {names.ELASTIC: "2-8"},
     ),
-    "that it was opted out later, which is not the same as nothing": (
+    "a later opt-out, which differs from nothing": (
         admitted().annotated(names.ELASTIC, "off"),
         {names.ELASTIC: "off"},
     ),
-    "what was changed": (
+    "a changed value": (
         admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-4"),
         {names.ELASTIC: "2-4"},
     ),
-    "nothing any more once it is as at admission": (
+    "nothing once the value is as at admission": (
         remembers(
             admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-8"),
             **{names.ELASTIC: "2-4"},
         ),
         {},
     ),
-    "what stood there before it was taken away": (
+    "the value before its removal": (
         remembers(admitted(), **{names.ELASTIC: "2-4"}),
         {names.ELASTIC: "2-4"},
     ),
@@ -402,11 +402,11 @@ RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), RECORDS.values(), ids=RECORDS.keys())
-def test_what_is_recorded(made: JobBuilder, want: dict[str, str]) -> None:
+def test_which_settings_are_recorded(made: JobBuilder, want: dict[str, str]) -> None:
     assert record_of(made) == want
 
 
-def test_what_is_recorded_fits_beside_the_rest_of_the_state() -> None:
+def test_the_recorded_settings_fit_beside_the_rest_of_the_state() -> None:
     made = admitted()
     pattern = "stdout:" + "(?P<value>" + "ä" * 400 + ")"
     for key in WELL_FORMED:
