@@ -1,4 +1,4 @@
-"""Changes of size with a part that never comes, is refused, or is lost."""
+"""Changes of size with missing, refused, or lost parts."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,14 +19,14 @@ REFUSAL = "admission webhook says no"
 
 
 def said(of: Bed) -> tuple[str, str]:
-    """Return the reason and the message that are shown of the job."""
+    """Return the shown reason and message of the job."""
     found = of.driver.shown["train", names.SCALED]
     assert found is not None
     return found.verdict.reason, found.verdict.message
 
 
 def regrown() -> Bed:
-    """A job that gave workers to a gang, and is just told to have them again."""
+    """A job that gave workers to a gang, and has just been scaled up again."""
     of = until_changed(scaled_bed(LONG, GANG), times=2)
     while size_record(followed(of)).phase is not Phase.SETTLING:
         of.at(of.clock.now + 0.5)
@@ -34,7 +34,7 @@ def regrown() -> Bed:
     return of
 
 
-def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() -> None:
+def test_a_job_that_never_saves_does_not_regain_its_workers_and_shows_the_reason() -> None:
     of = until_changed(scaled_bed(LONG, GANG))
     of.job().training.spec = replace(LONG, answers=5000.0)
     while not of.job("gang").job.finished:
@@ -52,7 +52,7 @@ def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() ->
     assert message == "it saved no checkpoint within 120 s; nothing was changed"
 
 
-def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> None:
+def test_a_job_that_ends_while_its_new_pods_start_leaves_its_capacity_to_others() -> None:
     following = replace(GANG, name="next", arrives=500.0, workers=4)
     of = until_changed(scaled_bed(LONG, GANG, following), times=2)
     assert size_record(followed(of)).phase is Phase.SETTLING
@@ -64,7 +64,7 @@ def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> 
     assert of.job("next").training.began is not None
 
 
-def test_growth_is_taken_back_if_a_new_quota_refuses_its_pods_until_the_quota_allows_it() -> None:
+def test_growth_is_reverted_while_a_new_quota_refuses_its_pods() -> None:
     of = regrown()
     full = Quota("team", "tight", hard={"pods": 2}, used={"pods": 2})
     of.faults.creates = lambda _job, key: key.index < 2
@@ -82,7 +82,7 @@ def test_growth_is_taken_back_if_a_new_quota_refuses_its_pods_until_the_quota_al
 
 
 def refuse_sizes(of: Bed) -> list[float]:
-    """Refuse each other size of a job; return the seconds of the refusals."""
+    """Refuse any other size of a job; return the seconds of the refusals."""
     refused: list[float] = []
 
     def refusal(_uid: str, change: Any) -> ApiError | None:
@@ -110,11 +110,11 @@ def test_a_size_that_the_api_server_refuses_is_named_and_tried_again_after_a_pau
     assert of.job("gang").training.began is not None
 
 
-LOST = {"while workers go": 1, "while workers come": 2}
+LOST = {"while workers are removed": 1, "while workers are added": 2}
 
 
 @pytest.mark.parametrize("times", LOST.values(), ids=LOST)
-def test_a_pod_that_is_lost_after_the_write_is_replaced_and_the_change_goes_on(times: int) -> None:
+def test_a_pod_lost_after_the_write_is_replaced_and_the_change_continues(times: int) -> None:
     of = until_changed(scaled_bed(LONG, GANG), times=times)
     lost = of.job().pods[ReplicaKey("worker", 1)]
     of.api.remove_pod(lost)

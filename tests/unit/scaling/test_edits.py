@@ -29,9 +29,9 @@ def without_a_controller(of: Bed, workers: int) -> Bed:
 
 
 @pytest.mark.parametrize(
-    "after", [1.0, 400.0], ids=["its pods were still to go", "it had run since"]
+    "after", [1.0, 400.0], ids=["its pods were still to be deleted", "it had run since"]
 )
-def test_an_edit_of_a_size_that_kfext_gave_counts_although_no_controller_was_there(
+def test_an_edit_of_a_size_counts_although_no_controller_ran(
     after: float,
 ) -> None:
     of = shrunk(gang_steps=2000)
@@ -39,7 +39,7 @@ def test_an_edit_of_a_size_that_kfext_gave_counts_although_no_controller_was_the
     assert LEFT_ALONE in followed(of).tracked.state.scale.disabled
 
 
-def test_a_job_that_was_edited_while_no_controller_was_there_is_not_scaled_again() -> None:
+def test_a_job_edited_while_no_controller_ran_is_not_scaled_again() -> None:
     of = shrunk(gang_steps=100)
     without_a_controller(of.at(of.clock.now + 30), 3)
     of.at(of.clock.now + 600)
@@ -48,7 +48,7 @@ def test_a_job_that_was_edited_while_no_controller_was_there_is_not_scaled_again
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_size_that_is_set_while_a_person_has_stopped_the_job_is_the_new_wish(
+def test_a_size_set_while_a_person_has_stopped_the_job_is_the_requested_size(
     *, restarts: bool
 ) -> None:
     of = shrunk(gang_steps=100).at(150)
@@ -67,14 +67,14 @@ def test_a_size_that_is_set_while_a_person_has_stopped_the_job_is_the_new_wish(
 
 
 GROWING = replace(LONG, workers=2, bounds=(1, 6), pace=Pace(0.1, 0.5, 0.05), steps=20000)
-"""Its growth brings nothing, so kfext would take it back after its trial."""
+"""Its growth gains nothing, so kfext would revert it after the trial."""
 
 
 @pytest.mark.parametrize(
     "after", [1.0, 60.0, 300.0], ids=["at once", "after a minute", "after five minutes"]
 )
 @pytest.mark.parametrize("unseen", [False, True], ids=["seen before", "seen by the next alone"])
-def test_growth_that_a_person_overruled_is_not_taken_back_by_the_next_controller(
+def test_growth_that_a_person_overruled_is_not_reverted_by_the_next_controller(
     after: float, *, unseen: bool
 ) -> None:
     of = until_changed(scaled_bed(GROWING, cpu=8000))
@@ -94,7 +94,7 @@ SCALERS = {"a person, once": 1, "an autoscaler, again and again": 10}
 
 @pytest.mark.parametrize("times", SCALERS.values(), ids=SCALERS)
 @pytest.mark.parametrize("elastic", ["off", "1-8"])
-def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
+def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_capacity(
     elastic: str, times: int
 ) -> None:
     of = Bed(REQUIRED, policy=None, a=4000).at(6)
@@ -112,7 +112,7 @@ def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
     assert [live.pod.phase for live in of.job().pods.values()].count("Running") == 6
 
 
-def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_alone() -> None:
+def test_an_edit_of_a_job_that_kfext_has_not_changed_disables_nothing() -> None:
     of = scaled_bed(ENDLESS).at(60)
     without_a_controller(of, 3)
     assert followed(of).tracked.state.scale.disabled == ""
@@ -124,7 +124,7 @@ def started_short() -> Bed:
     return scaled_bed(other, replace(job, bounds=(1, 4)), cpu=5000)
 
 
-def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
+def test_an_edit_is_not_recorded_where_the_policy_is_off() -> None:
     of = started_short().at(115)
     assert of.job().workers == 2
     of.planner.settings.observe_policy(WITHOUT)
@@ -135,7 +135,7 @@ def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
     assert [write.step for write in of.driver.written if isinstance(write.step, SaveState)] == []
 
 
-def test_an_edit_after_opting_out_is_no_reason_to_leave_a_job_alone_that_opts_in() -> None:
+def test_an_edit_while_opted_out_disables_nothing_after_opting_in() -> None:
     of = started_short().at(115)
     assert of.job().workers == 2
     of.annotate(names.ELASTIC, "off")

@@ -1,4 +1,4 @@
-"""Faults while the size of a job is changed: the change ends, and holds no other job up."""
+"""Faults while the size of a job is changed: the change ends, and delays no other job."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def followed(of: Bed, name: str = "train") -> RunningJob:
 
 
 def until_changed(of: Bed, *, times: int = 1) -> Bed:
-    """Run until a job has been given another size so often."""
+    """Run until the size of a job has changed this often."""
     while len(sizes(of)) < times:
         of.at(of.clock.now + 1)
         assert of.clock.now < 1000
@@ -92,7 +92,7 @@ def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> No
     assert followed(of).tracked.state.scale.disabled == ""
 
 
-def test_two_jobs_never_grow_into_the_same_room() -> None:
+def test_two_jobs_never_grow_into_the_same_capacity() -> None:
     first = replace(GANG, name="first", arrives=1.0, workers=1, steps=300)
     early = replace(PERIODIC, name="one", every=10, steps=20000)
     two = replace(early, name="two", arrives=6.0)
@@ -102,7 +102,7 @@ def test_two_jobs_never_grow_into_the_same_room() -> None:
 
 MOMENTS = {
     "while a checkpoint is awaited": (replace(LONG, answers=20.0), Phase.SAVING),
-    "while pods come or go": (LONG, Phase.SETTLING),
+    "while pods are added or removed": (LONG, Phase.SETTLING),
     "before the first step": (LONG, Phase.MEASURING),
 }
 
@@ -116,7 +116,7 @@ def until(of: Bed, phase: Phase) -> Bed:
 
 
 @pytest.mark.parametrize(("giver", "phase"), MOMENTS.values(), ids=MOMENTS)
-def test_a_job_that_a_person_suspends_holds_up_no_growth_of_others(
+def test_a_job_that_a_person_suspends_delays_no_growth_of_others(
     giver: JobSpec, phase: Phase
 ) -> None:
     of = until(scaled_bed(giver, GANG), phase)
@@ -125,7 +125,7 @@ def test_a_job_that_a_person_suspends_holds_up_no_growth_of_others(
     assert not any_rescaled(of)
 
 
-def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_itself() -> None:
+def test_an_autoscaler_added_while_a_checkpoint_is_awaited_takes_over_the_job() -> None:
     of = until(scaled_bed(replace(LONG, answers=20.0), GANG), Phase.SAVING)
     of.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
     of.at(of.clock.now + 200)
@@ -135,7 +135,7 @@ def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_
     assert found.verdict.reason == names.REASON_STANDS_DOWN
 
 
-def test_a_job_without_a_readable_log_holds_up_no_growth_of_others(
+def test_a_job_without_a_readable_log_delays_no_growth_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
@@ -147,7 +147,7 @@ def test_a_job_without_a_readable_log_holds_up_no_growth_of_others(
     assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
 
 
-def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_not_managed_any_more() -> None:
+def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_no_longer_managed() -> None:
     of = until_changed(scaled_bed(LONG, GANG))
     of.at(of.clock.now + 60)
     of.planner.settings.observe_namespace(TEAM, Namespace("team"))
@@ -155,7 +155,7 @@ def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_not_managed_any_more()
     assert of.driver.shown["train", names.SCALED] is None
 
 
-def test_a_job_that_prints_seldom_holds_up_no_growth_of_others() -> None:
+def test_a_job_that_prints_seldom_delays_no_growth_of_others() -> None:
     other = replace(LONG, name="other", bounds=(2, 2), workers=2)
     of = until(scaled_bed(LONG, other, GANG, cpu=6000), Phase.MEASURING)
     of.planner.progress.followed(of.job().uid).pause = 36_000.0
@@ -165,7 +165,7 @@ def test_a_job_that_prints_seldom_holds_up_no_growth_of_others() -> None:
     assert of.driver.moment.monotonic - sizes_of(of)._scale._quiet_since >= 60
 
 
-def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
+def test_jobs_that_save_too_seldom_do_not_prevent_others_from_giving_workers() -> None:
     """Four jobs come before the job that answers; each may take as long as an answer."""
     rare = replace(PERIODIC, bounds=(1, 4), every=4000, steps=20_000)
     seldom = [replace(rare, name=f"seldom-{at}") for at in range(4)]
@@ -177,7 +177,7 @@ def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None
     assert of.job("gang").job.finished
 
 
-def test_a_job_that_is_edited_again_and_again_does_not_keep_others_from_regrowing() -> None:
+def test_a_job_that_is_edited_again_and_again_does_not_prevent_others_from_regrowing() -> None:
     rigid = replace(GANG, name="rigid", arrives=5.0, workers=3, steps=20_000)
     loop = replace(GANG, name="loop", workers=5, arrives=160.0)
     of = until_changed(scaled_bed(LONG, rigid, GANG, loop, cpu=8000)).at(170)
@@ -189,7 +189,7 @@ def test_a_job_that_is_edited_again_and_again_does_not_keep_others_from_regrowin
     assert of.job().workers == LONG.workers
 
 
-def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_a_hanging_job() -> None:
+def test_a_job_that_loses_a_pod_before_its_first_step_does_not_count_as_hanging() -> None:
     of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
     of.faults.closed.add("a")
     of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
@@ -201,8 +201,8 @@ def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_a_hanging
 
 LOST = {
     "the node of the workers that stay": (1, 0),
-    "the node of the workers that leave, where the waiting job is to go": (1, 3),
-    "the node of the workers that come": (2, 3),
+    "the node of the leaving workers, where the waiting job is to start": (1, 3),
+    "the node of the new workers": (2, 3),
 }
 
 
@@ -213,7 +213,7 @@ def home_of(of: Bed, index: int) -> str:
 
 
 @pytest.mark.parametrize(("change", "index"), LOST.values(), ids=LOST)
-def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_time(
+def test_a_node_lost_during_a_change_costs_no_job_more_than_time(
     change: int, index: int
 ) -> None:
     of = until_changed(Bed(LONG, GANG, policy=None, a=2000, b=2000), times=change)
@@ -237,7 +237,7 @@ def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_ti
     assert of.job().training.lost_all == 0
 
 
-def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
+def test_a_person_may_enable_scaling_again_for_a_disabled_job() -> None:
     of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)
     of.scale(2)
@@ -250,7 +250,7 @@ def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
     assert not followed(of).tracked.state.scale.disabled
 
 
-def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> None:
+def test_an_edit_by_a_person_counts_although_its_record_is_refused_at_first() -> None:
     of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)
     refuse(of, lambda uid, change: "~1state" in str(change))
@@ -260,7 +260,7 @@ def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> N
     assert followed(of).tracked.state.scale.disabled
 
 
-def test_a_giver_whose_size_is_always_refused_costs_the_other_giver_ever_less() -> None:
+def test_a_donor_with_a_size_that_is_always_refused_costs_the_other_donor_ever_less() -> None:
     giver = replace(LONG, name="one", workers=2, bounds=(1, 2), steps=40_000)
     two = replace(giver, name="two", arrives=6.0)
     of = scaled_bed(giver, two, GANG)
@@ -270,7 +270,7 @@ def test_a_giver_whose_size_is_always_refused_costs_the_other_giver_ever_less() 
     assert sizes(of, "one").count(1) <= 4
 
 
-def test_a_note_that_is_always_refused_is_not_repeated_without_a_pause() -> None:
+def test_a_record_that_is_always_refused_is_not_repeated_without_a_pause() -> None:
     of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)
     denied = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
@@ -288,14 +288,14 @@ def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pa
     assert 1 < len(asked) < 30
 
 
-def test_a_job_that_is_released_while_it_waits_to_start_smaller_has_its_own_size() -> None:
+def test_a_job_released_while_it_waits_to_start_short_has_its_requested_size() -> None:
     of = until_changed(scaled_bed(ANEW, GANG))
     of.annotate(names.COLOCATION, "off")
     of.at(of.clock.now + 60)
     assert (of.job().job.released, of.job().workers) == (True, 3)
 
 
-def test_another_controller_keeps_the_room_of_a_job_that_was_stopped_for_its_size() -> None:
+def test_a_new_controller_keeps_the_hold_of_a_job_that_was_stopped_for_its_size() -> None:
     small = replace(GANG, name="small", workers=1, arrives=101.0, steps=5000)
     of = until_changed(scaled_bed(ANEW, GANG, small))
     of.restart()
@@ -311,7 +311,7 @@ def until_promised(of: Bed) -> Bed:
     return of
 
 
-def test_a_size_that_is_refused_keeps_no_job_waiting_for_what_was_promised() -> None:
+def test_a_refused_size_keeps_no_job_waiting_for_promised_capacity() -> None:
     two = replace(LONG, name="two", workers=2, bounds=(1, 2), arrives=6.0)
     of = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
     refuse(of, lambda uid, change: uid == "uid-two" and resizes(change))
@@ -328,7 +328,7 @@ def test_nothing_stays_promised_to_a_job_that_is_released() -> None:
     assert of.planner.cluster.holds.holders() == ()
 
 
-def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
+def test_nothing_stays_promised_to_a_job_that_now_needs_more() -> None:
     of = until_promised(scaled_bed(replace(LONG, grace=20.0), GANG))
     of.scale(3, "gang")
     of.at(of.clock.now + 60)
@@ -336,7 +336,7 @@ def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
     assert of.planner.cluster.holds.holders() == ()
 
 
-def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken_back() -> None:
+def test_growth_with_only_partial_capacity_is_reverted_without_a_checkpoint() -> None:
     of = Bed(replace(LONG, answers=100.0), GANG, policy=None, a=3000, b=1000).at(101)
     while of.job("gang").training.began is None:
         of.at(of.clock.now + 1)
@@ -356,7 +356,7 @@ def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training(
     assert 0 < running.restart.pause == running.tracked.state.scale.pause
 
 
-def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> None:
+def test_a_pod_lost_before_growth_is_reverted_ends_the_change() -> None:
     giver = replace(ANEW, workers=1, saving=Saving.ON_REQUEST, answers=40.0, grace=60.0)
     of = scaled_bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
     of.at(100)
@@ -373,7 +373,7 @@ def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> Non
     assert [job for job in sizes_of(of).jobs.values() if size_record(job).operation] == []
 
 
-def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
+def test_capacity_is_not_searched_for_beyond_the_possible_growth_of_a_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     largest: list[int] = []
@@ -419,12 +419,12 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_searched_for_in_a_turn(
 
 
 def failures_of(of: Bed) -> list[tuple[str, Exception]]:
-    """Return what will hold the errors of kfext with the names of their jobs."""
+    """Return a list that will hold kfext's errors with the names of their jobs."""
     of.driver.failures = []
     return of.driver.failures
 
 
-def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
+def test_an_error_about_a_waiting_job_keeps_no_other_from_being_scaled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting_places = CapacitySearch.waiting_places
@@ -478,7 +478,7 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
 
 
 @pytest.mark.parametrize("answers", range(1, 11))
-def test_no_other_job_starts_in_the_room_of_a_job_that_is_stopped_for_another_size(
+def test_no_other_job_starts_in_the_capacity_of_a_job_that_is_stopped_for_another_size(
     answers: int,
 ) -> None:
     # In some of these cases the size is written in the second of a look at all jobs.
@@ -492,7 +492,7 @@ def test_no_other_job_starts_in_the_room_of_a_job_that_is_stopped_for_another_si
     assert of.job("late").job.suspend
 
 
-def test_of_two_jobs_that_give_the_job_that_saved_first_saves_again() -> None:
+def test_of_two_donors_the_job_that_saved_first_saves_again() -> None:
     quick = replace(LONG, name="quick", answers=2.0)
     slow = replace(LONG, name="slow", arrives=6.0, answers=80.0)
     of = scaled_bed(quick, slow, replace(GANG, workers=4, steps=1000), cpu=8000).at(400)

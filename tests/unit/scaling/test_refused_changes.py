@@ -1,4 +1,4 @@
-"""Changes of size with a write that is refused or unanswered, or with a controller that is new."""
+"""Changes of size with a refused or unanswered write, or with a new controller."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ def starts(uid: str, change: Any) -> bool:
 
 
 def stopped_to_grow() -> Bed:
-    """A job that is just stopped to get back its workers, beside jobs that would take its room."""
+    """A job just stopped to regain its workers, beside jobs that would take its capacity."""
     of = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG), times=2)
     for number in range(2):
         of.submit(replace(ENDLESS, name=f"late-{number}", arrives=of.clock.now))
@@ -50,7 +50,7 @@ def test_a_new_controller_does_not_replace_workers_that_trained_after_their_chan
 
 
 @pytest.mark.parametrize("error", [CONFLICT, DENIED], ids=["a conflict", "a refusal"])
-def test_workers_without_a_place_are_taken_back_although_a_write_was_refused(
+def test_workers_without_a_node_are_removed_although_a_write_was_refused(
     error: ApiError,
 ) -> None:
     gives = replace(LONG, answers=20.0, steps=60_000)
@@ -65,14 +65,14 @@ def test_workers_without_a_place_are_taken_back_although_a_write_was_refused(
     assert (len(refused), job.workers, job.training.workers, job.job.released) == (1, 3, 3, False)
 
 
-def test_a_new_controller_keeps_the_room_of_a_job_that_was_stopped_to_grow() -> None:
+def test_a_new_controller_keeps_the_hold_of_a_job_that_was_stopped_to_grow() -> None:
     of = stopped_to_grow()
     of.restart()
     of.after(20)
     assert (of.job().job.suspend, of.job().workers) == (False, 3)
 
 
-def test_a_stopped_job_keeps_its_room_if_the_answer_to_the_write_is_lost() -> None:
+def test_a_stopped_job_keeps_its_hold_if_the_answer_to_the_write_is_lost() -> None:
     of = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG))
     of.faults.loses = lambda uid, change: uid == "uid-train" and resizes(change)
     while not (of.job().job.suspend and of.job().workers == 3):
@@ -89,14 +89,14 @@ def test_a_stopped_job_keeps_its_room_if_the_answer_to_the_write_is_lost() -> No
     [(CONFLICT, 2), (DENIED, 1), (INVALID, 1)],
     ids=["two conflicts", "a refusal", "a failed test"],
 )
-def test_a_stopped_job_keeps_its_room_if_its_start_is_refused(error: ApiError, times: int) -> None:
+def test_a_stopped_job_keeps_its_hold_if_its_start_is_refused(error: ApiError, times: int) -> None:
     of = stopped_to_grow()
     refused = refuse(of, starts, error, times=times)
     of.after(60)
     assert (len(refused), of.job().job.suspend) == (times, False)
 
 
-def test_a_stopped_job_claims_its_room_only_once_when_it_has_started() -> None:
+def test_a_stopped_job_claims_its_capacity_only_once_when_it_has_started() -> None:
     of = stopped_to_grow()
     while of.job().job.suspend:
         of.after(0.5)

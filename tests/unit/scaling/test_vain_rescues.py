@@ -1,4 +1,4 @@
-"""A rescue that came to nothing: what it cost the givers is not paid again and again."""
+"""A rescue that failed: its donors do not pay for it again and again."""
 
 from dataclasses import replace
 
@@ -19,13 +19,13 @@ def without_pods_of_the_gang(of: Bed, *, until: float) -> Bed:
     return of
 
 
-def test_no_job_gives_again_for_a_job_whose_pods_never_came() -> None:
+def test_no_job_gives_again_for_a_job_with_pods_that_are_never_created() -> None:
     of = without_pods_of_the_gang(scaled_bed(LONG, GANG), until=3600).at(2100)
     assert of.job().job.finished
     assert sizes(of) == [2, 4]
 
 
-def test_it_is_tried_once_more_after_an_hour() -> None:
+def test_a_failed_rescue_is_tried_again_after_an_hour() -> None:
     long = replace(LONG, steps=40_000)
     of = without_pods_of_the_gang(scaled_bed(long, GANG), until=3000).at(AGAIN_SECONDS)
     assert sizes(of) == [2, 4]
@@ -34,7 +34,7 @@ def test_it_is_tried_once_more_after_an_hour() -> None:
     assert of.job("gang").training.began is not None
 
 
-def test_another_job_gives_if_what_the_first_gave_never_came_free() -> None:
+def test_another_job_gives_if_capacity_of_the_first_was_never_freed() -> None:
     other = replace(LONG, name="other", steps=7000)
     of = scaled_bed(LONG, other, replace(GANG, arrives=150.0), cpu=8000)
     delete = of.kubelets.delete
@@ -50,7 +50,7 @@ def test_another_job_gives_if_what_the_first_gave_never_came_free() -> None:
 
 
 @pytest.mark.parametrize("listeners", [1, 3])
-def test_a_job_that_has_shown_a_save_gives_before_jobs_that_only_say_that_they_listen(
+def test_a_job_that_has_shown_a_save_gives_before_jobs_that_only_listen(
     listeners: int,
 ) -> None:
     silent = replace(LONG, workers=2, bounds=(1, 2), answers=1e9, steps=20_000)
@@ -75,14 +75,14 @@ def two_givers(times: int) -> tuple[Bed, list[float]]:
     )
 
 
-def test_a_giver_that_is_always_refused_costs_the_other_giver_one_change() -> None:
+def test_a_donor_that_is_always_refused_costs_the_other_donor_one_change() -> None:
     of, refused = two_givers(99)
     of.at(3000)
     assert len(refused) > 2
     assert (sizes(of, "one"), sizes(of, "two")) == ([2, 4], [])
 
 
-def test_a_giver_that_was_refused_once_gives_first_and_then_the_other() -> None:
+def test_a_donor_that_was_refused_once_gives_first_and_then_the_other() -> None:
     of, _ = two_givers(1)
     of.at(700)
     assert of.job("gang").training.began is not None

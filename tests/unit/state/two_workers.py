@@ -1,4 +1,4 @@
-"""A job of two workers that run, as the companion follows it; writes are made by hand."""
+"""A job of two running workers, as the companion follows it; the test makes writes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a forecast begins with."""
+"""The outset of a forecast."""
 
 from typing import Any
 from unittest.mock import patch
@@ -27,7 +27,7 @@ def test_ended_jobs_and_jobs_far_behind_are_left_out() -> None:
     assert {uid for uid, clocks in found.snapshot.clocks.items() if clocks.writing} == {"first"}
 
 
-def test_the_lengths_of_jobs() -> None:
+def test_the_known_lengths_of_jobs() -> None:
     jobs = runs("shows"), runs("silent", deadline=int(NOW) + 100), ended("new-1", seconds=70)
     scene = Scene(*jobs, waits("new-2"), waits("other"), shows=600)
     scene.tick()
@@ -40,7 +40,7 @@ def test_the_lengths_of_jobs() -> None:
     assert (other.seconds, other.known) == (USUAL_SECONDS, False)
 
 
-def test_jobs_that_came_lately_come_again_at_the_same_pace() -> None:
+def test_recent_jobs_come_again_at_the_same_pace() -> None:
     scene = Scene(
         waits("old"), waits("first", created=NOW - 900), waits("second", created=NOW - 60)
     )
@@ -51,7 +51,7 @@ def test_jobs_that_came_lately_come_again_at_the_same_pace() -> None:
     assert all(job.suspend and job.held and job.uid in found.lengths for job in found.arrivals)
 
 
-def test_of_many_jobs_the_last_come_again() -> None:
+def test_only_the_last_of_many_jobs_come_again() -> None:
     many = [waits(f"job-{n}", created=NOW - 2 * n) for n in range(MOST_ARRIVALS + 10)]
     scene = Scene(runs("first", 4), *many)
     scene.tick()
@@ -73,7 +73,7 @@ def test_a_job_that_ran_comes_again_as_it_was_submitted() -> None:
 
 
 class Recorder:
-    """Draws, and keeps what it has drawn."""
+    """Draws, and records its draws."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.drawn: list[Any] = []
@@ -85,7 +85,7 @@ class Recorder:
 
 
 def forecasting_tick(planner: Planner, now: Moment, *, tick: Any = Planner.tick) -> Tick:
-    """A tick, and the beginning of a forecast where nothing is left to decide."""
+    """A tick, and the beginning of a forecast where no decision is open."""
     found: Tick = tick(planner, now)
     if not found.remainder:
         outset_of(planner, now)

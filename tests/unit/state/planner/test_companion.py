@@ -1,4 +1,4 @@
-"""An executor is made when the first job asks for its kind; the outcomes of changes are counted."""
+"""An executor is created with the first job of its kind; the outcomes of changes are counted."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from tests.unit.sim.test_preempt import URGENT, VICTIM, PreemptBed, asked, stops
 RUNS = replace(PLAIN, steps=10_000)
 
 
-def test_it_sleeps_among_jobs_without_settings() -> None:
+def test_the_companion_is_idle_among_jobs_without_settings() -> None:
     of = Bed(RUNS, policy=None, a=4000).at(60)
     assert of.job().job.started
     companion = of.planner.companion
@@ -23,14 +23,14 @@ def test_it_sleeps_among_jobs_without_settings() -> None:
     assert (companion.next_look(), companion.news(), companion.failures) == (float("inf"), [], [])
 
 
-def test_it_wakes_for_a_job_that_opts_in_while_it_runs() -> None:
+def test_the_companion_starts_for_a_job_that_opts_in_while_it_runs() -> None:
     of = Bed(RUNS, policy=None, a=4000).at(60)
     of.annotate(names.RESIZE, "cpu")
     of.after(20)
     assert of.planner.companion.executors.keys() == {names.RESIZED}
 
 
-def test_a_new_controller_gives_back_workers_of_a_job_that_opted_out_meanwhile() -> None:
+def test_a_new_controller_restores_workers_of_a_job_that_opted_out_meanwhile() -> None:
     of = scaled_bed(LONG, GANG)
     while not sizes(of):
         of.after(1)
@@ -76,7 +76,7 @@ def test_a_request_for_a_checkpoint_is_no_change() -> None:
     assert counted(of) == {("preempt", "done"): 1}
 
 
-def test_changes_of_cpu_are_counted_and_what_is_restored_apart() -> None:
+def test_changes_of_cpu_and_restores_are_counted_separately() -> None:
     of = favoured()
     assert counted(of) == {("resize", "done"): 1}
     of.opt("short", "off")

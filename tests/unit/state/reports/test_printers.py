@@ -66,13 +66,13 @@ def test_where_the_ranks_are_fixed_only_rank_0_prints() -> None:
     assert found.live(of) is None
 
 
-def test_the_others_are_asked_every_second_time_while_nothing_is_shown() -> None:
+def test_other_workers_are_read_every_second_time_while_none_shows_progress() -> None:
     of, found, _ = printers(elastic(3), RUNS, RUNS, RUNS)
     asked = [name(found.next(of, fruitless=number)) for number in range(6)]
     assert "".join(pod_name[-1] for pod_name in asked) == "010201"
 
 
-def test_the_others_beside_a_worker_that_printed_are_asked_later() -> None:
+def test_other_workers_beside_a_worker_that_printed_are_read_later() -> None:
     of, found, pods = printers(elastic(3), RUNS, RUNS, RUNS)
     found.read(of.uid, pods[1], shown=True)
     asked = [name(found.next(of, fruitless=number)) for number in range(8)]
@@ -95,13 +95,13 @@ def test_each_log_that_has_ended_is_read_once_though_none_showed_progress() -> N
     assert sorted(read, key=name) == pods
 
 
-def test_a_silent_pod_is_read_on_beside_one_that_ended() -> None:
+def test_a_silent_pod_is_still_read_beside_one_that_ended() -> None:
     of, found, (runs, ended) = printers(elastic(2), RUNS, {"phase": "Succeeded"})
     found.read(of.uid, ended, shown=False)
     assert [found.next(of, fruitless=number) for number in range(4)] == [runs] * 4
 
 
-def test_nothing_is_known_of_a_job_that_was_forgotten() -> None:
+def test_nothing_is_known_of_a_forgotten_job() -> None:
     of, found, pods = printers(elastic(2), RUNS, {"phase": "Succeeded"})
     found.read(of.uid, pods[1], shown=True)
     found.forget(of.uid)

@@ -52,7 +52,7 @@ class Hours(Bed):
         return self.verdict.reason if self.verdict else ""
 
     def prints(self, what: str) -> list[str]:
-        """The lines since the last read while a job does something."""
+        """The lines since the last read during an activity."""
         self.step += what == "steps"
         self.shown += 1
         return {
@@ -67,7 +67,7 @@ class Hours(Bed):
         }[what]
 
     def run(self, minutes: float, what: str) -> "Hours":
-        """Do something for so long."""
+        """Pass minutes in an activity."""
         until = self.at + minutes * MINUTE
         while self.at < until:
             self.at += TICK
@@ -84,7 +84,7 @@ class Hours(Bed):
 Script = Sequence[tuple[float, str]]
 EPOCHS: Script = [(20, "steps"), (10, "silent")] * 20
 HANGS: dict[str, tuple[Script, int]] = {
-    # minutes and what a job does -> how often it is reported
+    # minutes and activity of a job -> the number of reports
     "a first step that compiles for an hour and 50 minutes": ([(110, "silent"), (60, "steps")], 0),
     "a first step that never comes after a download": ([(5, "loads"), (130, "silent")], 1),
     "a log in which kfext recognises nothing": ([(300, "silent")], 0),
@@ -105,7 +105,7 @@ HANGS: dict[str, tuple[Script, int]] = {
     "pauses between epochs": (EPOCHS, 0),
     "a step each 20 minutes": ([(0.5, "steps"), (19.5, "silent")] * 20, 0),
     "a step each 37 minutes": ([(37, "silent"), (6, "steps")] * 5, 0),
-    "a program that begins anew in its pods and compiles again": (
+    "a program that restarts in its pods and compiles again": (
         [(40, "silent"), (180, "steps"), (40, "silent"), (9, "steps")], 0,
     ),
     "a log that shows a checkpoint each 130 minutes and no step": (
@@ -127,7 +127,7 @@ HANGS: dict[str, tuple[Script, int]] = {
 
 
 @pytest.mark.parametrize(("script", "alarms"), HANGS.values(), ids=HANGS)
-def test_how_often_a_job_is_reported_as_stalled(script: Script, alarms: int) -> None:
+def test_the_number_of_reports_on_a_stalled_job(script: Script, alarms: int) -> None:
     of = Hours()
     for minutes, what in script:
         of.run(minutes, what)
@@ -146,7 +146,7 @@ def test_a_report_has_its_evidence_and_ends_once_a_counter_moves() -> None:
     assert (of.reason, of.progress.stalled) == ("", 0)
 
 
-def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> None:
+def test_a_stall_shown_by_an_earlier_controller_counts_until_a_counter_moves() -> None:
     of = Hours()
     shown = Reported(moves=SHOWN)
 
@@ -164,14 +164,14 @@ def test_what_an_earlier_controller_has_shown_holds_until_a_counter_moves() -> N
 
 SHOWN = Verdict(names.REASON_STALLED, "since long ago")
 INHERITED: dict[str, tuple[float, Verdict | None]] = {
-    # when an earlier controller has shown a stall -> what is shown 40 minutes later
+    # the time of an earlier controller's report -> the verdict 40 minutes later
     "after the pods were created": (STARTED + 60, SHOWN),
     "before": (STARTED - 60, None),
 }
 
 
 @pytest.mark.parametrize(("since", "want"), INHERITED.values(), ids=INHERITED)
-def test_the_evidence_of_an_earlier_controller_holds_until_a_counter_moves(
+def test_the_evidence_of_an_earlier_controller_counts_until_a_counter_moves(
     since: float, want: Verdict | None
 ) -> None:
     of = Hours().run(0.01, "steps")
@@ -188,7 +188,7 @@ def test_a_job_is_not_judged_before_its_log_was_read_twice() -> None:
     assert of.progress.followed(of.tracked.job.uid).moves is None
 
 
-# --- what does not count --------------------------------------------------------------------------
+# --- changes that do not count --------------------------------------------------------------------
 
 
 def resized(of: Hours) -> None:
@@ -207,13 +207,13 @@ def pod_lost(of: Hours) -> None:
 
 
 def pod_replaced(of: Hours) -> None:
-    """The job is suspended or moved, and goes on in other pods."""
+    """The job is suspended or moved, and continues in other pods."""
     pod = last_pod(of)
     of.cluster.observe_pod(pod, None)
     of.cluster.observe_pod(None, replace(pod, uid="new", created=of.at))
 
 
-def test_the_last_steps_of_the_older_pods_are_no_first_step_beside_a_new_pod() -> None:
+def test_last_steps_of_older_pods_are_no_first_step_beside_a_new_pod() -> None:
     of = Hours(pods=2).run(40, "silent").run(60, "steps")
     resized(of)
     pod_replaced(of)
@@ -246,7 +246,7 @@ EVENTS: dict[str, Callable[[Hours], None]] = {
 
 
 @pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
-def test_the_silence_begins_anew_after_an_event(event: Callable[[Hours], None]) -> None:
+def test_the_silence_starts_again_after_an_event(event: Callable[[Hours], None]) -> None:
     of = Hours(pods=2).run(180, "steps").run(12, "silent")
     event(of)
     assert of.run(12, "silent").alarms == 0
@@ -279,7 +279,7 @@ def test_a_job_that_does_not_run_is_no_stalled_job(change: Callable[[Hours], Non
     assert of.progress.stalled == 0
 
 
-def test_a_job_with_a_log_that_is_no_longer_read_is_no_stalled_job() -> None:
+def test_a_job_with_an_unread_log_is_no_stalled_job() -> None:
     of = Hours().run(180, "steps").run(20, "silent")
     of.cluster.observe_job(of.made.annotated(names.METRICS, "off").version(1000).raw)
     assert of.run(6, "silent").progress.stalled == 0
@@ -289,7 +289,7 @@ UNREADABLE = {"the kubelet is down": (AWAY, 30.0), "kfext may not read it": (FOR
 
 
 @pytest.mark.parametrize(("why", "minutes"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_log_that_cannot_be_read_makes_it_unknown_and_never_stalled(
+def test_an_unreadable_log_makes_a_job_unknown_and_never_stalled(
     why: Verdict, minutes: float
 ) -> None:
     of = Hours().run(180, "steps").run(20, "silent")
@@ -326,17 +326,17 @@ SERIES: dict[str, tuple[Script, bool, Script, int]] = {
     "a job that failed early is no history": (
         [(30, "steps")], False, [(30, "steps"), (17, "silent")], 0,
     ),
-    "a job that ran for long is": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
+    "a job that ran for long is history": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
     "a job of two minutes says nothing of the next hours": (
         [(2, "steps")], True, [(30, "steps"), (20, "silent"), (9, "steps")], 0,
     ),
     "its longest silence counts": (
         [(30, "steps"), (20, "silent"), (9, "steps")], True, [(30, "steps"), (50, "silent")], 0,
     ),
-    "and so does its first step": (
+    "its first step counts": (
         [(50, "silent"), (30, "steps")], True, [(140, "silent"), (9, "steps")], 0,
     ),
-    "which may have been quick": ([(1, "silent"), (30, "steps")], True, [(17, "silent")], 1),
+    "a quick first step counts": ([(1, "silent"), (30, "steps")], True, [(17, "silent")], 1),
 }  # fmt: skip
 
 
@@ -402,7 +402,7 @@ def test_the_pod_that_differs_is_named(cores: list[float], times: int, want: str
     assert of.verdict.message.partition(want or " uses ")[1] == want
 
 
-def test_without_measurements_no_pod_is_named_and_nothing_else_is_read() -> None:
+def test_no_pod_is_named_without_measurements_and_nothing_else_is_read() -> None:
     of = Hours(pods=4).run(180, "steps").run(20, "silent")
     assert of.verdict is not None
     assert " uses " not in of.verdict.message

@@ -1,4 +1,4 @@
-"""What is known of the lengths of jobs in a model cluster."""
+"""The known lengths of jobs in a model cluster."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
     assert rest(of, OTHER) == pytest.approx(USUAL_SECONDS, abs=2)
 
 
-def test_where_jobs_take_longer_an_unknown_job_does_too() -> None:
+def test_an_unknown_job_takes_longer_where_jobs_take_longer() -> None:
     long = [replace(FIRST, name=f"long-{n}", trains=f"long-{n}", steps=2000) for n in range(3)]
     of = Bed(*long, replace(OTHER, arrives=3500.0), a=8000).at(3501)
     took = [seen(of, spec).run_seconds or 0.0 for spec in long]
@@ -57,14 +57,14 @@ def test_where_jobs_take_longer_an_unknown_job_does_too() -> None:
     assert lengths(of.after(5)).usual("team") == USUAL_SECONDS
 
 
-def test_ended_jobs_that_are_gone_say_nothing() -> None:
+def test_deleted_jobs_do_not_count() -> None:
     of = Bed(FIRST, AGAIN).at(401)
     of.api.delete_job(of.job("train-1"))
     of.after(5)
     assert lengths(of).typical(seen(of, AGAIN)) is None
 
 
-def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
+def test_a_job_that_kfext_stopped_does_not_count_for_its_series() -> None:
     stopped = replace(ANEW, name="train-1", steps=6000, trains="train")
     of = scaled_bed(stopped, BOUNDED).at(3000)
     assert seen(of, stopped).run_seconds is not None
@@ -132,14 +132,14 @@ def test_the_ends_of_running_jobs_are_estimated_once_in_a_tick() -> None:
 ACTS = {"scale": PolicyChoice(Mode.ACT)}
 OFF = {"scale": PolicyChoice(Mode.OFF)}
 COUNTS: dict[str, tuple[JobSpec, TrainingPolicy, bool]] = {
-    "an elastic job's does": (LONG, TrainingPolicy("p", companion=ACTS), True),
-    "the length of another job does not": (GANG, TrainingPolicy("p", companion=ACTS), False),
-    "where the policy is off, an elastic job's does not": (
+    "the length of an elastic job counts": (LONG, TrainingPolicy("p", companion=ACTS), True),
+    "the length of another job does not count": (GANG, TrainingPolicy("p", companion=ACTS), False),
+    "the length of an elastic job does not count where the policy is off": (
         LONG,
         TrainingPolicy("p", companion=OFF),
         False,
     ),
-    "any job's does where the shortest goes first": (
+    "the length of any job counts where the shortest goes first": (
         GANG,
         TrainingPolicy("p", companion=OFF, queue=Queueing(QueueOrder.SHORTEST)),
         True,

@@ -125,7 +125,7 @@ CASES: Mapping[str, Case] = {
     "small jobs do not keep a large job from its turn": Case(
         (*SMALL, WHOLE), "b0 b1 b2 b3 a1 b4 b5 b6 b7 b8 b9", nodes=NODES
     ),
-    "but small jobs of a namespace that used less do": Case(
+    "small jobs of a namespace that used less keep a large job from its turn": Case(
         (spec("a0", 5, pods=16, steps=9000), *SMALL, WHOLE),
         "a0 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 a1",
         nodes=NODES,
@@ -154,9 +154,9 @@ KEPT: Mapping[str, tuple[str, str]] = {
 def test_a_job_keeps_its_place_some_time_after_capacity_was_reserved_for_it(
     weight: str, want: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here after 300 s. Small jobs of a namespace that used less would come without end."""
+    """Here after 300 s. Small jobs of a namespace that used less would come forever."""
     monkeypatch.setattr("kfext.state.waiting.fairness.RESERVED_SECONDS", 300.0)
-    case = CASES["but small jobs of a namespace that used less do"]
+    case = CASES["small jobs of a namespace that used less keep a large job from its turn"]
     assert starts(bed(replace(case, weights={"a": weight})).run()) == want
 
 
@@ -174,7 +174,7 @@ def test_of_two_policies_for_all_namespaces_the_highest_weight_decides() -> None
     assert starts(made.run()) == CASES["without usage, the order is by age"].want
 
 
-def test_nothing_of_it_runs_where_no_policy_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fairness_does_not_run_where_no_policy_requests_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_measure", "_order", "_charge", "_begin", "projected"):
         monkeypatch.setattr(UsageOrder, name, None)
     made = bed(CASES["without usage, the order is by age"]).run()
@@ -189,7 +189,7 @@ def test_a_policy_that_is_deleted_ends_the_order_at_once() -> None:
     assert made.planner.cluster.claim_tracker.synced is None
 
 
-def test_a_restarted_controller_orders_by_what_was_stored() -> None:
+def test_a_restarted_controller_orders_by_the_stored_usage() -> None:
     made = bed(CASES["two namespaces take turns"]).at(330)
     stored = made.planner.queue.usage.record.encode()
     made.restart()
@@ -213,7 +213,7 @@ def test_a_snapshot_keeps_the_order() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 300), st.integers(1, 3)), max_size=9)
 )
-def test_every_job_starts_once_whatever_comes(drawn: list[tuple[str, int, int]]) -> None:
+def test_every_job_starts_once_whatever_happens(drawn: list[tuple[str, int, int]]) -> None:
     jobs = [
         spec(f"{name}{n}", 5.0 + at, pods=size, steps=30)
         for n, (name, at, size) in enumerate(drawn)
@@ -282,7 +282,7 @@ def held_for(seconds: float, part: float = 0.5) -> Any:
     return pytest.approx(usage_after(seconds, 0.0, held=part, half_life=HOUR), rel=1e-6)
 
 
-def test_what_is_held_is_charged_to_its_namespace() -> None:
+def test_held_capacity_is_charged_to_its_namespace() -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -337,7 +337,7 @@ def test_a_job_of_kueue_is_charged_and_not_ordered() -> None:
     assert teams.usage.record.namespaces["a"].waiting == 0
 
 
-def test_a_job_that_starts_again_is_charged_for_what_it_held() -> None:
+def test_a_job_that_starts_again_is_charged_for_its_earlier_use() -> None:
     teams = Teams()
     made = teams.runs("job", "a")
     teams.sample(5)
@@ -405,7 +405,7 @@ def by_half_life(hours: float) -> TrainingPolicy:
 
 
 @pytest.mark.parametrize("hours", [0.25, 24])
-def test_a_changed_half_life_keeps_what_a_namespace_held_in_the_mean(hours: float) -> None:
+def test_a_changed_half_life_keeps_the_mean_usage_of_a_namespace(hours: float) -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -428,7 +428,7 @@ RECORDS: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("written", RECORDS.values(), ids=RECORDS)
-def test_without_a_record_what_runs_is_charged_since_its_start(written: str) -> None:
+def test_without_a_record_running_jobs_are_charged_since_their_start(written: str) -> None:
     teams = Teams()
     teams.runs("job", "a", since=teams.wall - 600)
     teams.runs("new", "b", cpu="1")
@@ -437,7 +437,7 @@ def test_without_a_record_what_runs_is_charged_since_its_start(written: str) -> 
     assert new.used("b") == 0.0
 
 
-def test_a_record_of_a_clock_that_was_ahead_is_of_now() -> None:
+def test_a_record_of_a_clock_that_was_ahead_counts_as_present() -> None:
     teams = Teams()
     teams.runs("job", "a", since=teams.wall - 600)
     teams.sample(5)
@@ -542,7 +542,7 @@ LACKS: Mapping[str, bool] = {
 
 
 @pytest.mark.parametrize(("lacks", "counts"), LACKS.items())
-def test_a_job_pushes_others_of_its_namespace_back_while_it_may_start(
+def test_a_job_delays_others_of_its_namespace_while_it_may_start(
     lacks: str, counts: bool
 ) -> None:
     teams = Teams()
@@ -557,7 +557,7 @@ def test_a_job_pushes_others_of_its_namespace_back_while_it_may_start(
     assert found["b-2"] > 0.0
 
 
-def test_a_job_that_just_came_is_ordered_among_all_that_wait() -> None:
+def test_a_new_job_is_ordered_among_all_waiting_jobs() -> None:
     teams = Teams()
     teams.runs("job", "a")
     teams.sample(5)
@@ -585,7 +585,7 @@ def test_usage_counts_only_where_two_namespaces_wait() -> None:
     assert teams.usage.projected(jobs["other"]) == 0.0 < first < second
 
 
-def test_a_job_behind_others_of_equal_usage_is_told_nothing_of_usage() -> None:
+def test_a_job_behind_others_of_equal_usage_shows_no_usage() -> None:
     teams = Teams()
     for uid, namespace in (("first", "a"), ("second", "a"), ("other", "b")):
         teams.waits(uid, namespace)
@@ -629,7 +629,7 @@ def test_each_waiting_job_has_one_turn_in_an_order(monkeypatch: pytest.MonkeyPat
     assert len(turned) == len(set(turned)) == 50
 
 
-# --- what the users of a job are told -----------------------------------------------------------
+# --- messages to users --------------------------------------------------------------------------
 
 
 def fill(bench: Bench) -> None:
@@ -660,7 +660,7 @@ async def behind(*, after: int) -> Bench:
     return bench
 
 
-async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() -> None:
+async def test_a_job_shows_that_another_namespace_used_less_and_not_which() -> None:
     bench = await behind(after=3)
     _, sentence = told(bench, "mine")
     want = "1 job is ahead in the queue; it is behind a namespace that used less (0 % against 29 %"
@@ -669,13 +669,13 @@ async def test_a_job_is_told_that_another_namespace_used_less_and_not_which() ->
     assert "used less" not in told(bench, "other")[1]
 
 
-async def test_a_job_is_told_of_small_usage_without_figures() -> None:
+async def test_a_job_shows_small_usage_without_figures() -> None:
     bench = await behind(after=0)
     assert "is behind a namespace that used less" in told(bench, "mine")[1]
     assert "%" not in told(bench, "mine")[1]
 
 
-async def test_a_job_of_weight_0_is_told_so() -> None:
+async def test_a_job_of_weight_0_shows_its_weight() -> None:
     bench = Bench()
     bench.planner.settings.observe_policy(policy())
     weigh(bench.planner, other="", team="0")

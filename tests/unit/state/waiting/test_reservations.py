@@ -1,4 +1,4 @@
-"""Who may backfill: jobs that are expected to end before the reserved start of another job."""
+"""Jobs that may backfill: those with an expected end before another job's reserved start."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from kfext.sim.jobs import JobSpec
 from tests.unit.sim.bed import GANG, Bed
 
 RUNS = replace(GANG, name="runs", arrives=100.0, steps=3000)
-"""It has two of four cores until second 1,620 or so, as its log shows."""
+"""It has two of four cores until about second 1,620, as its log shows."""
 HEAD = replace(GANG, name="head", arrives=110.0, workers=4)
 """It waits for all four cores, and has them reserved from second 410 on."""
 ENDED = replace(GANG, name="short-1", arrives=1.0, workers=1, steps=30, trains="short")
@@ -30,14 +30,14 @@ def waits(of: Bed, spec: JobSpec) -> str:
 
 CANDIDATES: Mapping[str, tuple[JobSpec, JobSpec, str]] = {
     "a job like jobs that ended before it": (RUNS, AGAIN, ""),
-    "the same where the end is not known: it is expected as long again": (SILENT, AGAIN, ""),
+    "the same where the end is unknown: it is expected to take as long again": (SILENT, AGAIN, ""),
     "no job of unknown length": (RUNS, replace(AGAIN, trains=""), names.REASON_RESERVED),
     "no job that would end later": (RUNS, replace(AGAIN, arrives=1560.0), names.REASON_RESERVED),
 }
 
 
 @pytest.mark.parametrize(("runs", "comes", "why"), CANDIDATES.values(), ids=CANDIDATES)
-def test_reserved_capacity_is_for(runs: JobSpec, comes: JobSpec, why: str) -> None:
+def test_jobs_that_may_use_reserved_capacity(runs: JobSpec, comes: JobSpec, why: str) -> None:
     of = bed(ENDED, runs, HEAD, comes).at(comes.arrives + 40)
     kept = of.planner.queue.reservations.current
     assert kept is not None

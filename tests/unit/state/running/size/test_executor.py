@@ -1,4 +1,4 @@
-"""Which chosen changes of size begin."""
+"""The chosen changes of size that begin."""
 
 import pytest
 
@@ -15,8 +15,8 @@ from tests.unit.sim.bed import GANG, LONG, scaled_bed
 @pytest.mark.parametrize(
     ("givers", "begins"),
     [
-        pytest.param(["uid-train"], True, id="all givers are chosen"),
-        pytest.param(["uid-train", "uid-other"], False, id="another giver has something to do"),
+        pytest.param(["uid-train"], True, id="all donors are chosen"),
+        pytest.param(["uid-train", "uid-other"], False, id="another donor has a pending change"),
     ],
 )
 def test_jobs_give_workers_together_or_not_at_all(givers: list[str], *, begins: bool) -> None:

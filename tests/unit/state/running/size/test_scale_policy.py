@@ -1,4 +1,4 @@
-"""What the policy does to jobs in a model cluster: who gives, who grows, and what it is shown."""
+"""The scale policy in a model cluster: donors, growth, and conditions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,7 +47,7 @@ GIVERS = {
     "torchrun, asked for a checkpoint": (LONG, 2),
     "torchrun, which saves by itself": (PERIODIC, 2),
     "a TFJob with dynamic workers": (DYNAMIC, 1),
-    "a TFJob that is suspended for it": (ANEW, 1),
+    "a TFJob that is suspended for the change": (ANEW, 1),
 }
 
 
@@ -68,7 +68,7 @@ def test_a_job_gives_workers_to_a_job_that_waits_and_gets_them_back(
     assert of.job().training.lost_all == 0
 
 
-def test_a_job_of_unknown_length_costs_its_giver_no_more_than_it_gains() -> None:
+def test_a_job_of_unknown_length_costs_its_donor_no_more_than_it_gains() -> None:
     giver = replace(LONG, bounds=(1, 4), steps=4200)
     comes = replace(GANG, arrives=300.0, workers=3, steps=21_600, shows_end=False, deadline=None)
     of = scaled_bed(giver, comes).at(1400)
@@ -76,7 +76,7 @@ def test_a_job_of_unknown_length_costs_its_giver_no_more_than_it_gains() -> None
     assert sizes(of) == []
 
 
-def test_the_plan_says_since_when_a_job_has_its_size() -> None:
+def test_the_plan_shows_since_when_a_job_has_its_size() -> None:
     of = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
     of.at(400)
     (first, *_) = (write for write in of.driver.written if isinstance(write.step, Rescale))
@@ -85,7 +85,7 @@ def test_the_plan_says_since_when_a_job_has_its_size() -> None:
     assert first.step.plan.why.startswith(f"{at}: 4 workers become 2: ")
 
 
-def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
+def test_freed_capacity_is_held_for_the_waiting_job() -> None:
     small = replace(GANG, name="small", arrives=101.0, workers=1)
     slow = replace(LONG, grace=30.0)
     of = scaled_bed(slow, GANG, small).at(102)
@@ -95,7 +95,7 @@ def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
         assert of.job("small").job.suspend
 
 
-def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> None:
+def test_the_first_of_two_waiting_jobs_is_served_even_if_the_other_is_smaller() -> None:
     large = replace(GANG, name="large", arrives=99.0, workers=3)
     of = scaled_bed(LONG, large, GANG)
     of.at(120)
@@ -104,7 +104,7 @@ def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> 
 
 
 def of_two_namespaces(**parameters: float) -> Bed:
-    """A job that could give two workers, and two that wait, the first in another namespace."""
+    """A job that could give two workers, and two waiting jobs, the first in another namespace."""
     giver = replace(LONG, bounds=(1, 4), steps=200_000)
     first = replace(GANG, name="first", namespace="other", arrives=99.0)
     of = Bed(giver, first, GANG, policy=None, a=4000)
@@ -133,7 +133,7 @@ def test_no_namespace_stops_all_giving(parameters: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "given"), [(4000, []), (5000, [2])], ids=["no room for its server", "room for all"]
+    ("cpu", "given"), [(4000, []), (5000, [2])], ids=["no capacity for its server", "capacity for all"]
 )
 def test_D3_no_job_gives_unless_the_servers_of_the_waiting_job_fit_too(
     cpu: int, given: list[int]
@@ -143,20 +143,20 @@ def test_D3_no_job_gives_unless_the_servers_of_the_waiting_job_fit_too(
     assert (of.job("gang").training.began is not None) is bool(given)
 
 
-def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None:
+def test_a_job_without_a_shown_checkpoint_is_not_scaled_and_shows_the_reason() -> None:
     of = scaled_bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
     assert sizes(of) == []
     assert shown(of) == (False, names.REASON_NO_CHECKPOINT)
 
 
-def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once() -> None:
+def test_a_job_that_does_not_answer_is_not_changed_and_not_asked_again_at_once() -> None:
     of = scaled_bed(replace(LONG, answers=5000.0), GANG).at(400)
     requested = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
     assert (len(requested), sizes(of)) == (1, [])
     assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
 
 
-def test_a_size_that_another_client_sets_is_the_new_wish() -> None:
+def test_a_size_that_another_client_sets_is_the_new_requested_size() -> None:
     of = scaled_bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
     until_bound(of, by=200)
     of.scale(2)
@@ -175,7 +175,7 @@ def test_a_size_that_is_set_while_a_checkpoint_is_awaited_ends_the_change() -> N
     assert of.planner.progress._awaited == set(), "its log is read as usual again"
 
 
-def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None:
+def test_a_job_that_opts_out_regains_its_requested_size_once_there_is_capacity() -> None:
     of = scaled_bed(LONG, replace(GANG, steps=1000))
     until_bound(of)
     of.annotate(names.ELASTIC, "off")
@@ -187,11 +187,11 @@ def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None
 
 
 LATER = 335
-"""Seconds until a gang that shows no end counts as longer than the job that comes then."""
+"""Seconds until a gang without a known end counts as longer than the next job."""
 
 
 def short(job: JobSpec, *, steps: int = 1500) -> Bed:
-    """A job that starts with two workers, as a gang has the room of the others.
+    """A job that starts with two workers, as a gang has the capacity of the others.
 
     The gang makes so many steps from then on.
     """
@@ -234,7 +234,7 @@ NOT_CHOSEN = (opts_out, observes, is_autoscaled, is_released, is_placed_by_other
 
 @pytest.mark.parametrize("then", NOT_CHOSEN)
 @pytest.mark.parametrize("job", [PERIODIC, replace(DYNAMIC, workers=4, bounds=(2, 4))])
-def test_a_job_that_started_with_fewer_gets_its_own_size_whatever_scales_it_then(
+def test_a_job_that_started_short_regains_its_requested_size_whatever_scales_it_then(
     job: JobSpec, then: Callable[[Bed], None]
 ) -> None:
     if then is is_autoscaled and job.kind == "TFJob":
@@ -246,7 +246,7 @@ def test_a_job_that_started_with_fewer_gets_its_own_size_whatever_scales_it_then
     assert (of.job().workers, len(of.job().pods) - job.servers) == (4, 4)
 
 
-def test_a_job_that_has_made_no_step_gets_the_workers_that_it_lacks_at_once() -> None:
+def test_a_job_without_a_step_gets_its_missing_workers_at_once() -> None:
     slow = replace(LONG, saving=Saving.NEVER, meets=60.0)
     of = short(slow, steps=18)
     of.at(100 + LATER)
@@ -262,7 +262,7 @@ def test_a_job_that_has_made_steps_and_shown_no_checkpoint_keeps_its_size() -> N
     assert shown(of) == (True, names.REASON_NO_CHECKPOINT)
 
 
-def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
+def test_a_policy_that_observes_shows_its_dry_run() -> None:
     of = scaled_bed(replace(LONG, workers=2, bounds=(1, 4)))
     choice = PolicyChoice(Mode.OBSERVE)
     of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
@@ -271,7 +271,7 @@ def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
     assert shown(of) == (False, names.REASON_WOULD_SCALE)
 
 
-def test_a_policy_that_may_only_observe_shows_what_a_job_would_give() -> None:
+def test_a_policy_that_observes_shows_the_workers_that_a_job_would_give() -> None:
     of = scaled_bed(LONG, GANG)
     choice = PolicyChoice(Mode.OBSERVE)
     of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
@@ -295,13 +295,13 @@ def test_a_quota_that_keeps_a_job_small_is_named() -> None:
     assert sizes(of) == [2]
 
 
-def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:
+def test_a_job_grows_beyond_its_requested_size_where_that_pays() -> None:
     of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
     assert sizes(of) == [3, 4]
     assert shown(of) == (True, names.REASON_GROWN)
 
 
-def test_D4_the_job_with_less_time_left_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
+def test_D4_the_job_with_the_shorter_remaining_time_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
     late = replace(DYNAMIC, name="late", workers=2, bounds=(1, 6))
     soon = replace(late, name="soon", arrives=6.0, steps=1000)
     other = replace(GANG, arrives=1.0, steps=300)
@@ -312,7 +312,7 @@ def test_D4_the_job_with_less_time_left_gets_workers_first_up_to_97_percent_of_t
     assert (sizes(of, "soon"), sizes(of, "late")) == ([3], [])
 
 
-def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
+def test_growth_that_does_not_pay_is_reverted_and_not_tried_again() -> None:
     of = scaled_bed(
         replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=4000)
     )
@@ -320,7 +320,7 @@ def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
     assert sizes(of) == [3, 2]
 
 
-def test_beside_an_autoscaler_a_job_grows_only_on_nodes_that_are_kept_anyway() -> None:
+def test_with_an_autoscaler_a_job_grows_only_on_nodes_that_stay_anyway() -> None:
     grows = replace(PERIODIC, workers=3, bounds=(3, 6), steps=20_000)
     other = replace(GANG, workers=1, steps=400)
     of = Bed(grows, other, policy=None, a=3000, b=3000)
@@ -336,7 +336,7 @@ def test_beside_an_autoscaler_a_job_grows_only_on_nodes_that_are_kept_anyway() -
     assert found.verdict.message.endswith("only on nodes that the autoscaler keeps anyway")
 
 
-def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:
+def test_growth_that_did_not_pay_is_reverted_once_the_job_has_saved() -> None:
     slow = replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=20_000)
     of = scaled_bed(replace(slow, every=400))  # less often than kfext waits for a checkpoint
     of.at(600)
@@ -351,7 +351,7 @@ def test_no_job_grows_while_another_may_soon_have_capacity_reserved() -> None:
     assert sizes(of) == []
 
 
-def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> None:
+def test_pods_without_a_node_are_removed_before_the_job_is_released() -> None:
     of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
     while not sizes(of):
         of.at(of.clock.now + 1)
@@ -362,7 +362,7 @@ def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> 
     assert not of.job().job.suspend
 
 
-def test_growth_that_finds_no_place_is_tried_ever_more_seldom() -> None:
+def test_growth_without_a_node_is_tried_ever_more_seldom() -> None:
     of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000))
     while not sizes(of):
         of.at(of.clock.now + 1)
@@ -374,7 +374,7 @@ def test_growth_that_finds_no_place_is_tried_ever_more_seldom() -> None:
 
 @pytest.mark.parametrize("second", [131.0, 140.0, 150.0, 170.0, 190.0, 260.0])
 @pytest.mark.parametrize("giver", [PERIODIC, ANEW], ids=["torchrun", "a TFJob that is suspended"])
-def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(
+def test_the_successor_of_a_dead_controller_completes_a_change(
     giver: JobSpec, second: float
 ) -> None:
     of = scaled_bed(giver, GANG).at(second)
@@ -386,13 +386,13 @@ def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(
     assert not of.job().job.has("Failed")
 
 
-def test_a_job_that_ends_in_the_middle_of_a_change_takes_nothing_with_it() -> None:
+def test_a_job_that_ends_during_a_change_leaves_nothing_behind() -> None:
     of = scaled_bed(replace(LONG, steps=600, answers=60.0), GANG).at(400)
     assert of.job().job.finished
     assert (sizes(of), of.job("gang").training.began is not None) == ([], True)
 
 
-def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> None:
+def test_workers_that_hang_after_a_change_are_replaced_only_once() -> None:
     of = scaled_bed(LONG, GANG)
     while not sizes(of):
         of.at(of.clock.now + 1)
@@ -424,7 +424,7 @@ def test_no_job_goes_below_a_MIN_that_was_raised_while_it_saved() -> None:
     assert sizes(of) == []
 
 
-def test_a_new_controller_first_reads_how_much_a_job_has_left() -> None:
+def test_a_new_controller_first_reads_the_remaining_time_of_a_job() -> None:
     train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
     waits = replace(GANG, workers=3, steps=990, arrives=700.0, shows_end=False)
     of = Bed(train, waits, policy=None, a=5000).at(799)
@@ -433,7 +433,7 @@ def test_a_new_controller_first_reads_how_much_a_job_has_left() -> None:
     assert sizes(of) == []
 
 
-def test_the_length_of_a_waiting_job_is_what_it_takes_with_the_workers_that_it_gets() -> None:
+def test_the_length_of_a_waiting_job_counts_the_workers_that_it_gets() -> None:
     giver = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
     waits = replace(
         PERIODIC, name="waits", workers=4, bounds=(1, 4), steps=1000, arrives=200.0, every=20
@@ -442,7 +442,7 @@ def test_the_length_of_a_waiting_job_is_what_it_takes_with_the_workers_that_it_g
     assert sizes(of) == []
 
 
-def test_after_a_change_of_size_the_time_left_counts_the_new_pace() -> None:
+def test_after_a_change_of_size_the_remaining_time_counts_the_new_pace() -> None:
     train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=3900, prints=20.0)
     gang = replace(GANG, workers=3, steps=4500, deadline=400)
     of = Bed(train, gang, policy=None, a=5000).at(1500)
@@ -454,7 +454,7 @@ def test_after_a_change_of_size_the_time_left_counts_the_new_pace() -> None:
     assert left == pytest.approx((3900 - live.training.done) / live.training.speed, rel=0.2)
 
 
-def test_a_job_that_outlasts_its_series_still_makes_room() -> None:
+def test_a_job_that_outlasts_its_series_still_gives_workers() -> None:
     smoke = [
         replace(
             DYNAMIC, name=f"train-{number}", workers=1, bounds=None, steps=40, trains="train",
@@ -471,7 +471,7 @@ def test_a_job_that_outlasts_its_series_still_makes_room() -> None:
     assert of.job("gang").training.began is not None
 
 
-def test_the_job_that_gave_most_gets_back_first_if_it_is_the_shorter() -> None:
+def test_the_shorter_job_regains_its_workers_first_even_if_it_gave_most() -> None:
     shorter = replace(PERIODIC, name="a", bounds=(1, 4), steps=6000)
     longer = replace(shorter, name="b", bounds=(2, 4), steps=7000, arrives=6.0)
     gang = replace(GANG, workers=5, steps=3000)

@@ -1,4 +1,4 @@
-"""What a change of size costs a job in a model cluster, and which namespaces give to each other."""
+"""The cost of a change of size in a model cluster, and giving across namespaces."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def steps_when_whole(of: Bed) -> None:
 
 
 @pytest.mark.parametrize("grace", [2.0, 30.0])
-def test_before_its_first_change_a_job_is_taken_to_stop_for_as_long_as_its_own_start(
+def test_the_expected_pause_of_a_first_change_is_the_start_of_the_job(
     grace: float,
 ) -> None:
     of = scaled_bed(replace(GROWS, grace=grace)).at(60)
@@ -71,7 +71,7 @@ def test_before_its_first_change_a_job_is_taken_to_stop_for_as_long_as_its_own_s
     assert STOPS <= paused(of) - grace <= STOPS + LATE
 
 
-def test_after_a_change_it_is_as_long_as_that_one_however_seldom_the_log_is_read() -> None:
+def test_the_expected_pause_of_a_later_change_is_that_of_the_last_change() -> None:
     of = until_changed(scaled_bed(GROWS))
     of.at(of.clock.now + WATCHED_SECONDS)
     assert STOPS <= paused(of) <= STOPS + LATE
@@ -95,22 +95,22 @@ def test_a_silence_long_after_a_change_is_no_pause_of_it() -> None:
 
 
 AGAIN: dict[str, tuple[JobSpec, float, float]] = {
-    "what torchrun did since its checkpoint": (PERIODIC, 4.0, 4.0),
+    "the work of torchrun since its checkpoint": (PERIODIC, 4.0, 4.0),
     "no more than a change waits for": (PERIODIC, 100.0, 10.0),
-    "the same of a job that is stopped": (ANEW, 4.0, 4.0),
+    "the work since its checkpoint of a stopped job": (ANEW, 4.0, 4.0),
     "nothing with a clock that is ahead": (PERIODIC, -5.0, 0.0),
-    "nothing of a job that saves when it is asked and has not been": (LONG, 4.0, 0.0),
+    "nothing for a job that saves on request without a request": (LONG, 4.0, 0.0),
 }
 
 
 @pytest.mark.parametrize(("spec", "ago", "again"), AGAIN.values(), ids=AGAIN)
-def test_it_also_costs_what_is_done_again(spec: JobSpec, ago: float, again: float) -> None:
+def test_a_change_also_costs_repeated_work(spec: JobSpec, ago: float, again: float) -> None:
     of = scaled_bed(spec).at(60)
     saved = of.planner.progress.followed("uid-train").checkpoints.saved or of.clock.wall
     assert cost_of(of, now=saved + ago) == pytest.approx(paused(of) + again)
 
 
-def test_a_start_that_was_not_seen_is_taken_for_a_usual_one_and_the_grace_period_counts() -> None:
+def test_an_unseen_start_counts_as_usual_and_the_grace_period_counts() -> None:
     of = scaled_bed(replace(LONG, grace=25.0)).at(60)
     of.restart()
     of.at(120)
@@ -118,7 +118,7 @@ def test_a_start_that_was_not_seen_is_taken_for_a_usual_one_and_the_grace_period
     assert cost_of(of, now=of.clock.wall) == START_SECONDS + 25.0
 
 
-def test_where_the_other_workers_train_on_a_change_costs_only_a_start() -> None:
+def test_a_change_costs_only_a_start_where_other_workers_train_on() -> None:
     of = scaled_bed(replace(DYNAMIC, grace=30.0), GANG).at(60)
     start = paused(of)
     until_changed(of).after(60)
@@ -126,7 +126,7 @@ def test_where_the_other_workers_train_on_a_change_costs_only_a_start() -> None:
     assert 0 < cost_of(of, now=of.clock.wall) == start - 30
 
 
-def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
+def test_a_stop_is_expected_to_cost_more_than_a_change_in_place() -> None:
     of = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
     of.after(WATCHED_SECONDS)
     job = executor_of(of.planner, SizeExecutor).jobs["uid-train"]
@@ -134,7 +134,7 @@ def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
     assert expected_restart(job) == START_SECONDS + 60
 
 
-def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
+def test_the_time_of_a_start_is_recorded_with_the_first_change() -> None:
     of = scaled_bed(LONG, GANG).at(60)
     start = paused(of)
     until_changed(of)
@@ -161,9 +161,9 @@ def across(of: Bed, *forbidding: str) -> Bed:
 
 ACROSS: dict[str, tuple[str, tuple[str, ...], list[int]]] = {
     "both allow it": (WAITING, (), [2]),
-    "the namespace of the waiting job does not": (WAITING, (WAITING,), []),
-    "the namespace of the giving job does not": (WAITING, (GIVER,), []),
-    "within a namespace nothing has to be allowed": (GIVER, (GIVER,), [2]),
+    "the namespace of the waiting job does not allow it": (WAITING, (WAITING,), []),
+    "the namespace of the donor does not allow it": (WAITING, (GIVER,), []),
+    "within a namespace nothing must be allowed": (GIVER, (GIVER,), [2]),
 }
 
 
@@ -177,7 +177,7 @@ def test_jobs_give_across_namespaces_only_if_both_allow_it(
     assert (of.job("gang").training.began is not None) == bool(given)
 
 
-def test_a_job_that_nothing_makes_room_for_does_not_hide_the_next_from_the_guard() -> None:
+def test_a_job_that_no_donor_can_help_does_not_hide_the_next_from_the_guard() -> None:
     never = replace(GANG, name="never", workers=1, cpu=4500, uses=4500, arrives=50.0)
     of = scaled_bed(LONG, never, replace(GANG, arrives=60.0), cpu=4500)
     daemon = Pod("kube-system", "agent", "agent", node_name="a", requests={"cpu": 500})
@@ -187,7 +187,7 @@ def test_a_job_that_nothing_makes_room_for_does_not_hide_the_next_from_the_guard
     assert of.job("gang").training.began is not None
 
 
-def test_room_for_growth_is_searched_again_only_once_capacity_comes_free(
+def test_capacity_for_growth_is_searched_again_only_once_some_is_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     beside = replace(GANG, arrives=0.0, workers=2, steps=2000)
