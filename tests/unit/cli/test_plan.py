@@ -1,4 +1,4 @@
-"""`kubectl kfext plan -f`: the controller's own decisions, on what the API server says."""
+"""`kubectl kfext plan -f`: the controller's own decisions, on the API server's objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -57,13 +57,13 @@ def ask(of: Snapshot, made: JobBuilder) -> Answer:
     return Forecast(of, now=NOW).submit(document(made), home="team")
 
 
-def test_a_job_that_fits_would_start_and_where() -> None:
+def test_a_job_that_fits_would_start_with_its_nodes() -> None:
     found = ask(snapshot(node("a", cpu="2"), node("b", cpu="4")), job().worker(3, cpu="1"))
     assert found.outcome == "starts"
     assert found.nodes == {f"train-worker-{index}": "b" for index in range(3)}
 
 
-def test_a_started_job_holds_its_room_before_its_pods_exist() -> None:
+def test_a_started_job_holds_its_capacity_before_its_pods_exist() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=3),))
     found = ask(of, job().worker(2, cpu="1"))
     assert found.outcome == "waits"
@@ -71,14 +71,14 @@ def test_a_started_job_holds_its_room_before_its_pods_exist() -> None:
     assert "1 cpu free, 1 cpu short" in found.message
 
 
-def test_jobs_before_it_in_the_queue_take_their_room_first() -> None:
+def test_jobs_before_it_in_the_queue_take_their_capacity_first() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(waits("older", workers=3),))
     found = ask(of, job().worker(2, cpu="1"))
     assert found.outcome == "waits"
-    assert "it is first in the queue" in found.message  # the older one is about to start
+    assert "it is first in the queue" in found.message  # the older job is about to start
 
 
-def test_it_is_told_how_many_are_before_it() -> None:
+def test_the_answer_has_the_number_of_jobs_before_it() -> None:
     of = snapshot(
         node("a", cpu="4"),
         jobs=(runs("runs", "a", workers=4), waits("x", workers=1), waits("y", workers=1)),
@@ -86,7 +86,7 @@ def test_it_is_told_how_many_are_before_it() -> None:
     assert "2 jobs are ahead in the queue" in ask(of, job().worker(1, cpu="1")).message
 
 
-def test_room_kept_for_the_head_is_not_planned() -> None:
+def test_capacity_reserved_for_the_head_is_not_planned() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=3), waits("head", workers=4)))
     found = ask(of, job().worker(1, cpu="1"))
     assert (found.outcome, found.reason) == ("waits", "Reserved")
@@ -118,7 +118,7 @@ def test_the_lengths_of_ended_jobs_count_from_the_first_answer_on(long: str) -> 
     assert answers == {f"{short}-9": "starts", f"{long}-9": "waits"}
 
 
-def test_a_job_that_is_released_at_once_is_not_said_to_wait() -> None:
+def test_a_job_that_is_released_at_once_is_not_reported_to_wait() -> None:
     at_once = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
     of = snapshot(node("n", cpu="1"), policies=(parse_policy(at_once),))
     assert ask(of, job().worker(1, cpu="9")).outcome == "not-held"
@@ -167,7 +167,7 @@ def test_policies_of_the_network_that_would_not_hold_are_named() -> None:
 ON_HOST = {"hostNetwork": True, "containers": [{"name": "pytorch"}]}
 
 
-def test_two_pods_on_the_host_network_of_their_own_never_share_a_node() -> None:
+def test_two_pods_with_host_networks_of_their_own_never_share_a_node() -> None:
     workers = job().worker(2, spec=ON_HOST)
     found = ask(snapshot(node("a"), node("b")), workers)
     assert sorted(found.nodes.values()) == ["a", "b"]
@@ -188,7 +188,7 @@ def test_in_a_namespace_that_is_not_managed_it_starts_as_on_plain_kubernetes() -
     assert "not labelled kfext.dev/managed=true" in found.message
 
 
-def test_the_second_of_a_file_is_planned_as_if_the_first_had_started() -> None:
+def test_the_second_job_of_a_file_is_planned_as_if_the_first_had_started() -> None:
     of = snapshot(node("a", cpu="4"))
     forecast = Forecast(of, now=NOW)
     first = forecast.submit(document(job(name="one").worker(3, cpu="1")), home="team")
@@ -196,7 +196,7 @@ def test_the_second_of_a_file_is_planned_as_if_the_first_had_started() -> None:
     assert (first.outcome, second.outcome) == ("starts", "waits")
 
 
-def test_what_admission_would_refuse_is_refused_with_the_same_words() -> None:
+def test_a_job_that_admission_would_refuse_is_refused_with_the_same_message() -> None:
     wrong = job().worker(1).annotated("kfext.dev/colocation", "perhaps")
     with pytest.raises(UserError, match="colocation"):
         ask(snapshot(node("a")), wrong)
@@ -209,7 +209,7 @@ UNDECIDED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("policy", "outcome", "why"), UNDECIDED.values(), ids=UNDECIDED)
-def test_a_job_that_kfext_does_not_start_is_not_said_to_start(
+def test_a_job_that_kfext_does_not_start_is_not_reported_to_start(
     policy: dict[str, Any], outcome: str, why: str
 ) -> None:
     made = job().worker(1)
@@ -222,7 +222,7 @@ def test_a_job_that_kfext_does_not_start_is_not_said_to_start(
 IMPOSSIBLE: dict[str, tuple[dict[str, str], str]] = {
     "no name": ({"name": ""}, "no metadata.name"),
     "no such namespace": ({"name": "x", "namespace": "nowhere"}, "there is no namespace 'nowhere'"),
-    "a name that is taken": (
+    "a name that is in use": (
         {"name": "runs"},
         "exists already: see `kubectl kfext explain -n team",
     ),
@@ -230,7 +230,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("metadata", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_could_not_be_created_is_no_answer(metadata: dict[str, str], words: str) -> None:
+def test_a_job_that_cannot_be_created_gets_an_error(metadata: dict[str, str], words: str) -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("runs", "a", workers=1),))
     with pytest.raises(UserError, match=words):
         Forecast(of, now=NOW).submit(
@@ -238,13 +238,13 @@ def test_what_could_not_be_created_is_no_answer(metadata: dict[str, str], words:
         )
 
 
-def test_a_generated_name_is_shown_as_one() -> None:
+def test_a_generated_name_is_shown_as_generated() -> None:
     made = {**document(job().worker(1)), "metadata": {"generateName": "run-"}}
     found = Forecast(snapshot(node("a")), now=NOW).submit(made, home="team")
     assert found.job == "PyTorchJob team/run-xxxxx"
 
 
-def test_the_warnings_of_admission_are_told() -> None:
+def test_the_warnings_of_admission_are_shown() -> None:
     made = job().worker(1).annotated("kfext.dev/migrat", "checkpointed")
     assert "warning: " in "".join(ask(snapshot(node("a")), made).warnings)
 
@@ -294,7 +294,7 @@ def timed(of: Snapshot, progress: Mapping[str, Reported] | None = None) -> Answe
     return forecast.with_starts([submitted])[0]
 
 
-def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:
+def test_a_job_that_would_wait_has_an_expected_start() -> None:
     of = snapshot(node("a", cpu="4"), jobs=(runs("first", "a", workers=4),))
     shown = {"first": Reported(Progress(step=1, left=600.0))}
     found = timed(of, shown)
@@ -305,7 +305,7 @@ def test_a_job_that_would_wait_is_told_when_it_should_start() -> None:
     assert timed(of).starts == "not known: the duration of PyTorchJob team/first is unknown"
 
 
-def test_a_job_that_starts_now_is_told_no_time() -> None:
+def test_a_job_that_starts_now_has_no_expected_start() -> None:
     assert timed(snapshot(node("a", cpu="4"))).starts == ""
 
 

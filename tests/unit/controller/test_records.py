@@ -1,4 +1,4 @@
-"""The records in ConfigMaps: when they are read and written, and what faults leave of them."""
+"""The records in ConfigMaps: when they are read and written, and after faults."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ class Bench:
         return requests
 
 
-async def test_the_record_is_read_once_and_then_written_while_something_is_held() -> None:
+async def test_the_record_is_read_once_and_then_written_while_jobs_use_capacity() -> None:
     bench = Bench(STORED)
     bench.teams.runs("job", "a")
     assert await bench.keep(seconds=5) == ["get"]
@@ -112,7 +112,7 @@ ERRORS: dict[str, ApiError] = {
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
-async def test_an_error_ends_nothing_and_never_overwrites_what_was_not_read(
+async def test_an_error_ends_nothing_and_never_overwrites_an_unread_record(
     error: ApiError,
 ) -> None:
     bench = Bench(STORED)
@@ -130,14 +130,14 @@ async def test_an_error_ends_nothing_and_never_overwrites_what_was_not_read(
 
 
 @pytest.mark.parametrize("stored", [None, "", "{", '{"namespaces": 7}'])
-async def test_a_lost_or_garbled_record_is_made_again(stored: str | None) -> None:
+async def test_a_lost_or_garbled_record_is_recreated(stored: str | None) -> None:
     bench = Bench(stored)
     bench.teams.runs("job", "a")
     assert await bench.keep(2) == ["get", "apply"]
     assert decode_usage(bench.client.stored or "").namespaces.keys() == {"a"}
 
 
-async def test_of_two_controllers_the_next_leader_goes_on_with_what_the_first_wrote() -> None:
+async def test_the_next_leader_continues_with_the_record_of_the_first() -> None:
     first = Bench()
     first.teams.runs("job", "a", since=first.teams.wall)
     await first.keep(4)
@@ -198,7 +198,7 @@ async def test_a_change_of_the_ledger_that_no_record_shows_is_not_written() -> N
     assert await of.look(3) == []
 
 
-async def test_an_idle_cluster_does_not_even_make_the_record(
+async def test_an_idle_cluster_does_not_even_build_the_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of = Capacity()
@@ -217,7 +217,7 @@ async def test_the_next_leader_writes_nothing_if_nothing_has_changed() -> None:
 
 
 @pytest.mark.parametrize("stored", ["", "{", '{"nodes": {}}'])
-async def test_a_garbled_capacity_is_written_anew(stored: str) -> None:
+async def test_a_garbled_capacity_is_overwritten(stored: str) -> None:
     of = Capacity(stored)
     assert await of.look(2) == ["get", "apply"]
     assert of.client.stored == of.now
@@ -236,7 +236,7 @@ async def test_after_a_write_without_an_answer_the_capacity_is_written_again(arr
     assert of.client.stored == of.now
 
 
-async def test_without_the_right_the_capacity_is_tried_every_five_minutes() -> None:
+async def test_a_write_of_the_capacity_without_the_right_is_tried_every_five_minutes() -> None:
     of = Capacity()
     of.client.error = ERRORS["no right"]
     assert await of.look() == ["get"]

@@ -99,7 +99,7 @@ def plan_writer(api: FakeApi) -> TrainingPlanWriter:
 
 
 async def showing(api: FakeApi, status: TrainingPlanStatus) -> TrainingPlanWriter:
-    """A writer that has been shown a status of the job, and has had a moment to write it."""
+    """A writer after it got a status of the job and a moment to write it."""
     made = plan_writer(api)
     made.show(JOB, status)
     await run(made)
@@ -115,7 +115,7 @@ async def run(made: TrainingPlanWriter, seconds: float = 0.05) -> None:
         pass
 
 
-async def test_made_if_it_is_not_there(api: FakeApi) -> None:
+async def test_a_missing_plan_is_created(api: FakeApi) -> None:
     await showing(api, WAITS)
     plan = api.plans["pytorchjob-train"]
     assert plan["status"]["phase"] == QUEUED
@@ -131,7 +131,7 @@ async def test_nothing_is_written_twice(api: FakeApi) -> None:
     assert api.patches == before
 
 
-async def test_only_the_newest_is_written(api: FakeApi) -> None:
+async def test_only_the_newest_status_is_written(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, WAITS)
     made.show(JOB, RUNS)
@@ -213,7 +213,7 @@ async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
 
 
 @pytest.mark.parametrize("refuses", [AWAY, NO_SUCH_KIND], ids=["away", "its kind was removed"])
-async def test_what_could_not_be_written_is_written_later(api: FakeApi, refuses: ApiError) -> None:
+async def test_a_failed_write_is_repeated_later(api: FakeApi, refuses: ApiError) -> None:
     made = plan_writer(api)
     api.refuses = refuses
     made.show(JOB, WAITS)
@@ -224,7 +224,7 @@ async def test_what_could_not_be_written_is_written_later(api: FakeApi, refuses:
     assert api.plans
 
 
-async def test_a_plan_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
+async def test_a_plan_that_a_person_deleted_is_recreated(api: FakeApi) -> None:
     made = await showing(api, WAITS)
     written = decode_training_plan(json.dumps(api.plans.pop("pytorchjob-train")).encode())
     made.observe(None, written)
@@ -233,7 +233,7 @@ async def test_a_plan_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
     assert api.plans
 
 
-def test_nothing_is_kept_of_a_plan_that_named_another_job_before_it_was_gone(api: FakeApi) -> None:
+def test_nothing_is_kept_of_a_deleted_plan_that_named_another_job(api: FakeApi) -> None:
     made = plan_writer(api)
     transitions = {"Resized": Transition(holds=True, since="1970-01-01T00:00:00Z")}
     named = [WrittenTrainingPlan(f"uid-{count}", WAITS, transitions) for count in range(3)]
@@ -250,7 +250,7 @@ async def test_the_plan_of_a_deleted_namesake_does_not_count(api: FakeApi) -> No
     assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
 
 
-async def test_a_plan_that_can_never_be_written_costs_few_writes(api: FakeApi) -> None:
+async def test_a_plan_that_can_never_be_written_causes_few_writes(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "orphaned"}}, "metadata": {}}
     made = plan_writer(api)
     made.show(JOB, WAITS)
@@ -258,7 +258,7 @@ async def test_a_plan_that_can_never_be_written_costs_few_writes(api: FakeApi) -
     assert 2 <= api.patches <= 10, "at 1, 2, 4... ms, instead of each ms"
 
 
-async def test_an_api_server_that_was_away_is_asked_as_promptly_as_before(api: FakeApi) -> None:
+async def test_an_api_server_that_was_down_is_called_as_promptly_as_before(api: FakeApi) -> None:
     made = plan_writer(api)
     api.refuses = AWAY
     made.show(JOB, WAITS)
@@ -279,7 +279,7 @@ async def test_a_plan_that_kfext_made_before_a_restart_is_written(api: FakeApi) 
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
-async def test_a_job_that_is_gone_is_written_no_more(api: FakeApi) -> None:
+async def test_a_deleted_job_is_no_longer_written(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, WAITS)
     made.forget(JOB.uid)
@@ -287,7 +287,7 @@ async def test_a_job_that_is_gone_is_written_no_more(api: FakeApi) -> None:
     assert not api.plans
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_written_plan_is_read_back() -> None:
     written = {
         "spec": {"job": {"uid": "u"}},
         "status": {
@@ -312,7 +312,7 @@ EDITED = status_of(JOB, phase=QUEUED, verdict=Verdict("NoRoom", "full"), nodes=(
     [(SPOILT, "SettingsInvalid"), (EDITED, "ShareEdited")],
     ids=["spoilt", "edit"],
 )
-async def test_an_edit_without_effect_is_a_condition_until_it_is_mended(
+async def test_an_edit_without_effect_is_a_condition_until_it_is_corrected(
     api: FakeApi, view: TrainingPlanStatus, type_: str
 ) -> None:
     made = plan_writer(api)
@@ -332,7 +332,7 @@ async def test_an_edit_without_effect_is_a_condition_until_it_is_mended(
     ]
 
 
-async def test_why_a_job_was_placed_as_it_is_stays_once_it_is_placed(api: FakeApi) -> None:
+async def test_the_reason_of_a_placement_stays_once_the_job_is_placed(api: FakeApi) -> None:
     made = plan_writer(api)
     why = "5 pods go to a, 3 workers fewer than asked for"
     placed = status_of(JOB, phase=PLACED, verdict=None, nodes=("a",), planned=why)
@@ -401,7 +401,7 @@ async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
         pytest.param([(progress(1000, state=GrowthState.NEW))], 2, id="a state"),
     ],
 )
-async def test_progress_is_written_again_only_if_a_person_would_see_it(
+async def test_progress_is_written_again_only_if_a_person_would_see_the_change(
     api: FakeApi, later: list[Reported], writes: int
 ) -> None:
     made = plan_writer(api)
@@ -418,7 +418,7 @@ async def test_progress_is_written_again_only_if_a_person_would_see_it(
 @pytest.mark.parametrize(
     ("then", "steps"), [(RUNS, [100]), (SPOILT, [100, 500])], ids=["alone", "beside other news"]
 )
-async def test_progress_waits_after_a_write_but_not_when_there_is_other_news(
+async def test_progress_waits_after_a_write_unless_there_is_other_news(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, then: TrainingPlanStatus, steps: list[int]
 ) -> None:
     monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
@@ -433,7 +433,7 @@ async def test_progress_waits_after_a_write_but_not_when_there_is_other_news(
     assert api.plans["pytorchjob-train"]["status"]["progress"]["step"] == steps[-1]
 
 
-async def test_progress_that_had_to_wait_is_written_by_itself(api: FakeApi) -> None:
+async def test_delayed_progress_is_written_by_itself(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     for step in range(1, 6):
@@ -492,7 +492,7 @@ def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
     ]
 
 
-async def test_what_the_companion_does_is_a_condition_while_the_job_has_opted_in(
+async def test_the_act_of_the_companion_is_a_condition_while_the_job_has_opted_in(
     api: FakeApi,
 ) -> None:
     made = plan_writer(api)
@@ -540,7 +540,7 @@ async def test_the_companions_condition_stays_beside_other_phases_and_progress(
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
-async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api: FakeApi) -> None:
+async def test_the_last_message_of_the_companion_outlives_a_restart(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
     first.show_companion(JOB, RESIZED, RAISED)
@@ -558,7 +558,7 @@ async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api
     assert resized(api) == [], "the job does not ask for changes any more"
 
 
-async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi) -> None:
+async def test_a_new_message_of_the_companion_alone_waits_for_its_turn(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     made.show_companion(JOB, RESIZED, RAISED)
@@ -572,7 +572,7 @@ async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi
     assert made._news.qsize() == before[1] + 1
 
 
-async def test_words_that_are_too_long_are_cut_and_written_once(api: FakeApi) -> None:
+async def test_a_message_that_is_too_long_is_cut_and_written_once(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     long = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "x" * 2000))
@@ -600,7 +600,7 @@ async def test_a_job_is_stalled_while_its_pods_run(api: FakeApi, phase: str, kep
     assert made.progress(JOB).moves == (STALLED.moves if kept else None)
 
 
-async def test_a_new_controller_goes_on_with_a_shown_stall_and_writes_nothing(api: FakeApi) -> None:
+async def test_a_new_controller_keeps_a_shown_stall_and_writes_nothing(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     made.show_progress(JOB, STALLED)
@@ -662,7 +662,7 @@ def points(api: FakeApi) -> list[str]:
     return curve.split(";")
 
 
-async def test_phases_and_changes_are_told_with_their_times_and_reasons(api: FakeApi) -> None:
+async def test_phases_and_changes_are_recorded_with_their_times_and_reasons(api: FakeApi) -> None:
     made = plan_writer(api)
     planned = replace(STARTS, conditions={PLANNED: PLANNED_TO_A})
     for api.seconds, status in ((0.0, WAITS), (60.0, planned), (61.0, BINDS), (62.0, RUNS)):
@@ -684,7 +684,7 @@ async def test_phases_and_changes_are_told_with_their_times_and_reasons(api: Fak
 PLANNED_TO_A = ConditionStatus(True, Verdict("Planned", "1970-01-01T00:01:00Z: 2 pods go to a"))
 
 
-async def test_new_pods_that_do_not_come_soon_are_told(api: FakeApi) -> None:
+async def test_new_pods_that_are_not_created_soon_are_recorded(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     made.record(JOB, SCALED, "grows", nodes=("a",))
@@ -695,7 +695,7 @@ async def test_new_pods_that_do_not_come_soon_are_told(api: FakeApi) -> None:
     assert kinds[2:] == [("00:01:30", PLANNED), ("00:05:00", PLACED)]
 
 
-async def test_a_new_reason_to_wait_is_told_and_other_numbers_are_not(api: FakeApi) -> None:
+async def test_a_new_reason_to_wait_is_recorded_and_new_numbers_are_not(api: FakeApi) -> None:
     made = plan_writer(api)
     behind = status_of(JOB, phase=QUEUED, verdict=Verdict("Reserved", "kept"), nodes=())
     for status in (WAITS, replace(WAITS, message="fuller"), behind, behind, WAITS):
@@ -705,7 +705,7 @@ async def test_a_new_reason_to_wait_is_told_and_other_numbers_are_not(api: FakeA
 
 
 async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
-    """The same is shown with and without entries and points between: as many patches are sent."""
+    """With or without entries and points in between, the same number of patches is sent."""
     writes = []
     for more in (False, True):
         api.plans, api.patches = {}, 0
@@ -726,7 +726,7 @@ async def test_history_and_curve_cost_no_write(api: FakeApi) -> None:
     assert len(points(api)) > 1
 
 
-async def test_the_curve_has_what_the_written_numbers_leave_out(api: FakeApi) -> None:
+async def test_the_curve_has_points_that_the_written_numbers_leave_out(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     for api.seconds, step in ((10.0, 1000), (20.0, 1001), (30.0, 1001), (40.0, 1002)):
@@ -738,7 +738,7 @@ async def test_the_curve_has_what_the_written_numbers_leave_out(api: FakeApi) ->
     assert points(api) == ["10,1000,0.5", "20,1001,0.5", "40,1002,0.5"]
 
 
-async def test_the_values_of_another_metric_leave_the_curve(api: FakeApi) -> None:
+async def test_the_values_of_a_former_metric_leave_the_curve(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     for api.seconds, metric in ((10.0, "loss"), (20.0, "loss"), (30.0, "accuracy")):
@@ -755,7 +755,7 @@ def successor_of(api: FakeApi) -> TrainingPlanWriter:
     return made
 
 
-async def test_a_new_controller_goes_on_with_the_history_and_writes_nothing(api: FakeApi) -> None:
+async def test_a_new_controller_continues_with_the_history_and_writes_nothing(api: FakeApi) -> None:
     made = await showing(api, RUNS)
     made.record(JOB, RESIZED, "it would end first", nodes=("a",))
     api.seconds = 10.0
@@ -808,7 +808,7 @@ async def test_a_deleted_training_plan_loses_its_history_and_knows_its_phase(api
     ]
 
 
-async def test_a_resource_that_a_job_no_longer_requests_goes(api: FakeApi) -> None:
+async def test_a_resource_that_a_job_no_longer_requests_is_removed(api: FakeApi) -> None:
     made = await showing(api, replace(WAITS, facts=Facts(requests={"cpu": "1", "gpu": "1"})))
     made.show(JOB, replace(RUNS, facts=Facts(requests={"cpu": "2"})))
     await run(made)
@@ -816,7 +816,7 @@ async def test_a_resource_that_a_job_no_longer_requests_goes(api: FakeApi) -> No
     assert requests == {"cpu": "2", "gpu": None}, "null removes it"
 
 
-def test_the_history_of_a_job_that_is_gone_is_forgotten(api: FakeApi) -> None:
+def test_the_history_of_a_deleted_job_is_forgotten(api: FakeApi) -> None:
     made = plan_writer(api)
     made.record(JOB, RESIZED, "it would end first", nodes=())
     made.forget(JOB.uid)
