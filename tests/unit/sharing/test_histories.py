@@ -57,7 +57,7 @@ small = st.fixed_dictionaries(
     {
         "workers": st.integers(1, 2),
         "gpu": st.sampled_from(["low", "high", "high", "whole"]),
-        # Two of the larger fit a card only if neither its reserve nor what a process needs counts.
+        # Two of the larger fit a card only if neither its reserve nor the overhead of a process counts.
         "memory": st.sampled_from(["", "", "7Gi", "8Gi"]),
     }
 )
@@ -107,7 +107,7 @@ class Measured(Sharing):
         self.put_job(raw)
 
     def busy(self) -> dict[str, float]:
-        """Return the part of the time in which each job counts as busy."""
+        """Return the fraction of time in which each job counts as busy."""
         jobs = self.planner.cluster.jobs
         return {uid: tracked.state.busy.get("worker", 1000) / 1000 for uid, tracked in jobs.items()}
 

@@ -81,7 +81,7 @@ def test_a_job_goes_to_another_card_of_a_node_where_a_card_is_closed_to_it() -> 
     assert isinstance(place(wanted, on, limits(closed=both)), Verdict)
 
 
-def test_of_a_node_the_slot_of_a_waiting_member_is_kept() -> None:
+def test_the_slot_of_a_waiting_member_stays_reserved() -> None:
     (member,) = members(sharing("0.5"))
     assert member.card is not None
     kept = kept_requests(member.requests, member.card, 1)

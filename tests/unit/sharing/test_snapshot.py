@@ -1,4 +1,4 @@
-"""A planner that is made from a snapshot, or from the objects, goes on where jobs share GPUs."""
+"""A planner built from a snapshot, or from the objects, continues where jobs share GPUs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def test_a_planner_from_a_snapshot_decides_the_same(made: Callable[[], World]) -
     assert ledgers[0] == ledgers[1]
 
 
-def test_it_knows_for_how_long_a_card_was_not_reserved() -> None:
+def test_a_planner_from_a_snapshot_knows_how_long_a_card_was_unreserved() -> None:
     world = placed()
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     assert decided(world) == {}
@@ -67,7 +67,7 @@ def test_a_controller_that_starts_finds_everything_in_the_objects(
 
 
 @pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
-def test_it_decides_the_same_then(made: Callable[[], World]) -> None:
+def test_a_new_controller_decides_the_same(made: Callable[[], World]) -> None:
     world, successor = made(), made()
     restart(successor)
     assert outlooks(successor.planner, world.moment) == outlooks(world.planner, world.moment)

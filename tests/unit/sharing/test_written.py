@@ -32,7 +32,7 @@ def planned(slots: dict[int, int], units: int = 50) -> Plan:
 
 
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
-def test_anything_else_is_no_part_or_a_possible_part(written: str, index: int) -> None:
+def test_a_malformed_part_is_no_part_or_a_possible_part(written: str, index: int) -> None:
     part = part_of(written, index)
     assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MOST_SLOTS)
 
@@ -94,7 +94,7 @@ EDITS: dict[str, tuple[Raw, Raw, Raw]] = {
 
 
 @pytest.mark.parametrize(("annotations", "template", "want"), EDITS.values(), ids=EDITS)
-def test_a_start_writes_what_holds_now_into_the_templates(
+def test_a_start_writes_the_present_settings_into_the_templates(
     annotations: Raw, template: Raw, want: Raw
 ) -> None:
     found = started(made(annotations, template).raw, planned({0: 0, 1: 1}))
@@ -116,7 +116,7 @@ def test_a_type_without_a_share_gets_no_parts() -> None:
     assert found == {"Worker": "50@0", "Master": None}
 
 
-def test_a_job_that_is_suspended_has_no_parts_left() -> None:
+def test_a_suspended_job_has_no_parts_left() -> None:
     raw = made(SHARE, {**SHARE, **PARTS}).raw
     raw["spec"]["runPolicy"]["suspend"] = False
     after = jsonpatch.apply_patch(deepcopy(raw), suspend_patch(raw, parsed(raw), JobState()))

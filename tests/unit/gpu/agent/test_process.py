@@ -17,7 +17,7 @@ def inode(descriptor: int) -> tuple[int, int]:
 
 
 def opened() -> set[tuple[int, int]]:
-    """Return the inodes of all that this process has open; threads of other tests go on."""
+    """Return the inodes of all open files of this process; threads of other tests continue."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -32,7 +32,7 @@ def test_a_process_that_is_closed_leaves_nothing_open() -> None:
     hooked.process.close()
     hooked.peer.close()
     hooked.own.close()
-    del hooked  # and with it what its mappings hold
+    del hooked  # and with it its mappings
     gc.collect()
     assert not theirs & opened()
 

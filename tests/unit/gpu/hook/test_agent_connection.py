@@ -110,7 +110,7 @@ def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_pat
             assert peer.recv(1) == b""
 
 
-def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
+def test_a_link_greets_each_agent_that_it_finds_and_handles_its_messages(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
     taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
     AgentConnection(path, own=own, take=lambda message, _: taken.put(message))
@@ -148,7 +148,7 @@ def test_a_job_tries_again_at_least_each_second(tmp_path: Path) -> None:
     assert tried[-1] == 1.0
 
 
-def test_a_hidden_thread_is_none_of_the_program_s_and_can_be_waited_for() -> None:
+def test_a_hidden_thread_does_not_count_as_a_thread_of_the_program_and_can_be_awaited() -> None:
     goes_on, began = threading.Event(), threading.Event()
 
     def act() -> None:
@@ -188,7 +188,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.so
 
 
 def stated(agent: socket.socket) -> int:
-    """Return the reason that comes with the next connection, which ends after it."""
+    """Return the reason stated on the next connection, which ends after it."""
     peer, _ = agent.accept()
     with peer:
         peer.settimeout(20)
@@ -201,14 +201,14 @@ def stated(agent: socket.socket) -> int:
     return its[words.UNHOOKED]
 
 
-def test_the_first_reason_is_stated_again_and_again(agent: socket.socket, tmp_path: Path) -> None:
+def test_the_first_reason_is_stated_on_each_connection(agent: socket.socket, tmp_path: Path) -> None:
     reporter = UnhookedReporter(str(tmp_path / "agent"))
     reporter.report(words.CALLBACK_LIST)
     reporter.report(words.FAILED)
     assert [stated(agent) for _ in range(3)] == [words.CALLBACK_LIST] * 3
 
 
-def test_it_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
+def test_a_link_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
     later = tmp_path / "later"
     UnhookedReporter(str(later)).report(words.FAILED)
     os.rename(tmp_path / "agent", later)

@@ -48,7 +48,7 @@ ATTACKS: dict[str, Callable[[int], None]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_whoever_holds_the_descriptor_of_a_page_cannot(attack: Callable[[int], None]) -> None:
+def test_a_process_with_the_descriptor_of_a_page_cannot(attack: Callable[[int], None]) -> None:
     page = Page.make()
     with pytest.raises(PermissionError):
         attack(page.descriptor)
@@ -65,7 +65,7 @@ def test_a_reader_sees_what_the_owner_stores() -> None:
         reader.words[5] = 0
 
 
-def test_a_python_that_was_built_with_an_old_glibc_makes_the_same_page(
+def test_a_python_built_with_an_old_glibc_makes_the_same_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
@@ -118,7 +118,7 @@ NO_PAGES: dict[str, Callable[[], int]] = {
 
 
 @pytest.mark.parametrize("make", NO_PAGES.values(), ids=NO_PAGES)
-def test_no_page_is(make: Callable[[], int]) -> None:
+def test_which_files_are_no_page(make: Callable[[], int]) -> None:
     descriptor = make()
     given = os.fstat(descriptor).st_ino
     with pytest.raises(ValueError, match="page"):

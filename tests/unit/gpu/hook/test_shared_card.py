@@ -1,4 +1,4 @@
-"""The hooks of two jobs on one card, in virtual time: what high loses, and what low gets."""
+"""The hooks of two jobs on one card, in virtual time: the loss of high, and the share of low."""
 
 import random
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def _evaluates(mean: float) -> Pauses:
 
 
 def ordered(step: float) -> float:
-    """Return the micro-step that the agent orders beside a job with such steps, in seconds."""
+    """Return the seconds of the micro-step that the agent orders beside a job with such steps."""
     neighbours = Neighbours(budget=0.05, now=0.0)
     for number in range(1, 60):
         neighbours.meter.note(Reading(number * step, number, number * step))
@@ -42,12 +42,12 @@ def ordered(step: float) -> float:
 
 @cache
 def alone(micro_step: float = LONGEST_MICRO_STEP) -> float:
-    """Return the steps a second of the low job that has the card to itself."""
+    """Return the steps a second of the low job alone on the card."""
     return trained(None, micro_step=micro_step, seconds=4.0).low
 
 
 def shared(u: float, pauses: Kind) -> tuple[float, float]:
-    """Return what high loses of its speed, and what low gets of the time that high leaves."""
+    """Return the lost part of high's speed, and low's part of the time that high leaves."""
     busy = BUSY / NS
     pause = pauses(busy / u - busy)
     before = trained(pause, low=False).high
@@ -73,7 +73,7 @@ def test_high_loses_less_than_1_percent_whatever_its_pauses_are(u: float, pauses
 
 
 @pytest.mark.parametrize("micro_step", [0.0042, LONGEST_MICRO_STEP])
-def test_a_low_job_alone_loses_half_a_percent_at_most_to_the_hook(micro_step: float) -> None:
+def test_a_low_job_alone_loses_at_most_half_a_percent_to_the_hook(micro_step: float) -> None:
     # With the first length, little work is left for the last micro-step before the optimizer.
     assert alone(micro_step) >= 0.995 * NS / BUSY
 

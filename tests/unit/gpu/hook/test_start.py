@@ -1,4 +1,4 @@
-"""What Python does at its start in a job's container, by real interpreters."""
+"""The start of Python in a job's container, by real interpreters."""
 
 import ast
 import json
@@ -24,7 +24,7 @@ print(json.dumps({name: name in sys.modules for name in sys.argv[1:]}
 
 @pytest.fixture
 def hook(tmp_path: Path) -> Path:
-    """Return a folder with what the agent mounts into a job."""
+    """Return a folder with the files that the agent mounts into a job."""
     return lay_out(tmp_path / "hook", busybox=Path(__file__))
 
 
@@ -48,13 +48,13 @@ def module(folder: Path, name: str, text: str = "") -> Path:
     return folder
 
 
-def test_the_sitecustomize_that_it_hides_runs_too(hook: Path, tmp_path: Path) -> None:
+def test_the_hidden_sitecustomize_runs_too(hook: Path, tmp_path: Path) -> None:
     theirs = module(tmp_path / "theirs", "sitecustomize", "import colorsys\nmark = 7")
     code = "import sitecustomize, sys; print(sitecustomize.mark, 'colorsys' in sys.modules)"
     assert run(code, PYTHONPATH=f"{hook}:{theirs}") == "7 True\n"
 
 
-def test_one_that_imports_the_next_itself_does_not_hook_the_process_twice(
+def test_a_sitecustomize_that_imports_the_next_does_not_hook_the_process_twice(
     hook: Path, tmp_path: Path
 ) -> None:
     again = (
@@ -71,7 +71,7 @@ def test_one_that_imports_the_next_itself_does_not_hook_the_process_twice(
     assert found == "1\n"
 
 
-def test_it_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -> None:
+def test_the_hook_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -> None:
     for path in (*hook.rglob("*.py"),):
         tree = ast.parse(path.read_text(), feature_version=(3, 8))
         for node in ast.walk(tree):
@@ -82,7 +82,7 @@ def test_it_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -
             assert tops <= {*sys.stdlib_module_names, "kfext_hook"}, path
 
 
-def test_the_image_s_own_path_is_back_here_and_in_children(hook: Path, tmp_path: Path) -> None:
+def test_the_path_of_the_image_is_restored_here_and_in_children(hook: Path, tmp_path: Path) -> None:
     theirs = module(tmp_path / "theirs", "theirs")
     (tmp_path / "recorded").write_text(f"{theirs}\n")
     code = f"""
@@ -95,7 +95,7 @@ subprocess.run([sys.executable, "-c", {_SHOWS!r}, "kfext_hook"], check=True)
     assert shown["kfext_hook"]
 
 
-def test_nothing_recorded_changes_nothing(hook: Path, tmp_path: Path) -> None:
+def test_without_a_recorded_path_nothing_changes(hook: Path, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     shown = json.loads(run(_SHOWS, PYTHONPATH=str(hook), KFEXT_PYTHONPATH=missing))
     assert shown["PYTHONPATH"] == str(hook)
@@ -109,7 +109,7 @@ def test_a_process_that_imports_no_framework_gets_nothing(hook: Path) -> None:
     assert not shown["ctypes"]
 
 
-def test_of_the_standard_library_next_to_nothing_is_imported_at_the_start(hook: Path) -> None:
+def test_almost_nothing_of_the_standard_library_is_imported_at_the_start(hook: Path) -> None:
     code = "import sys; print(*sys.modules)"
     hooked = run(code, PYTHONPATH=str(hook), KFEXT_GPU_SOCKET="/nowhere", KFEXT_GPU_PRIORITY="high")
     more = {name.partition(".")[0] for name in set(hooked.split()) - set(run(code).split())}
@@ -168,7 +168,7 @@ when_imported(["framework"], lambda _, of: made.append(of.mark), lambda: made.ap
 """
 
 
-def test_who_looks_for_a_framework_before_the_import_leaves_it_hooked(
+def test_a_search_for_a_framework_before_the_import_leaves_it_hooked(
     hook: Path, tmp_path: Path
 ) -> None:
     theirs = module(tmp_path / "theirs", "framework", "mark = 7")
@@ -241,7 +241,7 @@ def test_a_tensorflow_whose_keras_is_a_part_of_it_is_stated_to_the_agent(
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.16.1", "unknown", ""])
-def test_of_another_tensorflow_nothing_is_stated(hook: Path, tmp_path: Path, version: str) -> None:
+def test_nothing_is_stated_about_another_tensorflow(hook: Path, tmp_path: Path, version: str) -> None:
     theirs = module(tmp_path / "theirs", "tensorflow", f"__version__ = {version!r}")
     shown = run(
         "import tensorflow, os; print(len(os.listdir('/proc/self/task')))",
@@ -253,6 +253,6 @@ def test_of_another_tensorflow_nothing_is_stated(hook: Path, tmp_path: Path, ver
 
 
 @pytest.mark.parametrize("flag", ["-S", "-E", "-I"])
-def test_who_turns_site_or_the_environment_off_is_not_hooked(hook: Path, flag: str) -> None:
+def test_a_process_without_site_or_the_environment_is_not_hooked(hook: Path, flag: str) -> None:
     code = "import sys; print('kfext_hook' in sys.modules)"
     assert run(code, flags=(flag,), PYTHONPATH=str(hook)) == "False\n"

@@ -10,7 +10,7 @@ _TICK = 0.0005
 _RULES = 0.05
 """Seconds between two moments, and between two rulings."""
 _LOW_STEP = 0.1
-"""Seconds of the card that a step of the job of low priority needs."""
+"""Seconds of the card for a step of the job of low priority."""
 _FREE = Ruling(shut=False, micro_step=LONGEST_MICRO_STEP)
 
 
