@@ -1,4 +1,4 @@
-"""What is kept of annotations and requests, and that counting costs no more for larger objects."""
+"""The stored parts of annotations and requests; counting costs no more for larger objects."""
 
 from typing import Any
 
@@ -41,12 +41,12 @@ PARTS: dict[str, tuple[Any, int]] = {
     "values inside values": ({"a": [1, 2], "b": {"c": None}}, 5),
     "a short text is one value": (["x" * 63], 1),
     "a long text weighs more": (["x" * 640], 11),
-    "a long key too": ({"k" * 128: 1}, 3),
+    "a long key weighs more": ({"k" * 128: 1}, 3),
 }
 
 
 @pytest.mark.parametrize(("value", "want"), PARTS.values(), ids=PARTS)
-def test_parts(value: Any, want: int) -> None:
+def test_the_parts_of_a_value(value: Any, want: int) -> None:
     assert parts(value, most=100) == want
 
 
@@ -57,7 +57,7 @@ def test_counting_ends_beyond_the_bound_and_is_exact_within(value: Any, most: in
     assert (found == exact) if exact <= most else (found > most)
 
 
-def test_what_is_too_long_is_not_read() -> None:
+def test_a_text_that_is_too_long_is_not_read() -> None:
     assert parts(Unread([0] * 101), most=100) == 101
     assert parts([Unread([0] * 60), Unread([0] * 60)], most=10) > 10
 
@@ -68,7 +68,7 @@ def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_
     assert found == {names.METRICS: "x" * (LONGEST_SETTING + 1), names.PLAN: "p" * 5000}
 
 
-def test_of_too_many_annotations_only_those_are_kept_that_decide_whether_it_is_let_go() -> None:
+def test_of_too_many_annotations_only_those_that_decide_the_release_are_kept() -> None:
     marks = {names.HELD: "true", names.COLOCATION: "required"}
     few_ = {**marks, names.NETWORK: "host"}
     assert kept(few_) == few_
@@ -102,7 +102,7 @@ def test_a_job_with_too_many_types_is_beyond_a_bound() -> None:
 
 
 @pytest.mark.parametrize(("pods", "beyond"), [(MOST_PODS, False), (2**31 - 1, True)])
-def test_pods(pods: int, *, beyond: bool) -> None:
+def test_the_size_of_pods(pods: int, *, beyond: bool) -> None:
     assert bool(pods_excess(pods)) is beyond
 
 
@@ -114,7 +114,7 @@ def test_requests_with_many_names_keep_the_native_ones() -> None:
     assert few({"cpu": 5}) == {"cpu": 5}
 
 
-def test_annotations_are_measured_as_the_api_server_does() -> None:
+def test_annotations_are_measured_as_by_the_api_server() -> None:
     assert bytes_of({"ä": "öö", "b": "", names.PLAN: "x" * 99, "c": 3}) == 2 + 4 + 1
 
 
@@ -122,7 +122,7 @@ ROOMS = {
     "a small plan": (500, 0, True),
     "a plan as large as the annotations may be": (MOST_ANNOTATION_BYTES, 0, False),
     "a plan beside large annotations of the user": (50_000, 210_000, False),
-    "annotations that leave no room": (10, MOST_ANNOTATION_BYTES, False),
+    "annotations that leave no space": (10, MOST_ANNOTATION_BYTES, False),
 }
 
 

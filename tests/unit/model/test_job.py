@@ -30,7 +30,7 @@ def test_replica_types(kind: str, keys: list[str], want: list[str]) -> None:
 
 
 REPLICAS = {
-    "unset is one, as the operator has it": (None, 1),
+    "unset is one, as for the operator": (None, 1),
     "zero": (0, 0),
     "five hundred": (500, 500),
     "a text": ("3", 1),
@@ -93,7 +93,7 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("metadata", "policy", "operator", "starts"), OWNERS.values(), ids=OWNERS)
-def test_who_runs_the_job(
+def test_the_system_that_runs_a_job(
     metadata: dict[str, Any], policy: dict[str, Any], *, operator: bool, starts: str
 ) -> None:
     found = parse_job(job(run_policy=policy, **metadata))
@@ -133,7 +133,7 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize(("kind", "policy", "want"), RESTARTS.values(), ids=RESTARTS)
-def test_who_replaces_pods_that_failed(kind: str, policy: str | None, want: bool) -> None:
+def test_whether_the_operator_replaces_failed_pods(kind: str, policy: str | None, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
     found = parse_job(job(kind, specs={"Worker": worker}))
     assert found is not None
@@ -161,17 +161,17 @@ def test_which_pods_fail_their_job(kind: str, policy: object, want: bool) -> Non
 
 GRACES: dict[str, tuple[object, int]] = {
     "Kubernetes' default": (None, 30),
-    "its own": (5, 5),
+    "its own grace period": (5, 5),
     "none": (0, 0),
     "below none": (-1, 30),
     "a truth value": (True, 30),
     "no number": ("5", 30),
-    "no day is longer": (10**400, 86_400),
+    "longer than a day": (10**400, 86_400),
 }
 
 
 @pytest.mark.parametrize(("written", "want"), GRACES.values(), ids=GRACES)
-def test_how_long_its_pods_have_to_end(written: object, want: int) -> None:
+def test_the_grace_period_of_its_pods(written: object, want: int) -> None:
     worker = replica(1)
     worker["template"]["spec"]["terminationGracePeriodSeconds"] = written
     found = parse_job(job(specs={"Worker": worker}))

@@ -1,4 +1,4 @@
-"""The reader over logs whole, with labels by authors who had not seen it."""
+"""The reader on whole logs, with labels by authors who had not seen it."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Logs in the forms of many frameworks: what is read is right or not known, and never wrong."""
+"""Logs in the forms of many frameworks: readings are right or unknown, and never wrong."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The reader over logs that were gathered without a look at it: right, not known, or wrong."""
+"""The reader on logs gathered independently of it: right, unknown, or wrong."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ LOGS: list[Log] = yaml.load(
 )
 _BEGAN, _SECONDS_A_LINE = 1000.0, 5.0
 FEWEST_RIGHT = 175
-"""Of 255; the others say too little for a reading, or say it in a way that may mean two things."""
+"""Of 255; the others show too little for a reading, or are ambiguous."""
 
 
 def read(log: Log) -> Followed:
@@ -33,7 +33,7 @@ def read(log: Log) -> Followed:
 
 
 def wrong(log: Log, followed: Followed) -> list[str]:
-    """Return what is shown and no careful person would read."""
+    """Return the shown values that no careful person would read."""
     progress = followed.reported().progress
     steps, ends = zip(*log["positions"], strict=True)
     found = []
@@ -49,7 +49,7 @@ def wrong(log: Log, followed: Followed) -> list[str]:
 
 
 def is_known(log: Log, followed: Followed) -> bool:
-    """Return whether everything that the log tells is shown."""
+    """Return whether everything in the log is shown."""
     progress = followed.reported().progress
     steps, ends = zip(*log["positions"], strict=True)
     return (

@@ -19,11 +19,11 @@ def pods(of: JobBuilder, *replicas: tuple[str, int]) -> list[Pod]:
 
 CASES: dict[str, tuple[JobBuilder, list[tuple[str, int]], list[str]]] = {
     "the master": (MASTERS, [("worker", 0), ("worker", 1), ("master", 0)], ["train-master-0"]),
-    "the first worker without one": (WORKERS, [("worker", 2), ("worker", 0)], ["train-worker-0"]),
+    "the first worker without a master": (WORKERS, [("worker", 2), ("worker", 0)], ["train-worker-0"]),
     "another worker while the first is being replaced": (
         WORKERS, [("worker", 2), ("worker", 1)], ["train-worker-1"],
     ),
-    "none while no pod is bound": (WORKERS, [], []),
+    "no pod while none is bound": (WORKERS, [], []),
 }  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def test_which_pod_prints(of: JobBuilder, replicas: list[tuple[str, int]], want:
     assert [pod.name for pod in printing_pods(of.build(), pods(of, *replicas))] == want
 
 
-def test_a_pod_that_was_replaced_does_not_stand_for_its_replica() -> None:
+def test_a_replaced_pod_does_not_count_for_its_replica() -> None:
     made = WORKERS.build()
     old = replace(pod(made, "worker", 0, bound="a", uid="old"), created=1.0)
     new = replace(pod(made, "worker", 0, bound="b", uid="new"), created=2.0)

@@ -30,7 +30,7 @@ def test_the_first_window_stays_the_first() -> None:
     assert made.first == pytest.approx(fmean([10.0, 10.0 - 1 / 3, 10.0 - 2 / 3]))
 
 
-def test_values_by_another_clock_compare_with_none_and_the_first_window_stays() -> None:
+def test_values_of_another_clock_are_not_compared_and_the_first_window_stays() -> None:
     made = Windows(30.0)
     made.add(1000.0, 8.0)
     made.forget()
@@ -40,7 +40,7 @@ def test_values_by_another_clock_compare_with_none_and_the_first_window_stays() 
 
 
 @given(st.lists(st.sampled_from([math.nan, math.inf, -math.inf, 1e31, -1e300, 1.0]), max_size=30))
-def test_what_is_no_number_is_left_out(values: list[float]) -> None:
+def test_a_value_that_is_no_number_is_left_out(values: list[float]) -> None:
     made = Windows(30.0)
     for value in values:
         made.add(0.0, value)

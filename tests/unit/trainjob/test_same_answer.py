@@ -24,7 +24,7 @@ NODES = (node("a", cpu="8", gpus=2), node("b", cpu="8"))
 
 
 class Answer(NamedTuple):
-    """What becomes of a job, and the reason if kfext does not place it."""
+    """The fate of a job, and the reason if kfext does not place it."""
 
     fate: str
     reason: str = ""
@@ -47,7 +47,7 @@ def devices(amounts: dict[str, str]) -> Raw:
 HANDS_OFF = Answer(LEFT, names.REASON_HANDS_OFF)
 TOO_BIG = Answer(STAYS, names.REASON_TOO_BIG)
 CASES = {
-    "nothing keeps kfext from it": Case({}, Answer(PLACED), Answer(PLACED)),
+    "no obstacle": Case({}, Answer(PLACED), Answer(PLACED)),
     "another scheduler places its pods": Case(
         {"schedulerName": "kai-scheduler"}, HANDS_OFF, HANDS_OFF
     ),
@@ -67,7 +67,7 @@ CASES = {
     "a resource that no node lists, beside one of its domain that nodes list (HAMi)": Case(
         devices({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}), HANDS_OFF, HANDS_OFF, True
     ),
-    "a resource alone that no node lists: nodes still to come may": Case(
+    "a resource alone that no node lists: later nodes may": Case(
         devices({"nvidia.com/mig-1g.5gb": "1"}), TOO_BIG, TOO_BIG, True
     ),
     "a resource of another domain that no node lists, for the same reason": Case(
@@ -139,7 +139,7 @@ def test_the_answer_is_the_same_at_every_moment(case: Case, moment: Any, colocat
     assert moment(case, colocation) == want
 
 
-def test_a_resource_whose_device_plugin_restarts_is_still_one_of_nodes() -> None:
+def test_a_resource_with_a_restarting_device_plugin_still_counts_as_a_resource_of_nodes() -> None:
     both = {"nvidia.com/gpu": "2", "nvidia.com/memory": "9"}
     on = ledger(node("a", cpu="8", **both))
     on.set_node(node("a", cpu="8", gpus=2))

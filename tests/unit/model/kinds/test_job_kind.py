@@ -1,4 +1,4 @@
-"""What a kind may say of its operator beyond what the registered kinds say: a job with a launcher.
+"""A kind may describe its operator further than the registered kinds do: a job with a launcher.
 
 The launcher is one pod without an index, gets an init container, and declares no port; workers are
 none if the job states no number.
@@ -102,7 +102,7 @@ def test_labels_and_names_are_those_of_the_operator() -> None:
     ]
 
 
-def test_what_the_operator_adds_to_a_pod_is_requested_and_charged() -> None:
+def test_additions_of_the_operator_to_a_pod_are_requested_and_charged() -> None:
     launcher, worker = made(cpu="100m", replicas=1).groups
     assert (launcher.requests[CPU], launcher.requests[MEMORY]) == (200, 2**30)
     assert (worker.requests[CPU], worker.requests[MEMORY]) == (100, 2**20)
