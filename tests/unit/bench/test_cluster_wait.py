@@ -74,7 +74,7 @@ _SMALL, _LARGE = FEW_WAITING[-1], FEW_WAITING[0]
 
 
 def outcome(arm: Arm, *, small: float, large: float) -> Outcome:
-    """Return a run of two jobs that took so many seconds, and used a tenth of their CPU."""
+    """Return a run of two jobs of these seconds that used a tenth of their CPU."""
     stories = [
         Story(job, 0.0, started=0.0, whole=0.0, ended=seconds, outcome="Succeeded")
         for job, seconds in ((_SMALL, small), (_LARGE, large))
@@ -105,7 +105,7 @@ def row(text: str, *cells: str) -> str:
     return " | ".join(only)
 
 
-def test_a_figure_that_is_not_reached_is_a_miss_with_where_the_gain_begins() -> None:
+def test_a_missed_figure_shows_where_the_gain_begins() -> None:
     text = claims_table({**runs_at(0.5, large=198), **runs_at(0.8, large=100)})
     assert "timed wait" in text
     against_plain = row(text, "CMS-DL", ALONE.title, PLAIN.title)
@@ -122,6 +122,6 @@ def test_a_figure_that_is_reached_at_one_load_is_a_pass_there() -> None:
     assert "MB on" not in reserved
 
 
-def test_without_any_gain_it_begins_at_no_load() -> None:
+def test_without_any_gain_the_gain_begins_at_no_load() -> None:
     text = claims_table(runs_at(0.5, large=200))
     assert "at no load" in row(text, "DRAGON: elapsed")

@@ -1,4 +1,4 @@
-"""A model cluster that a test stops at any second, to change things by hand."""
+"""A model cluster that a test stops at any second to change objects."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_
 PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)
 DYNAMIC = replace(SERVERS, workers=3, bounds=(1, 3), steps=8000)
 ANEW = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
-"""A TFJob that has to start anew to change its size."""
+"""A TFJob that must restart to change its size."""
 GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100, deadline=600)
 WITHOUT = TrainingPolicy("without", companion={"scale": PolicyChoice(Mode.OFF)})
 """The policy under which no running job changes its size."""
@@ -36,7 +36,7 @@ CONFLICT = Conflict(status=409, reason="Conflict", message="it has changed")
 
 
 class Bed(Cluster):
-    """A cluster that stops at any second, so that a test can change jobs by hand."""
+    """A cluster that stops at any second, so that a test can change jobs."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Bed(Cluster):
         self.faults.closed.discard(name)
 
     def restart(self) -> None:
-        """Replace the controller by a new one, which knows only what the API server stores."""
+        """Replace the controller by a new one that knows only the API server's objects."""
         self.driver.planner = self.planner = Planner(wake=self._wake)
         self._show_world()
         self.api.show_to(self.planner)
@@ -101,7 +101,7 @@ class Bed(Cluster):
 def refuse(
     of: Bed, chosen: Callable[[str, Any], bool], error: ApiError = CONFLICT, *, times: int = 1
 ) -> list[float]:
-    """Refuse the next writes that are chosen by uid and patch; return the times, as they come."""
+    """Refuse the next writes chosen by uid and patch; return their times as they occur."""
     refused: list[float] = []
 
     def refusal(uid: str, change: Any) -> ApiError | None:

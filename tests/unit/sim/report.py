@@ -23,7 +23,7 @@ _CHUNK = 10
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A small world under kfext and under gang; `late`: the jobs that took much longer, and why."""
+    """A small world under kfext and under gang; `late`: the jobs that took much longer, with causes."""
 
     kfext: Run
     gang: Run

@@ -1,11 +1,11 @@
-"""Jobs that start around a reservation, by the ends that the progress of other jobs shows."""
+"""Jobs that start around a reservation, by the expected ends of other jobs."""
 
 from dataclasses import replace
 
 from tests.unit.sim.bed import GANG, Bed, refuse
 
 
-def test_no_job_backfills_beyond_the_end_that_is_expected_by_now() -> None:
+def test_no_job_backfills_beyond_the_presently_expected_end() -> None:
     awaited = replace(GANG, name="awaited", arrives=1.0, workers=3, steps=3000)
     holder = replace(GANG, name="holder", workers=4, arrives=10.0)
     late = replace(GANG, name="late", workers=1, arrives=500.0, steps=5000)
@@ -20,7 +20,7 @@ def test_no_job_backfills_beyond_the_end_that_is_expected_by_now() -> None:
     assert of.job("holder").training.began is not None
 
 
-def test_a_start_that_fails_once_does_not_cost_a_job_its_room() -> None:
+def test_a_start_that_fails_once_does_not_cost_a_job_its_capacity() -> None:
     awaited = replace(GANG, name="awaited", arrives=1.0, workers=4, steps=2000)
     holder = replace(GANG, name="holder", workers=4, arrives=10.0)
     late = replace(GANG, name="late", workers=1, arrives=320.0, steps=5000)

@@ -65,7 +65,7 @@ def test_a_change_of_size_counts_once_the_job_has_begun() -> None:
     assert kfext.jobs["gang"].elapsed < gang.jobs["gang"].elapsed
 
 
-def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
+def test_the_row_of_the_baseline_shows_luck_alone() -> None:
     world = World({"a": NodeSize(3000)}, (SERVERS, replace(SERVERS, name="other")))
     rows = compare((GANG, PLAIN), range(4), run_of(ARMS, lambda _seed: world))
     assert [row.arm for row in rows] == [GANG, PLAIN]
@@ -73,7 +73,7 @@ def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
     assert rows[0].unended == 0
 
 
-def test_what_is_done_of_a_run_is_told_part_by_part() -> None:
+def test_the_progress_of_a_run_is_reported_part_by_part() -> None:
     told: list[int] = []
     run(ARMS[GANG], WORLD, luck=0, on_parts=told.append)
     assert told == [PARTS // 2, PARTS // 2]

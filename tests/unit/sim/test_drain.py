@@ -1,4 +1,4 @@
-"""Nodes that are drained: which gangs leave, where they go, and what faults leave of it."""
+"""Nodes that are drained: which gangs leave, where they go, and after faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ def bed(*jobs: JobSpec, **nodes: int) -> Bed:
 def drain(
     of: Bed, name: str, *, by_force: bool = False, off: bool = False, cordons: bool = True
 ) -> None:
-    """Set what the command sets on a node, or take it back."""
+    """Set the marks of the command on a node, or remove them."""
     before = node(name, of.world.nodes[name])
     taint = Taint(names.DRAIN, names.DRAIN_BY_FORCE if by_force else "", "PreferNoSchedule")
     after = before if off else replace(before, unschedulable=cordons, taints=(taint,))
@@ -58,7 +58,7 @@ def trains(of: Bed, name: str = "train") -> bool:
 
 
 def away(of: Bed, before: str, name: str = "train") -> bool:
-    """Whether a job trains again, and not on a node."""
+    """Whether a job trains again, away from a node."""
     return bool(stops(of)) and trains(of, name) and before not in nodes_of(of, name)
 
 
@@ -95,7 +95,7 @@ def test_a_gang_saves_again_if_it_saved_shortly_before_the_drain() -> None:
     assert training.saved == before + 60
 
 
-def test_a_gang_without_room_elsewhere_waits_until_the_node_is_back() -> None:
+def test_a_gang_without_capacity_elsewhere_waits_until_the_node_is_back() -> None:
     of = bed(a=4000).at(100)
     drain(of, "a")
     until(of, stops)
@@ -134,7 +134,7 @@ STAYS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "why"), STAYS.values(), ids=STAYS)
-def test_a_gang_stays_and_tells_why_until_the_drain_is_by_force(
+def test_a_gang_stays_with_a_shown_reason_until_the_drain_is_forced(
     changes: dict[str, Any], why: str
 ) -> None:
     of = bed(replace(MOVES, **changes)).at(100)
@@ -154,7 +154,7 @@ def test_a_job_that_Kueue_manages_is_only_reported() -> None:
     assert "Kueue manages it: stop it there" in shown(of)
 
 
-def test_a_drain_that_is_taken_back_before_the_answer_changes_nothing() -> None:
+def test_a_drain_that_is_undone_before_the_answer_changes_nothing() -> None:
     of = bed(replace(MOVES, answers=60.0)).at(100)
     before = home(of)
     drain(of, before)
@@ -173,7 +173,7 @@ def user_takes_over(of: Bed) -> None:
 
 
 @pytest.mark.parametrize("event", [user_releases, user_takes_over])
-def test_the_room_elsewhere_is_free_once_its_user_decides_on_the_job(
+def test_the_capacity_elsewhere_is_free_once_the_user_decides_on_the_job(
     event: Callable[[Bed], None],
 ) -> None:
     of = bed(replace(MOVES, grace=30.0)).at(100)
@@ -219,7 +219,7 @@ FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], None]]] = {
 
 
 @pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
-def test_the_drain_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
+def test_a_drain_continues_after_a_fault(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
     of = bed(a=4000, b=4000, c=4000).at(100)
     assert home(of) == "a"
     drain(of, "a")
@@ -230,7 +230,7 @@ def test_the_drain_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], No
     assert not of.operator.failed
 
 
-def test_no_job_takes_the_room_that_a_leaving_job_goes_to() -> None:
+def test_no_job_takes_the_capacity_that_a_leaving_job_moves_to() -> None:
     of = bed(replace(MOVES, grace=60.0)).at(100)
     before = home(of)
     drain(of, before)

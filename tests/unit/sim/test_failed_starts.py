@@ -1,4 +1,4 @@
-"""A node that fails pods at their start: where the jobs go next, and what faults leave of it."""
+"""A node that fails pods at their start: the next nodes of the jobs, and faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ def bed(
     nodes: str = "ab",
     fails: Callable[[LivePod], bool] = lambda live: True,
 ) -> tuple[Bed, list[str]]:
-    """A cluster with bad nodes; the list has the names of the failed pods, as they come."""
+    """A cluster with bad nodes; the list has the names of the failed pods, in order."""
     of = Bed(*(jobs or (JOB,)), policy=WITHOUT, late_writes=True, **dict.fromkeys(nodes, 8000))
     failed: list[str] = []
 
@@ -95,7 +95,7 @@ def test_a_gang_leaves_the_node_again_after_the_controller_was_killed_between() 
     assert len(failed) <= 2 * JOB.workers
 
 
-def test_jobs_of_a_namespace_get_a_node_last_after_three_of_them_were_cured_elsewhere() -> None:
+def test_jobs_of_a_namespace_get_a_node_last_after_three_were_cured_elsewhere() -> None:
     jobs = [
         replace(JOB, name=name, arrives=400.0 * number, steps=60)
         for number, name in enumerate(["gang", "alpha", "beta", "gamma"])

@@ -24,7 +24,7 @@ class NoEvents:
 
 
 def recorded(of: Bed, monkeypatch: pytest.MonkeyPatch) -> TrainingPlanWriter:
-    """Show what the planner decides and writes as the controller does; nothing is sent."""
+    """Record the planner's decisions and writes as the controller does; nothing is sent."""
     writer = TrainingPlanWriter(client=cast(Any, None), wall=lambda: of.clock.wall)
     monkeypatch.setattr(writer, "_enqueue", lambda uid: None)
     display = JobDisplay(of.planner, writer, cast(Any, NoEvents()))
@@ -54,7 +54,7 @@ def kinds(told: tuple[Entry, ...]) -> list[str]:
     return [entry.what for entry in told if entry.what != "Queued"]
 
 
-def test_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_of_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
     of = spread_bed()
     writer = recorded(of, monkeypatch)
     of.at(300)
@@ -67,7 +67,7 @@ def test_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
     assert moved.why
 
 
-def test_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_of_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
     of = PreemptBed(VICTIM, URGENT)
     writer = recorded(of, monkeypatch)
     of.at(400)
@@ -77,7 +77,7 @@ def test_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(waits)) == len(waits) > 0
 
 
-def test_workers_that_go_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_of_workers_that_are_removed_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     of = scaled_bed(LONG, replace(GANG, arrives=200.0))
     writer = recorded(of, monkeypatch)
     of.at(1200)

@@ -1,4 +1,4 @@
-"""Jobs that are moved: when a move pays, and what faults and people leave of it."""
+"""Jobs that are moved: when a move pays, and the effect of faults and people."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,7 +34,7 @@ SPREAD = JobSpec(
 STAYING = replace(MASTER, workers=1, name="staying", steps=6000, arrives=1.0)
 LEAVING = replace(STAYING, name="leaving", steps=300, arrives=2.0)
 ENDS = 170.0
-"""When LEAVING has ended, so that there is room for SPREAD on one node."""
+"""The second at which LEAVING has ended and SPREAD fits on one node."""
 LATER = 900.0
 
 
@@ -67,7 +67,7 @@ def is_stopped(of: Bed) -> bool:
 
 
 def is_off(of: Bed) -> bool:
-    """Whether the pods of the stopped job are gone."""
+    """Whether the pods of the stopped job are deleted."""
     return is_stopped(of) and not of.job().pods
 
 
@@ -84,7 +84,7 @@ def until(of: Bed, when: Callable[[Bed], bool]) -> Bed:
 
 
 def check(of: Bed, *, lost: float = 10.0) -> None:
-    """Both rooms are back, and nothing was lost but the seconds since the last checkpoint."""
+    """Both holds are released, and only the seconds since the last checkpoint were lost."""
     holds = of.planner.cluster.holds
     assert (holds.claims_of("uid-train"), holds.holders()) == ((), ())
     assert of.job().training.lost * SPREAD.pace.seconds(4) <= lost
@@ -94,7 +94,7 @@ def check(of: Bed, *, lost: float = 10.0) -> None:
 # --- when -----------------------------------------------------------------------------------------
 
 
-def test_S4_a_spread_job_goes_on_from_a_checkpoint_on_one_node_once_it_has_room() -> None:
+def test_S4_a_spread_job_continues_from_a_checkpoint_on_one_node_once_it_fits() -> None:
     of = spread_bed().at(ENDS)
     assert (nodes_of(of), shown(of)) == (["a", "b"], names.REASON_STAYS)
     of.at(300)
@@ -162,13 +162,13 @@ def test_an_administrator_keeps_jobs_where_they_are(mode: Mode) -> None:
     assert (shown(of) if MODES[mode] else "") == MODES[mode]
 
 
-def test_a_job_that_waits_gets_the_room_first() -> None:
+def test_a_waiting_job_gets_the_capacity_first() -> None:
     wide = replace(STAYING, name="wide", workers=3, arrives=60.0, steps=4000)
     of = spread_bed(SPREAD, wide).at(400)
     assert stops(of) == 0
 
 
-def test_a_job_that_waits_for_an_autoscaler_gets_the_room_first() -> None:
+def test_a_job_that_waits_for_an_autoscaler_gets_the_capacity_first() -> None:
     wide = replace(STAYING, name="wide", workers=3, arrives=155.0, steps=4000)
     of = spread_bed(SPREAD, wide)
     of.planner.queue.observe_autoscaler(present=True)
@@ -176,7 +176,7 @@ def test_a_job_that_waits_for_an_autoscaler_gets_the_room_first() -> None:
     assert stops(of) == 0
 
 
-def test_a_job_that_saves_nothing_in_time_is_left_alone() -> None:
+def test_a_job_that_saves_nothing_in_time_is_not_moved() -> None:
     of = spread_bed(replace(SPREAD, answers=10_000.0)).at(400)
     assert (stops(of), shown(of)) == (0, names.REASON_AWAITS_CHECKPOINT)
     requests = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
@@ -233,12 +233,12 @@ def three_nodes(when: Callable[[Bed], bool]) -> Bed:
 
 
 def submit_late(of: Bed, *, number: int = 2) -> None:
-    """Submit jobs that would take the room that the job left."""
+    """Submit jobs that would take the capacity that the job left."""
     for at in range(number):
         of.submit(replace(STAYING, name=f"late-{at}", arrives=of.clock.now, steps=200))
 
 
-@pytest.mark.parametrize("when", [is_stopped, is_off], ids=["while it ends", "once it is gone"])
+@pytest.mark.parametrize("when", [is_stopped, is_off], ids=["while it ends", "once it is deleted"])
 def test_S4_a_job_goes_back_if_its_target_is_lost(
     when: Callable[[Bed], bool],
 ) -> None:
@@ -251,7 +251,7 @@ def test_S4_a_job_goes_back_if_its_target_is_lost(
     check(of)
 
 
-def test_S4_a_job_goes_back_if_its_room_is_stolen() -> None:
+def test_S4_a_job_goes_back_if_its_capacity_is_stolen() -> None:
     of = three_nodes(is_off)
     of.faults.closed.add("c")  # kube-scheduler binds no pod there, and kfext cannot see why
     submit_late(of)
@@ -261,7 +261,7 @@ def test_S4_a_job_goes_back_if_its_room_is_stolen() -> None:
     check(of)
 
 
-def test_a_job_keeps_both_rooms_if_its_start_is_refused_once() -> None:
+def test_a_job_keeps_both_holds_if_its_start_is_refused_once() -> None:
     of = three_nodes(is_off)
     refuse(of, lambda uid, _change: uid == "uid-train")
     submit_late(of)
@@ -271,7 +271,7 @@ def test_a_job_keeps_both_rooms_if_its_start_is_refused_once() -> None:
     assert (nodes_of(of), stops(of)) == (["a", "b"], 1)
 
 
-def test_a_job_that_has_lost_both_rooms_waits_and_starts_first() -> None:
+def test_a_job_that_has_lost_both_holds_waits_and_starts_first() -> None:
     of = three_nodes(is_off)
     for node in ("b", "c"):
         of.lose(node)
@@ -284,7 +284,7 @@ def test_a_job_that_has_lost_both_rooms_waits_and_starts_first() -> None:
     check(of)
 
 
-def test_no_other_job_gets_either_room_while_a_job_moves() -> None:
+def test_no_other_job_gets_either_hold_while_a_job_moves() -> None:
     of = until(spread_bed().at(ENDS), is_stopped)
     for number in range(4):
         of.submit(
@@ -295,7 +295,7 @@ def test_no_other_job_gets_either_room_while_a_job_moves() -> None:
     check(of)
 
 
-def test_a_person_who_suspends_the_job_gets_it() -> None:
+def test_a_job_that_a_person_suspends_stays_suspended() -> None:
     of = until(spread_bed().at(ENDS), is_off)
     of.api.patch_job(
         "uid-train", [{"op": "remove", "path": "/metadata/annotations/kfext.dev~1held"}]
@@ -306,7 +306,7 @@ def test_a_person_who_suspends_the_job_gets_it() -> None:
 
 
 @pytest.mark.parametrize("when", [is_stopped, is_off, is_started])
-def test_a_job_that_is_edited_on_its_way_goes_on(when: Callable[[Bed], bool]) -> None:
+def test_a_job_edited_during_its_move_continues(when: Callable[[Bed], bool]) -> None:
     of = until(spread_bed().at(ENDS), when)
     of.scale(2)
     of.after(HOLD_SECONDS)
@@ -316,7 +316,7 @@ def test_a_job_that_is_edited_on_its_way_goes_on(when: Callable[[Bed], bool]) ->
 
 @pytest.mark.parametrize("end", ["fails", "is deleted"])
 @pytest.mark.parametrize("when", [is_stopped, is_off, is_started])
-def test_a_job_that_ends_on_its_way_leaves_both_rooms(
+def test_a_job_that_ends_during_its_move_releases_both_holds(
     when: Callable[[Bed], bool], end: str
 ) -> None:
     of = until(spread_bed().at(ENDS), when)
@@ -328,7 +328,7 @@ def test_a_job_that_ends_on_its_way_leaves_both_rooms(
     check(of)
 
 
-def test_a_job_that_opts_out_on_its_way_arrives() -> None:
+def test_a_job_that_opts_out_during_its_move_arrives() -> None:
     of = until(spread_bed().at(ENDS), is_off)
     of.annotate(names.MIGRATE, "never")
     of.at(300)
@@ -360,7 +360,7 @@ def test_the_rules_hold_where_all_jobs_may_move(block: int) -> None:
     assert moves > 0
 
 
-# --- what others may take meanwhile ---------------------------------------------------------------
+# --- capacity for other jobs meanwhile ------------------------------------------------------------
 
 
 def late_jobs(of: Bed) -> None:
@@ -371,7 +371,7 @@ def late_jobs(of: Bed) -> None:
 
 
 @pytest.mark.parametrize("when", [is_stopped, is_off])
-def test_a_new_controller_keeps_both_rooms_from_its_first_decision_on(
+def test_a_new_controller_keeps_both_holds_from_its_first_decision_on(
     when: Callable[[Bed], bool],
 ) -> None:
     of = until(spread_bed().at(ENDS), when)
@@ -381,7 +381,7 @@ def test_a_new_controller_keeps_both_rooms_from_its_first_decision_on(
     assert (nodes_of(of), of.job().training.doing) == (["b"], Doing.TRAINS)
 
 
-def test_a_stop_without_an_answer_keeps_both_rooms() -> None:
+def test_a_stop_without_an_answer_keeps_both_holds() -> None:
     of = spread_bed().at(ENDS)
     of.faults.loses = lambda _uid, _change: of.job().job.suspend
     while not of.job().job.suspend:
@@ -392,7 +392,7 @@ def test_a_stop_without_an_answer_keeps_both_rooms() -> None:
     assert (nodes_of(of), of.job().training.doing) == (["b"], Doing.TRAINS)
 
 
-def test_a_stop_that_never_arrived_holds_its_rooms_for_30_s() -> None:
+def test_a_stop_that_never_arrived_keeps_its_holds_for_30_s() -> None:
     of = spread_bed().at(ENDS)
     refuse(of, lambda uid, _: uid == "uid-train")
     while not of.planner.cluster.holds.holders():
@@ -461,7 +461,7 @@ def test_a_job_that_is_stopped_keeps_its_part_of_the_quota() -> None:
     assert (stops(of), nodes_of(of), nodes_of(of, "waits")) == (1, ["b"], [])
 
 
-def test_a_job_that_no_move_brought_together_is_moved_again_after_an_hour() -> None:
+def test_a_job_that_stayed_spread_is_moved_again_after_an_hour() -> None:
     filling = replace(STAYING, name="filling", arrives=2.0, steps=100_000)
     leaving = replace(LEAVING, workers=3, arrives=3.0, steps=700)
     of = Bed(
@@ -482,7 +482,7 @@ def test_a_job_with_an_earlier_answer_is_asked_once() -> None:
     assert [write.job for write in asked] == ["train"]
 
 
-def test_a_job_that_Kueue_gets_on_its_way_leaves_both_rooms() -> None:
+def test_a_job_that_Kueue_takes_over_during_its_move_releases_both_holds() -> None:
     of = until(spread_bed().at(ENDS), is_off)
     of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
     of.after(2)

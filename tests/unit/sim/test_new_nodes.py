@@ -1,4 +1,4 @@
-"""A gang that lacks nodes asks the autoscaler as one, and starts whole or not at all."""
+"""A gang that lacks nodes asks the autoscaler once, and starts whole or not at all."""
 
 import math
 from collections import Counter
@@ -105,7 +105,7 @@ def test_the_next_ask_waits_twice_as_long_each_time() -> None:
     assert [round(wait / 60) for wait in waits] == [10, 15, 25]
 
 
-def test_the_first_of_two_gangs_takes_what_both_have_got() -> None:
+def test_the_first_of_two_gangs_takes_the_nodes_of_both() -> None:
     second = replace(GANG, name="second", arrives=1.0)
     made = bed(GANG, second, most=6)
     while not made.bound():
@@ -179,7 +179,7 @@ def test_a_small_job_behind_the_gang_does_not_take_its_nodes() -> None:
     assert made.clock.now < 90
 
 
-def test_an_ask_keeps_no_older_node_from_smaller_jobs() -> None:
+def test_an_ask_blocks_no_older_node_for_smaller_jobs() -> None:
     small = replace(GANG, name="small", arrives=15.0, workers=2)
     made = bed(GANG, small, nodes=1, most=1).at(40)
     assert made.bound("small") == 2
@@ -194,7 +194,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("choice", "possible", "released"), CHOICES.values(), ids=CHOICES)
-def test_the_policy_decides_what_becomes_of_a_job_without_nodes(
+def test_the_policy_decides_about_a_job_without_nodes(
     choice: NewNodes, possible: bool, released: bool
 ) -> None:
     policy = TrainingPolicy("nodes", placement=Placement(new_nodes=choice))
@@ -204,7 +204,7 @@ def test_the_policy_decides_what_becomes_of_a_job_without_nodes(
     assert bool(made.asks) is (choice is NewNodes.ASK and possible)
 
 
-def test_a_gang_that_never_preempts_gets_its_placeholders_out_of_the_way() -> None:
+def test_placeholders_make_way_for_a_gang_that_never_preempts() -> None:
     assert not URGENT.preempts
     made = bed(replace(GANG, priority="urgent"))
     made.run()
@@ -245,7 +245,7 @@ RIVAL = {"before the gang starts": ([20.0, 20.0, 20.0, 40.0], 30.0), "as it star
 
 
 @pytest.mark.parametrize(("delays", "second"), RIVAL.values(), ids=RIVAL)
-def test_a_rival_that_takes_a_new_node_costs_a_node_and_leaves_no_half(
+def test_a_rival_that_takes_a_new_node_costs_a_node_and_leaves_no_half_gang(
     delays: list[float], second: float
 ) -> None:
     made = bed(GANG, delays=delays).at(second)
@@ -309,7 +309,7 @@ def test_a_job_that_asked_in_vain_asks_after_the_others() -> None:
     assert made.clock.now < 1400
 
 
-def test_nothing_is_due_once_an_ask_is_over() -> None:
+def test_nothing_is_due_once_an_ask_has_ended() -> None:
     made = bed(GANG).at(15)
     made.api.delete_job(made.job())
     made.after(600)

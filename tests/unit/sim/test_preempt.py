@@ -1,4 +1,4 @@
-"""Jobs that stop for a job of higher priority: when, which, and what faults leave of it."""
+"""Jobs that stop for a job of higher priority: when, which, and after faults."""
 
 import math
 from collections import Counter
@@ -77,7 +77,7 @@ def until(of: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
 
 
 def stops(of: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
-    """The names of the jobs that were stopped for a reason, in order; by default for others."""
+    """The names of the jobs stopped for a reason, in order; by default for another job."""
     return [
         write.job
         for write in of.driver.written
@@ -100,7 +100,7 @@ def runs(of: Bed, name: str) -> bool:
 
 
 def check(of: Bed) -> None:
-    """Nothing is held any more, and no job failed."""
+    """No hold remains, and no job failed."""
     assert of.planner.cluster.holds.holders() == ()
     assert not of.operator.failed
 
@@ -158,7 +158,7 @@ STAYS: dict[str, Case] = {
         {"a": 6000},
         "MayBeStopped",
     ),
-    "if there would be enough room, but on the wrong nodes": (
+    "if there would be enough capacity, but on the wrong nodes": (
         (
             *(replace(HALF, name=name) for name in ("train", "train-b")),
             *(replace(HALF, name=name, preempt="", arrives=6.0) for name in ("other", "other-b")),
@@ -168,7 +168,7 @@ STAYS: dict[str, Case] = {
         {"a": 4000, "b": 4000},
         "MayBeStopped",
     ),
-    "for a job with enough room": ((VICTIM, URGENT), ACT, {"a": 4000, "b": 4000}, "MayBeStopped"),
+    "for a job with enough capacity": ((VICTIM, URGENT), ACT, {"a": 4000, "b": 4000}, "MayBeStopped"),
 }
 
 
@@ -180,7 +180,7 @@ def test_no_job_is_stopped(
     assert (stops(of), asked(of), shown(of)) == ([], [], reason)
 
 
-def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_their_leader_has() -> None:
+def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_the_priority_of_their_leader() -> None:
     of = PreemptBed(VICTIM, URGENT)
     of.at(101)
     edit_class("", "Worker")(of)
@@ -188,7 +188,7 @@ def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_their_leader_ha
     assert (stops(of), runs(of, "urgent")) == ([], False)
 
 
-def test_the_first_of_the_queue_is_looked_at_however_many_jobs_wait() -> None:
+def test_the_first_of_the_queue_is_checked_however_many_jobs_wait() -> None:
     fills = replace(VICTIM, name="fills", arrives=1.0, preempt="", saving=Saving.NEVER)
     small = replace(URGENT, arrives=60.0, workers=0, priority="")
     many = [replace(small, name=f"small{number}", cpu=900 + number % 9) for number in range(100)]
@@ -224,7 +224,7 @@ def test_a_stopped_job_is_never_released_however_long_it_waits() -> None:
     assert (runs(of, "train"), of.job().job.released) == (False, False)
 
 
-def test_no_job_is_stopped_for_a_job_that_a_quota_keeps_back() -> None:
+def test_no_job_is_stopped_for_a_job_that_a_quota_blocks() -> None:
     of = PreemptBed(VICTIM, URGENT)
     limited(of, pods=4)
     assert stops(of.at(250)) == []
@@ -241,7 +241,7 @@ def two(first: dict[str, Any], second: dict[str, Any], **urgent: Any) -> Preempt
 
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "lower priority first": ({}, {"priority": "low"}, ["second"]),
-    "a job with a checkpoint before a job of lower priority without": (
+    "a job with a checkpoint before a job of lower priority without one": (
         {"preempt": "always", "saving": Saving.NEVER, "priority": "low"},
         {},
         ["second"],
@@ -268,7 +268,7 @@ def test_the_cheapest_jobs_stop(
     assert stops(of) == chosen
 
 
-def test_jobs_that_answer_after_unlike_times_save_at_the_same_time() -> None:
+def test_jobs_that_answer_at_different_speeds_save_at_the_same_time() -> None:
     each = [
         replace(VICTIM, name=f"v{number}", leaders=1, workers=workers, answers=answers)
         for number, (answers, workers) in enumerate(((5.0, 0), (60.0, 0), (110.0, 1)))
@@ -294,7 +294,7 @@ def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
     check(of)
 
 
-def test_a_job_that_saves_by_itself_is_waited_for() -> None:
+def test_a_job_that_saves_by_itself_is_awaited() -> None:
     of = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
     until(of, stops)
     assert asked(of) == []
@@ -340,7 +340,7 @@ def test_an_answer_before_the_request_counts_for_no_later_request() -> None:
     assert asked(of) == ["train"]
 
 
-def test_no_third_job_takes_the_room_while_two_jobs_end_60_s_apart() -> None:
+def test_no_third_job_takes_the_capacity_while_two_jobs_end_60_s_apart() -> None:
     of = two({"grace": 60.0}, {})
     third = replace(URGENT, name="third", arrives=140.0, workers=1, leaders=1)
     of.clock.after(140.0, lambda: of.submit(third))
@@ -349,7 +349,7 @@ def test_no_third_job_takes_the_room_while_two_jobs_end_60_s_apart() -> None:
     check(of)
 
 
-def test_two_jobs_of_higher_priority_never_stop_for_the_same_room() -> None:
+def test_jobs_never_stop_for_two_jobs_in_the_same_capacity() -> None:
     of = two({}, {}, workers=1, leaders=1)
     of.clock.after(101.0, lambda: of.submit(replace(URGENT, name="also", workers=1, leaders=1)))
     until(of, lambda of: runs(of, "urgent") and runs(of, "also"))
@@ -357,7 +357,7 @@ def test_two_jobs_of_higher_priority_never_stop_for_the_same_room() -> None:
     check(of)
 
 
-def test_a_job_rests_after_each_stop_and_longer_each_time() -> None:
+def test_a_job_has_a_pause_after_each_stop_and_longer_each_time() -> None:
     urgent = (replace(URGENT, name=f"urgent-{n}", arrives=100.0 + 300 * n) for n in range(10))
     written = PreemptBed(VICTIM, *urgent).at(3300).driver.written
     at = [write.at for write in written if isinstance(write.step, Suspend)]
@@ -413,12 +413,12 @@ AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], s
     "a victim that ends while it is asked": (finish, asked, [], "urgent"),
     "the waiting job is deleted while others are asked": (delete_urgent, asked, [], "train"),
     "the waiting job is edited larger while others are asked": (grow_urgent, asked, [], "train"),
-    "a foreign pod takes the room while others are asked": (take_room, asked, [], "train"),
+    "a foreign pod takes the capacity while others are asked": (take_room, asked, [], "train"),
     "its class is deleted while others are asked": (lose_class, asked, [], "train"),
     "its class is lowered while others are asked": (edit_class("low"), asked, [], "train"),
-    "its workers get a lower class meanwhile": (edit_class("", "Worker"), asked, [], "train"),
-    "its class stops to preempt while others are asked": (edit_class("calm"), asked, [], "train"),
-    "a quota keeps it back while others are asked": (keep_back, asked, [], "train"),
+    "its workers get a lower class while others are asked": (edit_class("", "Worker"), asked, [], "train"),
+    "its class stops preempting while others are asked": (edit_class("calm"), asked, [], "train"),
+    "a quota blocks it while others are asked": (keep_back, asked, [], "train"),
     "it lacks a volume while others are asked": (lack_volume, asked, [], "train"),
     "Kueue takes a victim over while it is asked": (
         lambda of: of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"}),
@@ -426,15 +426,15 @@ AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], s
         [],
         "train",
     ),
-    "a quota keeps it back after the stop": (keep_back, stops, ["train"], ""),
+    "a quota blocks it after the stop": (keep_back, stops, ["train"], ""),
     "the node of a victim is lost while it is asked": (lambda of: of.lose("a"), asked, [], ""),
     "the waiting job is deleted after the stop": (delete_urgent, stops, ["train"], "train"),
-    "a foreign pod takes the room after the stop": (take_room, stops, ["train"], ""),
+    "a foreign pod takes the capacity after the stop": (take_room, stops, ["train"], ""),
 }
 
 
 @pytest.mark.parametrize(("event", "when", "stopped", "runner"), AFTER.values(), ids=AFTER)
-def test_what_happens_meanwhile(
+def test_an_event_during_a_preemption(
     event: Callable[[Bed], None], when: Callable[[Bed], Any], stopped: list[str], runner: str
 ) -> None:
     of = PreemptBed(VICTIM, URGENT)
@@ -462,7 +462,7 @@ def test_a_controller_dies_after_each_write(kind: str, write: int) -> None:
     check(of)
 
 
-def test_a_new_controller_holds_the_room_from_its_first_decision_on() -> None:
+def test_a_new_controller_keeps_the_hold_from_its_first_decision_on() -> None:
     of = two({}, {"grace": 60.0})
     until(of, lambda of: len(stops(of)) == 2 and not of.job("first").pods)
     of.submit(replace(URGENT, name="third", workers=1, priority="", arrives=of.clock.now))
@@ -471,7 +471,7 @@ def test_a_new_controller_holds_the_room_from_its_first_decision_on() -> None:
     assert not runs(of, "third")
 
 
-def test_elastic_jobs_give_workers_before_a_job_stops_however_long_they_take_to_save() -> None:
+def test_elastic_jobs_give_workers_before_a_job_stops_however_long_their_save() -> None:
     train = replace(VICTIM, leaders=0, workers=2)
     elastic = replace(train, name="elastic", style=Style.TORCHRUN, bounds=(1, 2), answers=60.0)
     elastic = replace(elastic, preempt="")
@@ -489,7 +489,7 @@ def test_a_refused_stop_is_shown_and_the_next_jobs_stop() -> None:
     check(of)
 
 
-def test_the_waiting_job_tells_which_jobs_of_its_namespace_stop_for_it() -> None:
+def test_the_waiting_job_shows_which_jobs_of_its_namespace_stop_for_it() -> None:
     of = PreemptBed(VICTIM, URGENT)
     until(of, asked)
     of.after(1)

@@ -18,7 +18,7 @@ from tests.unit.sim.rules import Rules
 _BLOCK, _BLOCKS = 30, 4
 _WORLDS = 75
 _LATE, _RATIO_P99, _STRETCH_P99 = 0.10, 3.0, 12.0
-"""What no block of worlds exceeds: jobs later than under gang by over 10 %, 99th percentiles."""
+"""Limits for any block of worlds: jobs over 10 % later than under gang, 99th percentiles."""
 
 
 @pytest.mark.histories

@@ -17,7 +17,7 @@ ONLY_RESIZE = "only-resize"
 
 @pytest.mark.parametrize(("world", "sooner"), [("node-3", 0.10), ("node-10", 0.27)])
 def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> None:
-    """Fair sojourn promises that no job ends later if its length is known from its start.
+    """Fair sojourn guarantees that no job ends later if its length is known from its start.
 
     Lengths are known some seconds late, and the favourite changes with the looks of the companion.
     """

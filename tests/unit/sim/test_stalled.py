@@ -1,4 +1,4 @@
-"""Stalled jobs that are restarted: which jobs, where they go on, and what faults leave of it."""
+"""Stalled jobs that are restarted: which jobs, their next nodes, and faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.unit.sim.test_preempt import URGENT, PreemptBed, until
 from tests.unit.sim.test_preempt import stops as stopped
 
 FACTOR = 0.1
-"""On all times of the rule: two hours are twelve minutes."""
+"""The scale of all times of the rule: two hours are twelve minutes."""
 SAVES = replace(MOVES, saving=Saving.PERIODIC, every=60)
 OLD = 1000.0
 """The second of the hang: the job is no new job by then."""
@@ -41,7 +41,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stalls(of: Bed, *, setting: str = "restart", name: str = "train") -> Bed:
-    """Have the training hang at OLD in all pods, while these run on."""
+    """Let the training hang at OLD in all pods, which run on."""
     of.annotate(names.STALLED, setting, name)
     return hang(of.at(OLD), name)
 
@@ -92,7 +92,7 @@ def restarts_at(of: Bed) -> float:
     return at
 
 
-def test_it_is_shown_first_and_restarted_after_half_an_hour() -> None:
+def test_a_stall_is_shown_first_and_the_job_restarted_after_half_an_hour() -> None:
     of = stalls(bed(SAVES).at(100))
     until(of, lambda of: of.planner.progress.stalled, most=LATER)
     shown = of.clock.now
@@ -103,8 +103,8 @@ def test_it_is_shown_first_and_restarted_after_half_an_hour() -> None:
 
 
 STAYS: dict[str, tuple[dict[str, Any], str]] = {
-    "only asks to be told": ({}, "report"),
-    "does not say that it resumes": ({"migrate": ""}, "restart"),
+    "only asks for a report": ({}, "report"),
+    "does not state that it resumes": ({"migrate": ""}, "restart"),
     "has shown no checkpoint": ({"saving": Saving.NEVER}, "restart"),
 }
 
@@ -154,11 +154,11 @@ def test_a_job_is_restarted_twice_at_most(between: Callable[[Bed], None]) -> Non
     assert of.planner.progress.stalled == 1
 
 
-# --- where it goes on -----------------------------------------------------------------------------
+# --- the next nodes -------------------------------------------------------------------------------
 
 
 def uses(of: Bed, odd: Callable[[LivePod], bool]) -> None:
-    """Have some pods use half of the CPU of the others."""
+    """Let some pods use half of the CPU of the others."""
 
     def use(live: LivePod) -> CpuUse:
         return CpuUse(0.5 if odd(live) else 1.0, at=of.clock.wall, window=30.0)
@@ -178,7 +178,7 @@ def third(of: Bed) -> str:
 LARGE = replace(SAVES, cpu=2000, uses=2000)
 
 
-def test_it_goes_on_without_the_node_of_the_pod_that_differs() -> None:
+def test_a_job_restarts_without_the_node_of_the_pod_that_differs() -> None:
     of = bed(LARGE, a=4000, b=4000, c=4000).at(100)
     before = third(of)
     uses(of, is_third)
@@ -190,7 +190,7 @@ def test_it_goes_on_without_the_node_of_the_pod_that_differs() -> None:
     check(of)
 
 
-def test_it_goes_on_where_it_was_if_there_is_no_other_room() -> None:
+def test_a_job_restarts_on_its_nodes_if_there_is_no_other_capacity() -> None:
     of = bed(LARGE, a=4000, b=4000).at(100)
     before = nodes_of(of)
     uses(of, is_third)
@@ -198,7 +198,7 @@ def test_it_goes_on_where_it_was_if_there_is_no_other_room() -> None:
     assert (stops(of), nodes_of(of)) == (["train"], before)
 
 
-def test_no_other_job_takes_its_room_while_its_pods_end() -> None:
+def test_no_other_job_takes_the_capacity_of_a_stalled_job_while_its_pods_end() -> None:
     of = bed(replace(SAVES, grace=60.0), a=4000).at(100)
     until(stalls(of), stops, most=LATER)
     of.submit(replace(URGENT, name="late", arrives=of.clock.now, priority=""))
@@ -238,7 +238,7 @@ FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], Any]]] = {
 
 
 @pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
-def test_the_restart_goes_on(when: Callable[[Bed], Any], fault: Callable[[Bed], Any]) -> None:
+def test_a_restart_continues_after_a_fault(when: Callable[[Bed], Any], fault: Callable[[Bed], Any]) -> None:
     of = stalls(bed(SAVES).at(100))
     until(of, when, most=LATER)
     fault(of)
@@ -251,7 +251,7 @@ def user_suspends(of: Bed) -> None:
     of.annotate(names.HELD, None)
 
 
-def test_the_room_is_free_once_its_user_takes_over() -> None:
+def test_the_capacity_is_free_once_the_user_takes_over() -> None:
     of = bed(replace(SAVES, grace=30.0)).at(100)
     until(stalls(of), stops, most=LATER)
     assert of.planner.cluster.holds.holders()

@@ -27,7 +27,7 @@ def test_forecasts_change_no_decision(arm: str, monkeypatch: pytest.MonkeyPatch)
         assert plain.run().driver.written == twin.run().driver.written
 
 
-def test_a_forecast_in_a_model_cluster_comes_true() -> None:
+def test_a_forecast_in_a_model_cluster_is_correct() -> None:
     scores = Bed(FIRST, HEAD, SMALL).forecast().run().starts
     assert len(scores) >= 2
     assert all(score.error < 60 for score in scores)
@@ -62,7 +62,7 @@ def test_a_controller_that_is_killed_in_a_forecast_leaves_nothing() -> None:
     assert of.over
 
 
-def test_a_forecast_uses_no_part_of_the_planner() -> None:
+def test_a_forecast_shares_no_part_of_the_planner() -> None:
     of = Bed(FIRST, HEAD, SMALL).at(200)
     before = outset_of(of.planner, of.driver.moment)
     forecast(of)

@@ -1,4 +1,4 @@
-"""kfext's rows beside the times of published schedulers, and effects that are compared in shape."""
+"""kfext's rows beside the times of published schedulers, and effects compared in shape."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -32,7 +32,7 @@ def whole(gpus: int = 1, *, cpu: int = 1000, types: str = "") -> Pod:
 HALF = part(500)
 PLAIN = Pod(1000, 10, 0, 0)
 Present = Sequence[tuple[Pod, int, Sequence[int]]]
-"""Pods that are there already: each with its row and its GPUs."""
+"""Pods that exist already: each with its row and its GPUs."""
 
 
 def cluster(nodes: Sequence[Node], present: Present = ()) -> Cluster:
@@ -55,7 +55,7 @@ FITS: dict[str, tuple[Sequence[Node], Present, Pod, list[int]]] = {
 
 
 @pytest.mark.parametrize(("nodes", "present", "pod", "want"), FITS.values(), ids=FITS)
-def test_the_nodes_that_have_room(
+def test_the_nodes_that_have_capacity(
     nodes: Sequence[Node], present: Present, pod: Pod, want: list[int]
 ) -> None:
     assert cluster(nodes, present).fitting(pod).tolist() == want
@@ -78,7 +78,7 @@ PLACES: dict[str, tuple[scores.Score, Sequence[Node], Present, Pod, Place | None
         HALF,
         (0, [2]),
     ),
-    "BestFit: no room": (scores.best_fit, [node(1)], [], whole(2), None),
+    "BestFit: no capacity": (scores.best_fit, [node(1)], [], whole(2), None),
     "DotProd: the node with the least in common": (
         scores.dot_product,
         [node(8), node(8)],
@@ -136,7 +136,7 @@ def test_where_a_scheduler_by_scores_puts_a_pod(
     assert scores.by(score)(cluster(nodes, present), pod) == want
 
 
-def test_the_random_scheduler_uses_all_nodes_and_gpus_with_room() -> None:
+def test_the_random_scheduler_uses_all_nodes_and_gpus_with_capacity() -> None:
     place = scores.at_random(np.random.default_rng(0))
     on = cluster([node(1), node(2), node(1)], [(part(600), 0, [0])])
     found = [place(on, HALF) for _ in range(50)]
@@ -182,7 +182,7 @@ GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
         (1, []),
     ),
     "the first of equal nodes": ([node(2), node(2)], [], whole(2), (0, [0, 1])),
-    "no room": ([node(2)], [], whole(3), None),
+    "no capacity": ([node(2)], [], whole(3), None),
 }
 
 
@@ -194,7 +194,7 @@ def test_where_fgd_puts_a_pod(
     assert FGD(Typical([whole(), whole(2), HALF], on.models))(on, pod) == want
 
 
-def test_fgd_scores_a_node_anew_after_a_pod_came() -> None:
+def test_fgd_scores_a_node_again_after_a_new_pod() -> None:
     on = cluster([node(2), node(2)])
     place = FGD(Typical([whole(), whole(2), HALF], on.models))
     assert place(on, HALF) == (0, [0])
@@ -226,7 +226,7 @@ def test_a_seed_is_one_run_and_another_seed_is_another() -> None:
     assert first.pods != other.pods
 
 
-def test_what_is_allocated_and_fragmented_at_a_load() -> None:
+def test_allocation_and_fragmentation_at_a_load() -> None:
     run = Draw(1, [node(2)], [HALF, whole(), whole(), HALF])
     course = fill(
         run, scores.by(scores.best_fit), typical=Typical([whole()], ["T4"]), loads=(25, 75)
@@ -294,7 +294,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_the_files_say(folder: Path) -> None:
+def test_the_contents_of_the_files(folder: Path) -> None:
     assert read_nodes(folder) == [Node("a", 64_000, 1000, 2, "T4")]
     assert read_pods(folder, "default") == [Pod(1000, 10, 1, 500, "T4|P100")]
     more = FIGURES + "openb_pod_list_default,06-FGD,43,92\nopenb_pod_list_other,06-FGD,43,1\n"
