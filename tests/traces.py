@@ -34,7 +34,7 @@ PLAIN = JobSpec("train", "PyTorchJob", Style.GANG, 1.0, 3, Pace(1.0, 0.0, 0.0), 
 _LONGEST = 4000.0
 """Seconds of the model after which a path must have ended."""
 _SHARED_SECONDS = 60.0
-"""Seconds after which an agent knows what the neighbour of a busy job costs."""
+"""Seconds after which an agent knows the cost of a busy job's neighbour."""
 
 Call = tuple[Path, str]
 """The file of a function, and its name."""
@@ -142,7 +142,7 @@ def _room(path: str) -> str:
 
 
 def main() -> None:
-    """Print how many files each path visits, and in which rooms."""
+    """Print the number of files that each path visits, by room."""
     for path, trace in PATHS.items():
         files = trace()
         rooms = Counter(map(_room, files))

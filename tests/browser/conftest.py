@@ -19,7 +19,7 @@ Open = Callable[..., Coroutine[Any, Any, Page]]
 
 
 MARKS = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-"""Of all tests here: they share a browser, and so a loop."""
+"""The mark of all tests here: they share a browser, and so a loop."""
 shared = partial(pytest_asyncio.fixture, loop_scope="session")
 
 

@@ -1,4 +1,4 @@
-"""What is written from the settings, the policies, the CRDs, the commands and the metrics.
+"""Texts generated from the settings, the policies, the CRDs, the commands and the metrics.
 
 `make generate` runs it, and a test compares.
 
@@ -169,12 +169,12 @@ GENERATED: dict[Path, tuple[str, dict[str, Callable[[], str]]]] = {
         },
     ),
 }
-"""File -> how its comments begin, and by source what is between its marks."""
+"""File -> how its comments begin, and by source the text between its marks."""
 FILES = (*GENERATED, BOARD)
 
 
 def generated(path: Path) -> str:
-    """Return what a file should be. Raises ValueError if it has no marks."""
+    """Return the generated text of a file. Raises ValueError if it has no marks."""
     if path == BOARD:
         return board()
     written = path.read_text()

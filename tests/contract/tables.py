@@ -21,7 +21,7 @@ def rows_of(page: str, first: str) -> list[Row]:
 
 
 def quoted(cell: str) -> list[str]:
-    """Return what a cell has in backticks."""
+    """Return the texts in backticks of a cell."""
     return _QUOTED.findall(cell)
 
 

@@ -16,25 +16,25 @@ from tests.contract.manifests import CRDS, DEFAULT, render
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "kfext/model/kinds"
 SHARED = {"job_kind", "registered"}
-"""The modules of the folder that everything may import."""
+"""The modules of the folder that all code may import."""
 OUTSIDE = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "kfext").rglob("*.py")
     if not {FOLDER, ROOT / "kfext/pipelines"} & {*path.parents}
     if path != ROOT / "kfext/sim/jobs.py"
 )
-"""All modules that must not know one kind; the model of a cluster draws jobs of each kind, and the
+"""All modules that must not know a kind; the model of a cluster draws jobs of each kind, and the
 steps of pipelines submit jobs of two kinds, as their users do."""
 WITHIN = [word for kind in KINDS.values() for word in (kind.name, kind.plural, kind.replica_specs)]
 NAMED = re.compile("|".join(map(re.escape, WITHIN)), re.IGNORECASE)
-"""What names a kind wherever it stands in a text."""
+"""The names of a kind anywhere in a text."""
 WHOLE = {
     word
     for kind in KINDS.values()
     for word in (kind.container, kind.port)
     if word not in {"", "node"}
 }
-"""What names a kind if it is the whole text."""
+"""The names of a kind as a whole text."""
 OWNERS = {name for name, kind in KINDS.items() if not kind.rendered}
 """The kinds of jobs that control their pods themselves."""
 ABOUT_KINDS = {"kfext.model.kinds.job_kind", "kfext.model.kinds.registered", "kfext.model.job"}
@@ -90,7 +90,7 @@ def is_none(node: ast.AST) -> bool:
 
 
 def compared(tree: ast.AST) -> list[str]:
-    """The comparisons of a kind with another; whether there is one, or it is known, is no such."""
+    """The comparisons of a kind with another; a test for None or for a known kind is none."""
     about = not ABOUT_KINDS.isdisjoint(imports(tree))
     is_one = functools.partial(is_kind, about_kinds=about)
     found = []
@@ -108,7 +108,7 @@ def compared(tree: ast.AST) -> list[str]:
 
 
 @pytest.mark.parametrize("module", OUTSIDE)
-def test_no_module_tells_kinds_apart(module: str) -> None:
+def test_no_module_distinguishes_kinds(module: str) -> None:
     tree = ast.parse((ROOT / module).read_text())
     if module.startswith("kfext/gpu/hook/"):
         return  # it runs in the processes of jobs, and speaks of frameworks
@@ -142,7 +142,7 @@ JOBS = "from kfext.model.job import TrainingJob\n"
         ("if kind == 'word': pass", [0, 0, 0]),
     ],
 )
-def test_what_counts_as_telling_kinds_apart(code: str, found: list[int]) -> None:
+def test_which_code_distinguishes_kinds(code: str, found: list[int]) -> None:
     tree = ast.parse(code)
     assert [len(adapters(tree)), len(named(tree)), len(compared(tree))] == found
 

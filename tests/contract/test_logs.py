@@ -1,4 +1,4 @@
-"""Lines of training logs (see logs/README.md): what is recognised without a setting, and how."""
+"""Lines of training logs (see logs/README.md) that are recognised without a setting."""
 
 import math
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
 
 
 def counted(want: dict[str, Any], *, from_zero: bool) -> tuple[int | None, int | None]:
-    """Return the step of the training and its total for a line, None for what it does not state.
+    """Return the step of the training and its total for a line, None where it states none.
 
     In batches of epochs without a printed length, neither follows after the first epoch.
     """
@@ -133,7 +133,7 @@ def test_value_and_step_are_found_by_an_expression(name: str, expression: str) -
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name not in TRAINING])
-def test_where_nothing_trains_nothing_is_recognised(name: str) -> None:
+def test_nothing_is_recognised_without_a_training(name: str) -> None:
     table = Table()
     found: list[Line] = [line for raw in lines_of(name) if (line := read_line(table.named(raw)))]
     assert [line for line in found if line.measures] == []

@@ -12,7 +12,7 @@ from tests.contract.manifests import REPOSITORY
 ANSWERS = REPOSITORY / "tests" / "contract" / "usage"
 
 
-def test_of_what_metrics_server_answers_cores_and_window_are_read() -> None:
+def test_cores_and_window_are_read_from_an_answer_of_metrics_server() -> None:
     found = uses_of((ANSWERS / "metrics-server-v0.9.0.json").read_bytes())
     assert found.keys() == {"busy-master-0"}
     use = found["busy-master-0"]

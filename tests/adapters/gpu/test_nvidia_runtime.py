@@ -23,12 +23,12 @@ def made(config: Object) -> Object:
 
 
 @pytest.mark.parametrize("env", [{}, {VISIBLE: ""}, {VISIBLE: "void"}, {VISIBLE: "none"}], ids=str)
-def test_a_container_that_asks_for_no_gpu_is_left_alone(env: dict[str, str]) -> None:
+def test_a_container_without_a_gpu_request_is_not_changed(env: dict[str, str]) -> None:
     config = container(**env)
     assert made(config) == config
 
 
-def test_a_container_that_asks_gets_the_devices_and_the_libraries_of_the_driver() -> None:
+def test_a_container_with_a_gpu_request_gets_the_devices_and_the_driver_libraries() -> None:
     found = made(container(**{VISIBLE: "GPU-1", "LD_LIBRARY_PATH": "/own"}))
     linux = found["linux"]
     assert [device["path"] for device in linux["devices"]] == list(DEVICES)

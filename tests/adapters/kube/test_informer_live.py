@@ -23,7 +23,7 @@ def decode(raw: bytes) -> str:
     return str(data.get("x", ""))
 
 
-async def test_what_happens_in_the_cluster_happens_in_the_copy(
+async def test_changes_of_the_cluster_reach_the_copy(
     client: Client, namespace: str
 ) -> None:
     await asyncio.gather(
@@ -79,7 +79,7 @@ async def test_a_restart_of_the_api_server_is_survived(
         assert followed.metrics.failures > 0
 
 
-async def test_the_server_says_in_the_stream_that_history_is_gone(client: Client) -> None:
+async def test_the_server_reports_expired_history_in_the_stream(client: Client) -> None:
     lines = Lines()
     chunks = client.watch(
         paths.namespaces(), resource_version="1", server_seconds=5, silence_seconds=30
@@ -92,7 +92,7 @@ async def test_the_server_says_in_the_stream_that_history_is_gone(client: Client
     try:
         (change,) = await errors()
     except Gone:
-        return  # said by the HTTP status, which is as good
+        return  # by the HTTP status, which is as good
     assert change.type == "ERROR"
     assert isinstance(stream_error(bytes(change.object)), Gone)
 

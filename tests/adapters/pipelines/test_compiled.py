@@ -73,7 +73,7 @@ IMPORTS = (
 
 
 @pytest.mark.parametrize(("written", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_refused_where_the_pipeline_is_written(
+def test_a_wrong_argument_is_refused_where_the_pipeline_is_written(
     python: Path, written: str, why: str
 ) -> None:
     done = subprocess.run(
@@ -112,7 +112,7 @@ OF_TASK: dict[str, Any] = {
 }
 
 
-def test_the_command_of_a_compiled_step_hands_the_job_what_was_set_on_the_step(
+def test_the_command_of_a_compiled_step_passes_the_settings_of_the_step_to_the_job(
     python: Path, tmp_path: Path
 ) -> None:
     """The back end of Kubeflow Pipelines fills `task_config`; kfp.local leaves it empty."""

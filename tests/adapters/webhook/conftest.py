@@ -28,7 +28,7 @@ MANAGED = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), contro
 
 @dataclass
 class Known:
-    """What the webhook knows of the cluster; `error` is raised instead if set."""
+    """The webhook's knowledge of the cluster; `error` is raised instead if set."""
 
     context: ReviewContext | None = field(default_factory=lambda: MANAGED)
     alive: bool = True
@@ -72,7 +72,7 @@ class Service:
         return response
 
     def count(self, *, kind: str, outcome: str) -> float:
-        """How many reviews ended so."""
+        """The number of reviews with this outcome."""
         labels = {"kind": kind, "outcome": outcome}
         name = "kfext_webhook_review_duration_seconds_count"
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
