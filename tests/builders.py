@@ -93,7 +93,7 @@ class JobBuilder:
     def group(
         self, type_: str, replicas: int = 1, *, spec: Raw | None = None, **amounts: Any
     ) -> Self:
-        """Each pod can use as much CPU as it requests; `cpu_limit` is another limit, empty for none.
+        """Each pod can use as much CPU as it requests; `cpu_limit` overrides it, empty for none.
 
         Extended resources have a limit too, as the API server requires of pods.
         """

@@ -58,7 +58,7 @@ def slots(root: Path, *, cdi: bool) -> Slots:
         count=2,
         sockets=cast(PodSockets, Folders()),
         hook=Path("/hook"),
-        given=root / "cards",
+        card_files=root / "cards",
         cdi=cdi,
     )
     made.take([RESERVED])

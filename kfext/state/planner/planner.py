@@ -326,7 +326,7 @@ class Planner:
             plan=tracked.plan,
             state=tracked.state,
             now=now.wall,
-            settings=self.settings.of(tracked),
+            settings=self.settings.settings_of(tracked),
             host_network=self.settings.host_network(tracked),
             clocks=self._clocks(tracked, now.monotonic),
             succeeded=frozenset(tracked.succeeded),

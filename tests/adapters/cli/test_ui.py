@@ -74,7 +74,7 @@ def cluster(kinds: Testbed) -> Iterator[Testbed]:
     for name in TEAMS:
         api.delete(f"/api/v1/namespaces/{name}")
     api.delete("/api/v1/nodes/ui-node")
-    api.delete(paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD))  # other tests start without it
+    api.delete(paths.config_maps(names.NAMESPACE, names.CAPACITY_RECORD))  # not for others
 
 
 def _may(kube: Kube, path: str) -> bool:

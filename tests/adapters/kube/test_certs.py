@@ -82,7 +82,7 @@ async def ca_bundles(client: Client) -> list[bytes]:
 async def served(
     serving: ServingCertificate | MountedCertificate, trusted: bytes | None = None
 ) -> x509.Certificate:
-    """Return the served certificate; with `trusted`, only if a client accepts it for the Service."""
+    """Return the served certificate; with `trusted`, only if it is valid for the Service."""
     client = ssl.create_default_context(cadata=trusted.decode() if trusted else None)
     if trusted is None:  # certificates made for a later day
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE

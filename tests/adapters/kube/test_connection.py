@@ -44,7 +44,7 @@ contexts:
 - {name: here, context: {cluster: c, user: u, namespace: team-a}}
 - {name: bare, context: {cluster: c, user: u}}
 """
-CURRENT = {"none": "", "an empty current context": 'current-context: ""', "a missing current context": "current-context: gone"}
+CURRENT = {"none": "", "an empty one": 'current-context: ""', "a missing one": "current-context: gone"}
 
 
 @pytest.mark.parametrize("current", CURRENT.values(), ids=CURRENT)

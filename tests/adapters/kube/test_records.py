@@ -1,4 +1,4 @@
-"""The ConfigMaps of the leader on a true API server: who may write and read them, and their size."""
+"""The leader's ConfigMaps on a true API server: who may write and read them, and their size."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

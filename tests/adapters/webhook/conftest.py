@@ -34,7 +34,7 @@ class Known:
     alive: bool = True
     error: Exception | None = None
 
-    async def of(self, namespace: str) -> ReviewContext | None:
+    async def context_of(self, namespace: str) -> ReviewContext | None:
         if self.error:
             raise self.error
         return self.context
@@ -129,7 +129,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     known = Known()
     metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
     async with (
-        serving(make_app(known.of, metrics, controller_alive=known.controller_alive), tmp_path) as (
+        serving(make_app(known.context_of, metrics, controller_alive=known.controller_alive), tmp_path) as (
             url,
             authority,
         ),

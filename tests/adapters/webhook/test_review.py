@@ -104,17 +104,17 @@ class Slow:
 
 async def read(bodies: Bodies, *chunks: bytes, **more: Any) -> bytes:
     request: Any = Slow(*chunks, **more)
-    async with bodies.of(request) as body:
+    async with bodies.read_body(request) as body:
         return body
 
 
 async def test_the_bodies_under_way_have_a_bounded_sum_of_bytes() -> None:
     bodies = Bodies(longest=60, most=100)
     first, other, third = (Slow(b"x" * 40), Slow(b"y" * 40), Slow(b"z" * 40))
-    async with bodies.of(first), bodies.of(other):  # type: ignore[arg-type]
+    async with bodies.read_body(first), bodies.read_body(other):  # type: ignore[arg-type]
         assert bodies.held == 80
         with pytest.raises(web.HTTPServiceUnavailable):
-            async with bodies.of(third):  # type: ignore[arg-type]
+            async with bodies.read_body(third):  # type: ignore[arg-type]
                 pass
         assert bodies.held == 80
     assert bodies.held == 0

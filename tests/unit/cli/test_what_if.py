@@ -103,7 +103,7 @@ def test_the_output_for_a_person() -> None:
 
 def run(tmp_path: Path, *arguments: str) -> Any:
     path = tmp_path / "snapshot.json"
-    write_snapshot(path, busy(), taken=NOW)
+    write_snapshot(path, busy(), at=NOW)
     return CliRunner().invoke(cli, ["plan", "--snapshot", str(path), *arguments])
 
 

@@ -41,7 +41,7 @@ class Bed:
         self.planner.cluster.observe_pod(old, new)
 
     def start(self, at: float) -> str:
-        """Return why a job that starts now waits at the gate, empty for a job that is born pinned."""
+        """Return why a job that starts now waits at the gate, empty if it is born pinned."""
         self.jobs += 1
         made = job(name=f"train{self.jobs}", uid=f"uid-{self.jobs}").worker(1, cpu="1").held()
         self.planner.cluster.observe_job(made.raw)

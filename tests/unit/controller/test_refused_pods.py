@@ -65,7 +65,7 @@ async def an_hour(bench: Bench, *, crash_every: float) -> None:
         bench.now += 5
 
 
-@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no other change", "another job crashes"])
+@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no change", "another job crashes"])
 async def test_a_gang_that_is_never_created_releases_its_capacity(
     bench: Bench, crash_every: float
 ) -> None:
@@ -77,7 +77,7 @@ async def test_a_gang_that_is_never_created_releases_its_capacity(
     assert stopped(bench, "refused") > 1
 
 
-@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no other change", "another job crashes"])
+@pytest.mark.parametrize("crash_every", [NEVER, 25.0], ids=["no change", "another job crashes"])
 async def test_600_refused_pods_do_not_close_the_queue_of_the_whole_cluster(
     bench: Bench, crash_every: float
 ) -> None:

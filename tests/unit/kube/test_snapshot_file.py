@@ -43,7 +43,7 @@ def test_a_written_snapshot_is_read_back(tmp_path: Path, data: st.DataObject) ->
         act(history)
     wrote = snapshot_of(history.planner, history.moment)
     path = tmp_path / "snapshot.json"
-    assert write_snapshot(path, wrote, taken=7.0) == path.stat().st_size
+    assert write_snapshot(path, wrote, at=7.0) == path.stat().st_size
     found = read_snapshot_file(path.read_bytes(), name="snapshot.json")
     assert (found.snapshot, found.taken) == (wrote, 7.0)
     assert all(job.kind is KINDS[job.kind.name] for job in found.snapshot.jobs)
@@ -62,7 +62,7 @@ def taken(tmp_path: Path) -> Path:
     waits = job(name="big", uid="big").worker(6, cpu="1").held().build()
     path = tmp_path / "snapshot.json"
     write_snapshot(
-        path, Snapshot(nodes=(node("a", cpu="4"),), jobs=(waits,), namespaces=TEAM), taken=100.0
+        path, Snapshot(nodes=(node("a", cpu="4"),), jobs=(waits,), namespaces=TEAM), at=100.0
     )
     return path
 
@@ -92,6 +92,6 @@ def test_without_jobs_and_queue_the_usage_is_shown() -> None:
 
 @pytest.mark.parametrize("taken", [-1.0, 1e13, 1e300])
 def test_a_snapshot_with_an_impossible_time_is_refused(taken: float) -> None:
-    content = encode_snapshot(Snapshot(), taken=taken)
+    content = encode_snapshot(Snapshot(), at=taken)
     with pytest.raises(UserError, match=r"case\.json: taken is .*: it must be epoch seconds"):
         read_snapshot_file(content, name="case.json")

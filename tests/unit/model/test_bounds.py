@@ -17,7 +17,7 @@ from kfext.model.bounds import (
     bytes_of,
     few,
     job_excess,
-    kept,
+    bounded_annotations,
     kfext_annotations,
     parts,
     plan_excess,
@@ -71,11 +71,11 @@ def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_
 def test_of_too_many_annotations_only_those_that_decide_the_release_are_kept() -> None:
     marks = {names.HELD: "true", names.COLOCATION: "required"}
     few_ = {**marks, names.NETWORK: "host"}
-    assert kept(few_) == few_
-    assert kept({**UNKNOWN, **few_}) == marks
+    assert bounded_annotations(few_) == few_
+    assert bounded_annotations({**UNKNOWN, **few_}) == marks
     found = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
     assert job_excess({}, found) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
-    assert kept(found) == {**marks, names.PLAN: "{}"}
+    assert bounded_annotations(found) == {**marks, names.PLAN: "{}"}
 
 
 class Once(dict[Any, Any]):
@@ -128,4 +128,4 @@ ROOMS = {
 
 @pytest.mark.parametrize(("size", "beside", "fits"), ROOMS.values(), ids=ROOMS)
 def test_a_plan_must_fit_into_the_annotations(size: int, beside: int, *, fits: bool) -> None:
-    assert (plan_excess(size, beside=beside) == "") is fits
+    assert (plan_excess(size, other_bytes=beside) == "") is fits

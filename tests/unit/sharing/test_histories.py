@@ -57,7 +57,7 @@ small = st.fixed_dictionaries(
     {
         "workers": st.integers(1, 2),
         "gpu": st.sampled_from(["low", "high", "high", "whole"]),
-        # Two of the larger fit a card only if neither its reserve nor the overhead of a process counts.
+        # Two of the larger fit a card only without its reserve and the overhead of processes.
         "memory": st.sampled_from(["", "", "7Gi", "8Gi"]),
     }
 )

@@ -132,9 +132,9 @@ def test_nothing_is_remembered_of_deleted_jobs() -> None:
     state = JobState(apart=("high",)).encode(job_uid="uid-1")
     world = World(admitted(sharing("0.2", min_share="0").annotated(names.STATE, state)))
     apart = world.planner.cluster.claim_tracker.cards.apart
-    assert apart.of("high") == {"uid-1"}
+    assert apart.separated_from("high") == {"uid-1"}
     world.planner.cluster.forget_job("uid-1")
-    assert apart.of("high") == set()
+    assert apart.separated_from("high") == set()
 
 
 def test_a_card_that_another_job_opened_is_not_reserved_twice() -> None:

@@ -19,7 +19,7 @@ from tests.unit.sharing.stages import STAGES, World, decided, placed, restart, s
 
 def taken(world: World) -> Snapshot:
     """A snapshot that went through a file."""
-    content = encode_snapshot(snapshot_of(world.planner, world.moment), taken=world.now)
+    content = encode_snapshot(snapshot_of(world.planner, world.moment), at=world.now)
     return read_snapshot_file(content, name="snapshot").snapshot
 
 

@@ -82,7 +82,7 @@ class GrowingBed(Bed):
                     self.drop(pod.name)
                 case _:
                     assert_never(step)
-            planner.placeholders.finish(step, at, done=True)
+            planner.placeholders.finish(step, at, accepted=True)
         self._schedule()
         self._launch()
         self._consolidate()

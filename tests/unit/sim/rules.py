@@ -129,7 +129,7 @@ class Rules:
         undoes = last is not None and not last.undoes and last.before == after
         waiting = self._waiting()
         kept = self.cluster.planner.cluster.holds.holders()
-        # Capacity is freed for the first waiting job, or for the next if the first has a reservation.
+        # Capacity is freed for the first waiting job, or the next if the first has a reservation.
         served = [number for number, name in enumerate(waiting) if f"uid-{name}" in kept]
         at = served[0] if served else 0
         head = waiting[at] if waiting else ""

@@ -362,7 +362,7 @@ def test_a_refusal_of_the_api_server_ends_the_ask_with_its_words() -> None:
     placeholders, at = made.planner.placeholders, made.driver.moment.monotonic
     name, member = next(iter(placeholders.asked["uid-train"].missing.items()))
     ask = Ask(name, "uid-train", member, ANYWHERE)
-    placeholders.finish(ask, at, done=False, final="spec.tolerations[0].key: Invalid value")
+    placeholders.finish(ask, at, accepted=False, final="spec.tolerations[0].key: Invalid value")
     made.after(5)
     assert made.reason() == REASON_NO_NEW_NODES
     assert "Invalid value" in made.message()

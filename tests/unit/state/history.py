@@ -169,7 +169,7 @@ class History:
         assert not tick.failures, tick.failures
 
     def end_round(self) -> None:
-        """Decide until no decision is open; a job that was not decided on again had no reason to be."""
+        """Decide until no decision is open; a job that was not decided on again had no reason."""
         tick = self.planner.tick(self.moment)
         self.writes += tick.steps
         while tick.remainder:

@@ -266,7 +266,7 @@ def test_a_job_beyond_a_bound_is_held_but_not_changed() -> None:
 
 
 def test_the_largest_job_is_made_elastic_like_any_other() -> None:
-    raw = largest_objects.jobs()["what makes it elastic"]()
+    raw = largest_objects.jobs()["the parts that make it elastic"]()
     assert verdict(raw)
 
 

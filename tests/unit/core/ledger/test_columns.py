@@ -188,26 +188,26 @@ def nodes(labels: list[Labels]) -> list[Node | None]:
 def test_nodes_share_a_domain_that_agree_on_its_label_and_on_all_wider_ones(
     labels: list[Labels], zones: list[int], racks: list[int]
 ) -> None:
-    found = Topology().of(LEVELS, nodes(labels))
+    found = Topology().domains(LEVELS, nodes(labels))
     assert [level.tolist() for level in found] == [zones, racks]
 
 
 def test_without_keys_there_is_no_level() -> None:
-    assert Topology().of((), nodes([{"zone": "a"}])) == ()
+    assert Topology().domains((), nodes([{"zone": "a"}])) == ()
 
 
 def test_labels_are_read_again_once_they_are_forgotten() -> None:
     topology = Topology()
-    topology.of(("zone",), nodes([{"zone": "a"}, {"zone": "b"}]))
+    topology.domains(("zone",), nodes([{"zone": "a"}, {"zone": "b"}]))
     topology.forget()
-    (zones,) = topology.of(("zone",), nodes([{"zone": "a"}, {"zone": "a"}]))
+    (zones,) = topology.domains(("zone",), nodes([{"zone": "a"}, {"zone": "a"}]))
     assert zones.tolist() == [0, 0]
 
 
 def test_each_list_of_topology_keys_has_its_own_levels() -> None:
     topology, labels = Topology(), {f"k{number}": "x" for number in range(0, 40, 2)}
     for number in (*range(40), *range(40)):
-        (level,) = topology.of((f"k{number}",), nodes([labels]))
+        (level,) = topology.domains((f"k{number}",), nodes([labels]))
         assert level.tolist() == [-1 if number % 2 else 0]
 
 

@@ -355,13 +355,13 @@ def test_a_mask_agrees_with_each_node_however_often_nodes_change(
     eligibility = Eligibility()
     kinds = (ANYWHERE, IN_A, ON_1)
     for constraints in kinds:
-        eligibility.of(constraints, nodes, width=WIDTH)
+        eligibility.judge(constraints, nodes, width=WIDTH)
     nodes += [None] * (WIDTH - len(nodes))
     for row, zone in changes:
         nodes[row] = made(row, zone)
         eligibility.set(row, nodes[row])
     for constraints in kinds:
-        judged = eligibility.of(constraints, nodes, width=WIDTH)
+        judged = eligibility.judge(constraints, nodes, width=WIDTH)
         assert judged.mask.tolist() == [
             node is not None and why_not(constraints, node) is None for node in nodes
         ]
@@ -374,24 +374,24 @@ def test_a_mask_agrees_with_each_node_however_often_nodes_change(
 def test_exclusive_terms_do_not_affect_eligibility() -> None:
     eligibility, nodes = Eligibility(), [Node("n0")]
     alone = Constraints(host_ports=(("TCP", 80),), apart=(GangTerm("train"),))
-    found = eligibility.of(alone, nodes, width=WIDTH)
-    assert found is eligibility.of(ANYWHERE, nodes, width=WIDTH)
+    found = eligibility.judge(alone, nodes, width=WIDTH)
+    assert found is eligibility.judge(ANYWHERE, nodes, width=WIDTH)
 
 
 def test_rows_beyond_the_nodes_are_not_eligible() -> None:
     eligibility = Eligibility()
     assert (
-        eligibility.of(ANYWHERE, [Node("n0"), None], width=4).mask.tolist() == [True] + [False] * 3
+        eligibility.judge(ANYWHERE, [Node("n0"), None], width=4).mask.tolist() == [True] + [False] * 3
     )
 
 
 def test_more_rows_keep_the_verdicts_of_the_first() -> None:
     eligibility, nodes = Eligibility(), [Node("n0"), Node("n1")]
-    eligibility.of(ON_1, nodes, width=2)
+    eligibility.judge(ON_1, nodes, width=2)
     eligibility.widen(4)
-    assert eligibility.of(ON_1, nodes, width=4).mask.tolist() == [False, True, False, False]
+    assert eligibility.judge(ON_1, nodes, width=4).mask.tolist() == [False, True, False, False]
     eligibility.set(3, Node("n1"))
-    assert eligibility.of(ON_1, nodes, width=4).mask.tolist() == [False, True, False, True]
+    assert eligibility.judge(ON_1, nodes, width=4).mask.tolist() == [False, True, False, True]
 
 
 def test_the_memory_for_constraints_has_a_bound() -> None:

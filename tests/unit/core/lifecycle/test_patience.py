@@ -151,7 +151,7 @@ STRIKES: dict[str, Case] = {
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
         waited=9e9,
     ),
-    "one runs, no capacity for the rest, the clock was set back: the wait starts now": rest_without_room(
+    "one runs, no capacity for the rest, the clock was set back: it waits from now": rest_without_room(
         SaveState,
         JobState(strikes=1, retry_at=NOW + 3600),
         check=lambda step: step.state.strikes == 2,

@@ -518,7 +518,7 @@ def test_the_largest_gang_starts_by_a_patch_that_the_api_server_accepts() -> Non
     plan = Plan("uid-1", 1, places)
     patch = unsuspend_patch(raw, parsed(raw), plan)
     written = len(plan.encode())
-    assert plan_excess(written, beside=0) == ""
+    assert plan_excess(written, other_bytes=0) == ""
     assert len(json.dumps(patch)) < 1.5 * written
     assert len(json.dumps(template(applied(patch, raw)))) < 1000
 

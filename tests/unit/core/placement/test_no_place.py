@@ -277,7 +277,7 @@ def test_reserved_capacity_is_named_and_not_called_used(
         kept -= held
     found = place(
         *(job().worker(pods, gpus=1).members(), on, limits(max_nodes=max_nodes)),
-        kept=([("reserved", "a"), ("reserved", "b")], FIRST),
+        reserved=([("reserved", "a"), ("reserved", "b")], FIRST),
     )
     assert want in verdict_of(found).message
 
@@ -285,9 +285,9 @@ def test_reserved_capacity_is_named_and_not_called_used(
 def test_the_message_of_a_pod_that_fits_only_reserved_capacity_says_so() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=2))
     on.claim("reserved", Claim("a", {GPU: 3}, job="first", kept=True))
-    found = place(job().worker(2, gpus=3).members(), on, limits(), kept=(["reserved"], FIRST))
+    found = place(job().worker(2, gpus=3).members(), on, limits(), reserved=(["reserved"], FIRST))
     assert f"6 {GPU} (3 {GPU} kept for {FIRST}) free" in verdict_of(found).message
-    found = place(job().worker(1, gpus=3).members(), on, limits(), kept=(["reserved"], FIRST))
+    found = place(job().worker(1, gpus=3).members(), on, limits(), reserved=(["reserved"], FIRST))
     has = f"the freest node has 4 {GPU} (2 {GPU} kept for {FIRST})"
     assert f"one pod needs 3 {GPU}, {has}" in verdict_of(found).message
 

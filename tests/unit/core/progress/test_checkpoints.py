@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfext.core.progress.checkpoints import (
     FORMS,
     LARGEST_ANSWER,
-    Begun,
+    SaveBegun,
     CheckpointLog,
     Checkpoints,
     Complete,
@@ -132,7 +132,7 @@ def test_no_two_forms_are_of_one_framework_or_one_message() -> None:
 @pytest.mark.parametrize(("begun", "between", "complete"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
 def test_a_save_in_the_background_begins_and_ends(begun: str, between: str, complete: str) -> None:
     first, last = saving(begun), saving(complete)
-    assert isinstance(first, Begun)
+    assert isinstance(first, SaveBegun)
     assert saving(between) is None
     assert isinstance(last, Complete)
     assert first.form is last.form
@@ -187,7 +187,7 @@ def test_the_page_names_the_messages_with_which_background_saves_begin() -> None
     assert begins.keys() == {name for name, form in FORMS.items() if form.begun}
     for framework, cell in begins.items():
         said = saving(only(cell))
-        assert isinstance(said, Begun)
+        assert isinstance(said, SaveBegun)
         assert said.form is FORMS[framework]
 
 

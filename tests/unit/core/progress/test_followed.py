@@ -298,7 +298,7 @@ def test_only_the_newest_of_many_lines_show_checkpoints() -> None:
 def test_a_repeated_line_is_no_restart_where_all_ranks_print() -> None:
     followed = Followed()
     followed.read_lines(steps(0, 1, 2), now=moment(2.5), source="a")
-    followed.read_lines(steps(0, 1, 2, 3), now=moment(3.5), source="b", beside={"a"})
+    followed.read_lines(steps(0, 1, 2, 3), now=moment(3.5), source="b", neighbours={"a"})
     assert (followed.course.restarts, followed.reported().progress.step) == (0, 3)
     followed.read_lines([LogLine(4.0, "step 1 loss 1")], now=moment(5.0), source="b")
     assert followed.course.restarts == 1

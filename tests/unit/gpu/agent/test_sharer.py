@@ -95,11 +95,11 @@ def test_a_silent_pod_is_shown_after_a_while(card: SharedCard) -> None:
 def test_a_pod_gives_way_once_a_process_with_a_hook_has_connected_and_while_it_works() -> None:
     sharer, hooked = Sharer(), Hooked()
     sharer.promise(("team", "low"), LOW, now=1.0)
-    assert not sharer.seen().gives_way
+    assert not sharer.effects().gives_way
     sharer.join(hooked.process)
-    assert sharer.seen().gives_way
+    assert sharer.effects().gives_way
     hooked.own.words[words.UNHOOKED] = words.FAILED
-    assert not sharer.seen().gives_way
+    assert not sharer.effects().gives_way
 
 
 STEP = 0.1

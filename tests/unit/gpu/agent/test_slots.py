@@ -40,7 +40,7 @@ async def slots(sockets: PodSockets, tmp_path: Path) -> Slots:
 
 def made(sockets: PodSockets, root: Path) -> Slots:
     hook = Path("/var/lib/kfext/hook/1")
-    return Slots(node=NODE, count=4, sockets=sockets, hook=hook, given=root / "cards")
+    return Slots(node=NODE, count=4, sockets=sockets, hook=hook, card_files=root / "cards")
 
 
 async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(

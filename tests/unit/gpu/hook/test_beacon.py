@@ -110,7 +110,7 @@ def test_a_peer_that_reads_nothing_stalls_neither_the_job_nor_the_others(
 
 
 def test_an_eventfd_would_let_a_peer_stall_the_job() -> None:
-    # The reason that a bell is a socket: both sides share the mode, so a peer can make a write block.
+    # A bell is a socket because both sides share the mode: a peer could make a write block.
     ours = os.eventfd(0, os.EFD_NONBLOCK)
     theirs = os.dup(ours)
     os.set_blocking(theirs, True)

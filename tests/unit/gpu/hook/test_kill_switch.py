@@ -84,7 +84,7 @@ def test_a_failure_at_the_end_prevents_no_other_end() -> None:
     assert done == ["end"]
 
 
-@pytest.mark.parametrize("stderr", [None, open])  # an object without `write` is like a closed stderr
+@pytest.mark.parametrize("stderr", [None, open])  # no `write` is like a closed stderr
 def test_a_job_without_stderr_does_not_notice(
     monkeypatch: pytest.MonkeyPatch, stderr: object
 ) -> None:

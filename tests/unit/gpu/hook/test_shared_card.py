@@ -8,7 +8,7 @@ import pytest
 
 from kfext.gpu.hook.words import NS
 from kfext.gpu.rules.measures import Reading
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Seen
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Effects
 from tests.unit.gpu.hook.virtual import BUSY, LATE, trained
 
 Pauses = Callable[[random.Random], float]
@@ -36,7 +36,7 @@ def ordered(step: float) -> float:
     neighbours = Neighbours(budget=0.05, now=0.0)
     for number in range(1, 60):
         neighbours.meter.note(Reading(number * step, number, number * step))
-        ruling = neighbours.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=number * step)["low"]
+        ruling = neighbours.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=number * step)["low"]
     return ruling.micro_step
 
 

@@ -117,7 +117,7 @@ class FakeCalls(TorchCalls):
         self.outputs.append(output)
 
     def backward(self, *, again: Module | None = None) -> None:
-        """Run backward through all forwards. `again`: a module called again, as by checkpointing."""
+        """Run backward through all forwards. `again`: a module to call again, as checkpointing does."""
         outputs, self.outputs = self.outputs, []
         self.goes_back = True
         for output in reversed(outputs):

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 from kfext.gpu.rules.measures import Reading, Throughput
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Ruling, Seen
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Ruling, Effects
 
 _TICK = 0.0005
 _RULES = 0.05
@@ -85,7 +85,7 @@ class Card:
             return
         worked, intruded = self._seen
         self._seen = (self.served, self.intruded)
-        seen = Seen(
+        seen = Effects(
             self.minimum,
             self.served - worked,
             self.intruded - intruded,

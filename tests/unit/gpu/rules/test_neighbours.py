@@ -12,7 +12,7 @@ from kfext.gpu.rules.neighbours import (
     OUTSTANDING,
     Neighbours,
     Pair,
-    Seen,
+    Effects,
 )
 from kfext.gpu.rules.strikes import PATIENCE, SHUT_SECONDS
 from kfext.model.shared_gpu import EVICTED_AFTER
@@ -148,9 +148,9 @@ def test_a_job_that_does_not_give_way_is_suspected_before_a_job_that_does() -> N
     shut, tick, now = list[str](), 0.05, 0.0
     while now < 400 and not shut:
         apart = now < 100
-        seen = {"gated": Seen(0.0, tick / 2, 0.0, False)}
+        seen = {"gated": Effects(0.0, tick / 2, 0.0, False)}
         if not apart:
-            seen["other"] = Seen(0.0, 0.0, 0.0, False, gives_way=False)
+            seen["other"] = Effects(0.0, 0.0, 0.0, False, gives_way=False)
         steps += tick * (10 if apart else 7)
         neighbours.meter.note(Reading(now, int(steps), now))
         rulings = neighbours.rule(seen, now=now)
@@ -187,7 +187,7 @@ def test_micro_steps_are_shorter_where_the_steps_of_high_are_shorter(
 ) -> None:
     made = Neighbours(budget=budget, now=0.0)
     made.meter.step_seconds = None if step is None else step / 1000
-    ruling = made.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=1.0)["low"]
+    ruling = made.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=1.0)["low"]
     assert ruling.micro_step * 1000 == pytest.approx(want)
 
 
@@ -197,7 +197,7 @@ def test_a_micro_step_may_cost_half_as_much_while_high_loses_too_much(
 ) -> None:
     made = Neighbours(budget=BUDGET, now=0.0)
     made.meter.loss = loss
-    assert made.rule({"low": Seen(0.0, 0.0, 0.0, False)}, now=1.0)["low"].price == price
+    assert made.rule({"low": Effects(0.0, 0.0, 0.0, False)}, now=1.0)["low"].price == price
 
 
 def test_the_number_of_micro_steps_on_the_card_is_that_of_the_gate() -> None:
@@ -224,7 +224,7 @@ def test_neither_savings_nor_debts_grow_without_end() -> None:
     pair = Pair(without_loss(), minimum=MINIMUM, now=0.0)
     saved = allowances(pair, intruded=0.0, seconds=range(1, 100))
     assert max(saved) == BUDGET * WINDOW
-    assert max(allowances(pair, intruded=10.0**9, seconds=range(100, 110))) == 0  # as its page states
+    assert max(allowances(pair, intruded=10.0**9, seconds=range(100, 110))) == 0  # by its page
     owed = math.ceil(BUDGET * PATIENCE / MINIMUM) - 1
     assert max(allowances(pair, intruded=0.0, seconds=range(110, 110 + owed))) == 0
     assert max(allowances(pair, intruded=0.0, seconds=range(110 + owed, 120 + owed))) > 0

@@ -45,7 +45,7 @@ def test_which_jobs_are_kept_apart(
     apart = SeparatedJobs()
     for happens in given:
         happens(apart)
-    assert {uid: apart.of(uid) for uid in want} == want
+    assert {uid: apart.separated_from(uid) for uid in want} == want
 
 
 def test_nothing_stays_of_deleted_jobs() -> None:
@@ -68,7 +68,7 @@ def test_a_changed_plan_names_the_concerned_slots() -> None:
     assert demand.plan("uid-1", {THERE: ()}) == {HERE}
     assert (demand.wants(HERE), demand.wants(THERE)) == (False, True)
     assert (list(demand.by_job), demand.jobs_at(THERE)) == (["uid-1"], ["uid-1"])
-    assert demand.of(["uid-1", "gone"]) == {THERE}
+    assert demand.slots_of(["uid-1", "gone"]) == {THERE}
     demand.plan("uid-1", {})
     assert not demand.by_job
 

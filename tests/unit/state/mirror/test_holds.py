@@ -156,5 +156,5 @@ def test_a_pod_takes_over_the_capacity_of_its_plan() -> None:
     bed.holds.hold_plan("one", {"planned": Claim("a", {"cpu": 500})})
     bed.ledger.claim("pod", Claim("a", {"cpu": 500}))
     gains = bed.ledger.gains
-    bed.holds.hand_over("one", "planned", to="pod")
+    bed.holds.hand_over("one", "planned", heir="pod")
     assert (bed.holds.plan("one"), bed.left, bed.ledger.gains) == ({}, 3500, gains)

@@ -57,7 +57,7 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
     def resolve() -> list[str]:
         resolved.clear()
         for tracked in cluster.jobs.values():
-            settings.of(tracked)
+            settings.settings_of(tracked)
         return resolved
 
     assert resolve() == ["team", "other"]
@@ -175,9 +175,9 @@ def test_a_namespace_from_the_wire() -> None:
 def test_an_edit_of_a_running_job_applies_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
     of, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
     cluster.observe_job(job().worker(2).version(1).raw)
-    default = getattr(of.of(cluster.jobs["uid-1"]), name)
+    default = getattr(of.settings_of(cluster.jobs["uid-1"]), name)
     cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
-    edited = getattr(of.of(cluster.jobs["uid-1"]), name)
+    edited = getattr(of.settings_of(cluster.jobs["uid-1"]), name)
     assert edited == parse_setting(key, WELL_FORMED[key], place=key) != default
     cluster.observe_job(job().worker(2).version(3).raw)
-    assert getattr(of.of(cluster.jobs["uid-1"]), name) == default
+    assert getattr(of.settings_of(cluster.jobs["uid-1"]), name) == default

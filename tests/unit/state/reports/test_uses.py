@@ -18,7 +18,7 @@ def numbers(*rounds: dict[str, CpuUse | Verdict]) -> list[int | None]:
     uses, found = Uses(), []
     for measured in rounds:
         uses.record(measured)
-        known = uses.of("p")
+        known = uses.use_of("p")
         found.append(known.number if known else None)
     return found
 
@@ -30,7 +30,7 @@ def at(when: float, cores: float = 0.35) -> dict[str, CpuUse | Verdict]:
 def test_a_use_is_read_in_millicores() -> None:
     uses = Uses()
     uses.record(at(30, cores=0.3504))
-    known = uses.of("p")
+    known = uses.use_of("p")
     assert known is not None
     assert known.millicores == 350
 

@@ -20,7 +20,7 @@ DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, "none", {"depth"
         pytest.param(job(policy="resize"), False, id="a job that opted in to another policy"),
         pytest.param(job(policy="dream", disabled=frozenset(["dream"])), False, id="it rests"),
         pytest.param(
-            job(policy="dream", disabled=frozenset(["other"])), True, id="another policy is disabled"
+            job(policy="dream", disabled=frozenset(["other"])), True, id="another is disabled"
         ),
     ],
 )

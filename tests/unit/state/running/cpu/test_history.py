@@ -169,4 +169,4 @@ def test_a_job_that_counts_its_steps_in_each_epoch_does_not_always_seem_short() 
     for seconds in range(0, 3600, 15):
         value_of(work, 1.0, seconds)
         work.add_progress(progress := at(1 + seconds // 15 % 20, seconds, total=20))
-    assert work.done(progress) >= 3500.0
+    assert work.completed(progress) >= 3500.0

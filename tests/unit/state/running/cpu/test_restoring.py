@@ -29,7 +29,7 @@ BY = frozenset({"resize"})
 NOTED = CpuState(
     requested={"worker": PodCpu(20, 1000)},
     written={"worker-0": (PodCpu(20, 350), PodCpu(370, 1000))},
-    by=BY,
+    policies=BY,
 )
 
 OWNERS: dict[str, tuple[Pod, Owner]] = {
@@ -51,9 +51,9 @@ def test_the_writer_of_a_limit(pod: Pod, want: Owner) -> None:
 
 
 def test_the_request_of_the_user_is_recorded_once_for_a_type() -> None:
-    first = with_sizes(CpuState(), [(running(0, 1000), CpuSize(350))], by=BY)
+    first = with_sizes(CpuState(), [(running(0, 1000), CpuSize(350))], policies=BY)
     then = with_sizes(
-        first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], by=BY
+        first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], policies=BY
     )
     assert requested_of(running(3), then) == first.requested["worker"] == PodCpu(REQUEST, 1000)
     assert requested_of(running(0, of="ps"), then) is None
@@ -61,7 +61,7 @@ def test_the_request_of_the_user_is_recorded_once_for_a_type() -> None:
 
 def test_the_users_cpu_of_single_pods_is_recorded_for_all_pods_before_the_first_write() -> None:
     pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
-    first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
+    first = with_sizes(CpuState(), [(pods[0], CpuSize(200))], policies=BY, pods=pods)
     assert first.requested == {
         "worker": PodCpu(REQUEST, 400),
         "worker-1": PodCpu(REQUEST, 800),
@@ -70,18 +70,18 @@ def test_the_users_cpu_of_single_pods_is_recorded_for_all_pods_before_the_first_
     assert [owner_of(pod, first) for pod in pods] == [Owner.USER] * 4
     assert owner_of(running(1, 400), first) is Owner.OTHER
     assert decode_cpu(first.encode()) == first
-    again = with_sizes(first, [(running(1, 800), CpuSize(300))], by=BY, pods=[running(0, 200)])
+    again = with_sizes(first, [(running(1, 800), CpuSize(300))], policies=BY, pods=[running(0, 200)])
     assert again.requested == first.requested
 
 
 def test_a_pod_without_a_known_container_is_not_recorded() -> None:
-    state = with_sizes(CpuState(), [(running(0, replica=None), CpuSize(1))], by=BY)
+    state = with_sizes(CpuState(), [(running(0, replica=None), CpuSize(1))], policies=BY)
     assert (state.requested, state.written) == ({}, {})
 
 
 def test_the_rest_of_the_state_stays() -> None:
     before = CpuState(disabled={"shift": "why"}, by=frozenset({"shift"}))
-    after = with_sizes(before, [(running(0, 1000), CpuSize(350))], by=BY)
+    after = with_sizes(before, [(running(0, 1000), CpuSize(350))], policies=BY)
     assert (after.disabled, after.by) == (before.disabled, BY)
 
 
@@ -99,7 +99,7 @@ def test_the_request_of_any_write_never_counts_as_a_foreign_request(
     """After a lost answer, the mirror has not yet seen the pod's CPU."""
     state, really, seen = CpuState(), user, user
     for request, outcome in writes:
-        state = with_sizes(state, [(running(0, request=seen), CpuSize(request=request))], by=BY)
+        state = with_sizes(state, [(running(0, request=seen), CpuSize(request=request))], policies=BY)
         state = decode_cpu(state.encode())
         before, really = really, really if outcome == DIED else request
         for cpu in (before, seen, really):
@@ -115,7 +115,7 @@ def test_a_request_that_was_never_recorded_is_foreign(
     state, now = CpuState(), user
     for request in writes:
         size = CpuSize(request=request)
-        state, now = with_sizes(state, [(running(0, request=now), size)], by=BY), request
+        state, now = with_sizes(state, [(running(0, request=now), size)], policies=BY), request
     if other not in {user, *writes}:
         assert owner_of(running(0, request=other), state) is Owner.OTHER
 
@@ -158,7 +158,7 @@ def found(
         replace(here, nodes=nodes),
         pods=[running(0, 1000, request=request)],
         state=recorded,
-        seen={} if seen is None else {"worker-0": PodCpu(seen, 1000)},
+        observed={} if seen is None else {"worker-0": PodCpu(seen, 1000)},
         chosen=chosen,
         undo=undo,
     )
@@ -219,7 +219,7 @@ def test_while_a_pod_is_missing_its_cpu_in_other_pods_is_restored(
     acts = {"shift": ACTS}
     of = job("j", worker, policies=acts, whole=whole)
     by = state(by=frozenset({"shift"}))
-    back = restoring(of, signals(of), pods=[], state=by, seen={}, chosen=acts, undo=None)
+    back = restoring(of, signals(of), pods=[], state=by, observed={}, chosen=acts, undo=None)
     assert (back is not None) is restored
 
 
@@ -249,7 +249,7 @@ def test_a_foreign_change_disables_every_policy_and_its_cpu_stays(
 def test_a_users_request_that_kfext_never_replaced_is_no_foreign_change() -> None:
     assert found(request=REQUEST) is None
     back = state(written={"worker-0": (PodCpu(REQUEST, 1000), PodCpu(370, 1000))})
-    assert found(request=REQUEST, seen=370, recorded=back) is None
+    assert found(request=REQUEST, observed=370, recorded=back) is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.builders import job
 def weighed(
     to: Sequence[str] = ("c",), left: float | None = 1000.0, cost: float = 50.0, speed: float = 0.85
 ) -> Proposal | Verdict:
-    return move_or_stay("uid", now=["a", "b"], to=to, remaining=left, cost=cost, speed=speed)
+    return move_or_stay("uid", now=["a", "b"], better=to, remaining=left, cost=cost, speed=speed)
 
 
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
