@@ -59,8 +59,8 @@ def requests(
     cpu: str | None = None, memory: str | None = None, gpus: int = 0, **more: str
 ) -> dict[str, str]:
     """A resource list."""
-    found = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None, **more}
-    return {name: amount for name, amount in found.items() if amount is not None}
+    result = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None, **more}
+    return {name: amount for name, amount in result.items() if amount is not None}
 
 
 def extended(amounts: dict[str, str]) -> dict[str, str]:
@@ -249,9 +249,9 @@ def pod(of: TrainingJob, type_: str, index: int, **more: Any) -> Pod:
     return parse_pod(raw_pod(of, type_, index, **more))
 
 
-def pods(of: TrainingJob, **more: Any) -> list[Pod]:
+def pods(job: TrainingJob, **more: Any) -> list[Pod]:
     """Every pod of a job, all in the same state."""
-    return [pod(of, key.type, key.index, **more) for key, _ in of.replicas()]
+    return [pod(job, key.type, key.index, **more) for key, _ in job.replicas()]
 
 
 def affinity_to(node_name: str) -> Raw:
@@ -260,9 +260,9 @@ def affinity_to(node_name: str) -> Raw:
     return {"nodeAffinity": {PINNED: {"nodeSelectorTerms": [{"matchFields": [name]}]}}}
 
 
-def _template(of: TrainingJob, type_: str) -> Raw:
+def _template(job: TrainingJob, type_: str) -> Raw:
     """A pod spec with the requests of the job's template."""
-    group = next(group for group in of.groups if group.type.lower() == type_)
+    group = next(group for group in job.groups if group.type.lower() == type_)
     amounts = {
         name: f"{amount}m" if name == "cpu" else str(amount)
         for name, amount in group.requests.items()
@@ -340,11 +340,11 @@ def _term(term: GangTerm) -> Raw:
 
 def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) -> Ledger:
     """A ledger of nodes, with one other pod on each node of `used`."""
-    made = Ledger(nodes)
+    ledger = Ledger(nodes)
     for name, amounts in (used or {}).items():
         taken = {**parse_resources(amounts), "pods": 1}
-        made.claim(("other", name), Claim(node=name, requests=taken))
-    return made
+        ledger.claim(("other", name), Claim(node=name, requests=taken))
+    return ledger
 
 
 def limits(

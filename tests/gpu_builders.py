@@ -42,8 +42,8 @@ def sharing_node(name: str, *, cards: int = 4, memory: int = MEMORY) -> Node:
 def slot(node: str, number: int = 0, *, card: str = "", **more: object) -> SharedGpu:
     """A slot as the agent reports it; with a card, it is reserved."""
     name = reservation_of(node, number)
-    found = {"reservation": f"uid-{name}" if card else "", "card": card, "memory": MEMORY}
-    return SharedGpu(node, number, **{**found, **more})  # type: ignore[arg-type]
+    result = {"reservation": f"uid-{name}" if card else "", "card": card, "memory": MEMORY}
+    return SharedGpu(node, number, **{**result, **more})  # type: ignore[arg-type]
 
 
 def reservation(node: str, number: int = 0, *, phase: str = "Running", uid: str = "") -> Pod:
@@ -64,7 +64,7 @@ def sharing(
     share: str = "0.5", *, replicas: int = 1, uid: str = "uid-1", **settings: str
 ) -> JobBuilder:
     """A job with workers that share GPUs; `settings` are by key without `gpu-`."""
-    made = job(uid=uid).worker(replicas, gpus=1).annotated(names.GPU_SHARE, share)
+    builder = job(uid=uid).worker(replicas, gpus=1).annotated(names.GPU_SHARE, share)
     for key, value in settings.items():
-        made.annotated(f"{names.DOMAIN}/gpu-{key.replace('_', '-')}", value)
-    return made
+        builder.annotated(f"{names.DOMAIN}/gpu-{key.replace('_', '-')}", value)
+    return builder

@@ -208,8 +208,8 @@ def test_the_status_of_a_plan_is_kept_whole_and_read_like_a_board(kinds: Testbed
         columns = ["NAME", "JOB", "PHASE", "STARTS", "NODES", "NETWORK", "REASON", "AGE"]
         assert header.split() == columns
         assert row.split()[:-1] == [name, "resnet", "Placed", "node-1", "pod", "Placed"]
-        found = _kubectl(kinds, "get", "tplan", "--field-selector=status.phase=Placed", "-oname")
-        assert found.split() == [f"trainingplan.kfext.dev/{name}"]
+        result = _kubectl(kinds, "get", "tplan", "--field-selector=status.phase=Placed", "-oname")
+        assert result.split() == [f"trainingplan.kfext.dev/{name}"]
     finally:
         kinds.api.delete(f"{path}/{name}")
 
@@ -243,8 +243,8 @@ def test_the_status_of_a_slot_is_kept_whole_and_read_like_a_board(kinds: Testbed
         assert header.split() == columns
         card = slot["status"]["card"]
         assert row.split()[:-1] == [name, "node-1", "0", card, "true", "640"]
-        found = _kubectl(kinds, "get", "sgpu", "--field-selector=spec.node=node-1", "-oname")
-        assert found.split() == [f"sharedgpu.kfext.dev/{name}"]
+        result = _kubectl(kinds, "get", "sgpu", "--field-selector=spec.node=node-1", "-oname")
+        assert result.split() == [f"sharedgpu.kfext.dev/{name}"]
     finally:
         kinds.api.delete(f"{SLOTS}/{name}")
 

@@ -51,10 +51,10 @@ def tenant(testbed: Testbed) -> Iterator[Kube]:
             "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
         }
     )
-    found = Kube(testbed, testbed.pki.client("tenant"))
-    until(lambda: tried(found, pod("probe", WHOLE)).ok, what="the tenant may make pods")
-    until(lambda: not tried(found, pod("probe", PART)).ok, what="the policies hold")
-    yield found
+    result = Kube(testbed, testbed.pki.client("tenant"))
+    until(lambda: tried(result, pod("probe", WHOLE)).ok, what="the tenant may make pods")
+    until(lambda: not tried(result, pod("probe", PART)).ok, what="the policies hold")
+    yield result
     for guard in guards:
         testbed.api.delete(testbed.api.path(guard))
 

@@ -44,19 +44,19 @@ def agents(testbed: Testbed) -> Iterator[dict[str, Kube]]:
     things = [*crds(REPOSITORY), *filter(is_needed, component("gpu-sharing"))]
     for thing in things:
         testbed.api.apply(thing)
-    found = {}
+    result = {}
     for node in NODES:
         until(partial(is_there, testbed, node), what="the account may have pods")
         bound = {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{node}"}
-        found[node] = Kube(testbed, token=token(testbed, {"boundObjectRef": bound}))
-    found[""] = Kube(testbed, token=token(testbed, {}))
+        result[node] = Kube(testbed, token=token(testbed, {"boundObjectRef": bound}))
+    result[""] = Kube(testbed, token=token(testbed, {}))
     admin = Kube(testbed)
     for node in NODES:
         assert write(admin, node).ok
     own, other = NODES
-    until(lambda: write(found[own], own).ok, what="the agents have their rights")
-    until(lambda: not write(found[own], other).ok, what="the policy holds")
-    yield found
+    until(lambda: write(result[own], own).ok, what="the agents have their rights")
+    until(lambda: not write(result[own], other).ok, what="the policy holds")
+    yield result
     for node in NODES:
         testbed.api.delete(f"{SLOTS}/slot-of-{node}")
         testbed.api.delete(f"{CORE}/pods/agent-{node}?gracePeriodSeconds=0")
@@ -74,8 +74,8 @@ def is_there(testbed: Testbed, node: str) -> bool:
 
 
 def token(testbed: Testbed, spec: Object) -> str:
-    found: str = Kube(testbed).create(TOKENS, {"spec": spec})["status"]["token"]
-    return found
+    result: str = Kube(testbed).create(TOKENS, {"spec": spec})["status"]["token"]
+    return result
 
 
 WRITES: dict[str, tuple[str, str, str]] = {

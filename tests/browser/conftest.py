@@ -50,8 +50,8 @@ def shown() -> Shown:
 @shared()
 async def address(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     monkeypatch.setattr(ui_server, "_SECONDS", 0.1)
-    async with served(shown) as found:
-        yield found
+    async with served(shown) as result:
+        yield result
 
 
 @shared()

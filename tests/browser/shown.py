@@ -87,10 +87,10 @@ class Shown:
 def recorded() -> Shown:
     """Return the recorded cluster, with a node of shared GPUs."""
     with gzip.open(RECORDED, "rt") as file:
-        found = json.load(file)
-    plans = {raw["spec"]["job"]["uid"]: raw for raw in found["plans"]}
-    nodes = {raw["metadata"]["name"]: raw for raw in found["nodes"]}
-    shown = Shown(found["at"], plans, nodes, capacity=found["capacity"])
+        content = json.load(file)
+    plans = {raw["spec"]["job"]["uid"]: raw for raw in content["plans"]}
+    nodes = {raw["metadata"]["name"]: raw for raw in content["nodes"]}
+    shown = Shown(content["at"], plans, nodes, capacity=content["capacity"])
     _share(shown, SHARED)
     return shown
 

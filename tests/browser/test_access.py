@@ -19,8 +19,8 @@ def place(shown: Shown, view: str) -> str:
     phase = {"job": "Placed", "waiting": "Queued"}.get(view)
     if phase is None:
         return view
-    found = (raw for raw in shown.plans.values() if raw["status"]["phase"] == phase)
-    raw = max(found, key=lambda raw: len(raw["status"]["history"]))
+    result = (raw for raw in shown.plans.values() if raw["status"]["phase"] == phase)
+    raw = max(result, key=lambda raw: len(raw["status"]["history"]))
     return f"job/{raw['metadata']['namespace']}/{raw['spec']['job']['name']}"
 
 
@@ -33,11 +33,11 @@ async def test_axe_finds_no_violation(shown: Shown, opened: Open, view: str, sch
         pytest.skip(str(missing))
     page = await opened(place(shown, view), color_scheme=scheme, bypass_csp=True)
     await page.evaluate(script)
-    found = await page.evaluate(
+    result = await page.evaluate(
         f"axe.run(document, {RULES}).then(({{violations}}) => violations.map(({{id, nodes}}) => "
         "[id, nodes.length, nodes[0].html.slice(0, 200), nodes[0].failureSummary]))"
     )
-    assert found == []
+    assert result == []
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=lambda size: str(size["width"]))

@@ -62,8 +62,8 @@ async def test_each_change_turns_the_old_state_into_the_new_state(shown: Shown, 
     shown.at += 2
     after = shown.state()
     script = "async (args) => (await import('/base.js')).applied(...args)"
-    found = await page.evaluate(script, [before, change(before, after)])
-    assert found == json.loads(json.dumps(after))
+    result = await page.evaluate(script, [before, change(before, after)])
+    assert result == json.loads(json.dumps(after))
 
 
 async def test_a_page_without_the_cluster_shows_its_age(

@@ -25,8 +25,8 @@ def names_of(raws: list[dict[str, Any]]) -> set[str]:
 async def cells(page: Page, row: str, heading: str) -> list[str]:
     """Return the cells of the row of a job in the table below a heading."""
     section = page.locator("section", has=page.get_by_role("heading", name=heading))
-    found = section.get_by_role("row").filter(has=page.get_by_role("link", name=row, exact=True))
-    return await found.get_by_role("cell").all_inner_texts()
+    result = section.get_by_role("row").filter(has=page.get_by_role("link", name=row, exact=True))
+    return await result.get_by_role("cell").all_inner_texts()
 
 
 async def test_the_cluster_shows_each_node_and_each_job_on_it(shown: Shown, opened: Open) -> None:

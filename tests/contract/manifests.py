@@ -80,8 +80,8 @@ def crd(plural: str) -> Object:
 def schema(plural: str) -> Object:
     """Return the schema of the only version of a CRD."""
     (version,) = crd(plural)["spec"]["versions"]
-    found: Object = version["schema"]["openAPIV3Schema"]
-    return found
+    result: Object = version["schema"]["openAPIV3Schema"]
+    return result
 
 
 def of_kind(kind: str, folder: Path = DEFAULT) -> list[Object]:
@@ -91,8 +91,8 @@ def of_kind(kind: str, folder: Path = DEFAULT) -> list[Object]:
 
 def named(kind: str, name: str, folder: Path = DEFAULT) -> Object:
     """Return one rendered object."""
-    (found,) = (thing for thing in of_kind(kind, folder) if thing["metadata"]["name"] == name)
-    return found
+    (result,) = (thing for thing in of_kind(kind, folder) if thing["metadata"]["name"] == name)
+    return result
 
 
 def pods(folder: Path = DEFAULT) -> Iterator[tuple[str, Object]]:

@@ -173,10 +173,10 @@ def test_the_bounds_of_a_history_are_those_of_the_code() -> None:
     assert status["history"]["maxItems"] == MOST_ENTRIES
     assert (entry["nodes"]["maxItems"], entry["why"]["maxLength"]) == (MOST_NODES, LONGEST_WHY)
     assert status["curve"]["maxLength"] == LONGEST_CURVE
-    made = JobHistory().with_entry("Scaled", "why", at=1.0, workers=2, nodes=("a",))
+    history = JobHistory().with_entry("Scaled", "why", at=1.0, workers=2, nodes=("a",))
     for _ in range(2):
-        made = made.with_entry("Scaled", "why", at=2.0, workers=2, nodes=("a",))
-    (written,) = made.encode()["history"]
+        history = history.with_entry("Scaled", "why", at=2.0, workers=2, nodes=("a",))
+    (written,) = history.encode()["history"]
     assert written.keys() == entry.keys()
     assert {*status["history"]["items"]["required"]} == entry.keys() - {"times"}
 
@@ -371,9 +371,9 @@ def test_the_bounds_of_a_slot_are_those_of_the_code() -> None:
 
 
 def _slot_with(**status: object) -> SharedGpu:
-    found = parse_shared_gpu({"spec": {"slot": 0}, "status": status})
-    assert found is not None
-    return found
+    parsed = parse_shared_gpu({"spec": {"slot": 0}, "status": status})
+    assert parsed is not None
+    return parsed
 
 
 BOUNDS = {
@@ -432,14 +432,14 @@ def test_node_and_number_of_a_slot_cannot_be_changed() -> None:
 
 def test_the_sample_slot_is_read_by_the_controller() -> None:
     raw = read(CRDS / "samples" / "sharedgpu.yaml")
-    found = parse_shared_gpu(raw)
-    assert found is not None
-    assert raw["metadata"]["name"] == reservation_of(found.node, found.slot)
-    assert (found.node, found.slot) == ("node-1", 0)
-    assert found.reservation
-    assert found.card
-    assert found.memory == 81559
-    assert (found.healthy, found.moved) == (True, False)
-    sharers = [(entry.busy, entry.loss, entry.gets) for entry in found.sharers]
+    parsed = parse_shared_gpu(raw)
+    assert parsed is not None
+    assert raw["metadata"]["name"] == reservation_of(parsed.node, parsed.slot)
+    assert (parsed.node, parsed.slot) == ("node-1", 0)
+    assert parsed.reservation
+    assert parsed.card
+    assert parsed.memory == 81559
+    assert (parsed.healthy, parsed.moved) == (True, False)
+    sharers = [(entry.busy, entry.loss, entry.gets) for entry in parsed.sharers]
     assert sharers == [(640, 20, None), (870, None, 310)]
     assert raw["status"].keys() == SLOT["status"]["properties"].keys() - {"trouble"}

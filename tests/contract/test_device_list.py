@@ -76,12 +76,12 @@ async def test_a_container_gets_its_card_in_the_form_of_nvidia_s_device_plugin(
     running = asyncio.create_task(plugin.run())
     try:
         endpoint = (await kubelet.registered.get()).endpoint
-        found = await answer(kubelet, endpoint)
+        result = await answer(kubelet, endpoint)
     finally:
         running.cancel()
         await asyncio.wait([running])
         await kubelet.stop()
-    assert sorted(of_container(found)) == sorted(of_container(bytes.fromhex(want)))
+    assert sorted(of_container(result)) == sorted(of_container(bytes.fromhex(want)))
 
 
 async def answer(kubelet: FakeKubelet, endpoint: str) -> bytes:
@@ -125,6 +125,6 @@ def test_an_unknown_strategy_is_refused_with_the_known_strategies(
     written: str, tmp_path: Path
 ) -> None:
     stated = ["--node", "n", "--pod", "p", "--data-dir", str(tmp_path)]
-    found = CliRunner().invoke(agent, stated, env={"DEVICE_LIST_STRATEGY": written})
-    assert found.exit_code == 2
-    assert all(word in found.output for word in ("DEVICE_LIST_STRATEGY", *ANSWERS))
+    result = CliRunner().invoke(agent, stated, env={"DEVICE_LIST_STRATEGY": written})
+    assert result.exit_code == 2
+    assert all(word in result.output for word in ("DEVICE_LIST_STRATEGY", *ANSWERS))

@@ -16,12 +16,12 @@ POLICIES = (names.PARTS_POLICY, names.RESERVATION_PRIORITY)
 
 
 def _named(kind: str, name: str, things: Sequence[Object] | None = None) -> Object:
-    (found,) = (
+    (result,) = (
         thing
         for thing in things or added(COMPONENT)
         if (thing["kind"], thing["metadata"]["name"]) == (kind, name)
     )
-    return found
+    return result
 
 
 def _agent(things: Sequence[Object] | None = None) -> Object:
@@ -36,8 +36,8 @@ def _reservation() -> Object:
 
 def _container(template: Object) -> Object:
     (container,) = template["spec"]["containers"]
-    found: Object = container
-    return found
+    result: Object = container
+    return result
 
 
 def test_the_component_is_not_installed_by_default() -> None:
@@ -190,11 +190,11 @@ def test_fields_that_the_controller_sets_are_not_in_the_template() -> None:
 
 
 def test_no_pod_of_a_user_preempts_a_reservation_and_a_reservation_preempts_none() -> None:
-    found = _named("PriorityClass", names.RESERVATION_PRIORITY)
+    result = _named("PriorityClass", names.RESERVATION_PRIORITY)
     assert _reservation()["spec"]["priorityClassName"] == names.RESERVATION_PRIORITY
-    assert found["value"] == 1_000_000_000  # the highest that is not the system's
-    assert found["preemptionPolicy"] == "Never"
-    assert not found.get("globalDefault")
+    assert result["value"] == 1_000_000_000  # the highest that is not the system's
+    assert result["preemptionPolicy"] == "Never"
+    assert not result.get("globalDefault")
 
 
 # --- rights -------------------------------------------------------------------------------------

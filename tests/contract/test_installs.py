@@ -129,9 +129,9 @@ def test_kubeconfigs_and_steps_work_with_the_oldest_and_the_newest_client(
 @pytest.mark.long
 @pytest.mark.parametrize("packages", TOGETHER.values(), ids=TOGETHER)
 def test_pip_finds_versions_that_suit_all(tmp_path: Path, packages: tuple[str, ...]) -> None:
-    found = _resolved(tmp_path, *packages)
-    assert found is not None
-    assert found["kubernetes"] in OWN
+    result = _resolved(tmp_path, *packages)
+    assert result is not None
+    assert result["kubernetes"] in OWN
 
 
 @pytest.mark.long

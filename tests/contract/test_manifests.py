@@ -50,10 +50,10 @@ OF_THE_AUTOSCALER = {("Role", "kube-system"), ("RoleBinding", "kube-system")}
 
 
 def _webhooks() -> list[Object]:
-    found: list[Object] = []
+    results: list[Object] = []
     for name in (names.WEBHOOK_CONFIGURATION, names.FIRST_WEBHOOKS):
-        found += named("MutatingWebhookConfiguration", name)["webhooks"]
-    return found
+        results += named("MutatingWebhookConfiguration", name)["webhooks"]
+    return results
 
 
 def _containers() -> Iterator[tuple[str, Object]]:
@@ -392,12 +392,12 @@ def _rules() -> Iterator[tuple[str, Object]]:
 
 def _verbs(component: str, resource: str) -> dict[tuple[str, str], set[str]]:
     """Return what a component may do with a resource, per kind of role and resource name."""
-    found: dict[tuple[str, str], set[str]] = {}
+    results: dict[tuple[str, str], set[str]] = {}
     for where, rule in _rules():
         if where.split()[1] == f"kfext-{component}" and resource in rule["resources"]:
             for name in rule.get("resourceNames", [""]):
-                found.setdefault((where.split()[0], name), set()).update(rule["verbs"])
-    return found
+                results.setdefault((where.split()[0], name), set()).update(rule["verbs"])
+    return results
 
 
 def test_no_role_has_a_wildcard() -> None:
@@ -544,13 +544,13 @@ DECIDED = {"new-nodes", "pod-logs", "pod-metrics", "pod-resize"}
 
 def _bound(rendered: Iterable[Object]) -> dict[str, set[tuple[str, str]]]:
     """Return the roles of each account."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    results: dict[str, set[tuple[str, str]]] = {}
     for thing in rendered:
         if thing["kind"].endswith("Binding") and "subjects" in thing:
             (subject,) = thing["subjects"]
             role = (thing["roleRef"]["kind"], thing["roleRef"]["name"])
-            found.setdefault(subject["name"], set()).add(role)
-    return found
+            results.setdefault(subject["name"], set()).add(role)
+    return results
 
 
 def test_the_base_grants_the_controller_no_right_that_an_administrator_decides() -> None:
@@ -743,8 +743,8 @@ def by_cert_manager(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str,
 
 def _command(rendered: dict[tuple[str, str], Object], part: str) -> list[str]:
     (container,) = rendered["Deployment", f"kfext-{part}"]["spec"]["template"]["spec"]["containers"]
-    found: list[str] = container["command"]
-    return found
+    results: list[str] = container["command"]
+    return results
 
 
 def test_cert_manager_issues_the_mounted_certificate_and_kfext_issues_nothing(
@@ -787,8 +787,8 @@ def test_certificates_of_cert_manager_end_at_an_authority_that_keeps_its_key(
     def issuer_of(certificate: str) -> Object:
         named = by_cert_manager["Certificate", certificate]["spec"]["issuerRef"]
         assert named["group"] == "cert-manager.io"
-        found: Object = by_cert_manager[named["kind"], named["name"]]["spec"]
-        return found
+        result: Object = by_cert_manager[named["kind"], named["name"]]["spec"]
+        return result
 
     root = by_cert_manager["Certificate", "kfext-webhook-root"]["spec"]
     assert issuer_of("kfext-webhook") == {"ca": {"secretName": root["secretName"]}}

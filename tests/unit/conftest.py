@@ -41,7 +41,7 @@ def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def cluster() -> Cluster:
     """A mirror of two nodes."""
-    made = Cluster()
+    cluster = Cluster()
     for name in "ab":
-        made.observe_node(None, node(name, cpu="4"))
-    return made
+        cluster.observe_node(None, node(name, cpu="4"))
+    return cluster

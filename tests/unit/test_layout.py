@@ -61,8 +61,8 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def defines_a_function(path: Path) -> bool:
-    found = ast.walk(ast.parse(path.read_text()))
-    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in found)
+    result = ast.walk(ast.parse(path.read_text()))
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in result)
 
 
 def namesakes(package: str) -> set[str]:

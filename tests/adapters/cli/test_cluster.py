@@ -106,8 +106,8 @@ def test_release_removes_the_gate_of_kfext_only_from_pods_that_exist(
     path = gated(testbed, queued(testbed, namespace))
     done = kfext("release", "train", "-n", namespace)
     assert "pods ungated: 1\n" in done.stdout, done.stderr
-    found = [gate["name"] for gate in testbed.api.get(path)["spec"]["schedulingGates"]]
-    assert found == ["other.example/gate"]
+    results = [gate["name"] for gate in testbed.api.get(path)["spec"]["schedulingGates"]]
+    assert results == ["other.example/gate"]
 
 
 def test_a_second_release_changes_nothing(testbed: Testbed, namespace: str, kfext: Run) -> None:
@@ -151,8 +151,8 @@ def test_explain_shows_a_queued_job(testbed: Testbed, namespace: str, kfext: Run
 
 def test_explain_prints_json(testbed: Testbed, namespace: str, kfext: Run) -> None:
     queued(testbed, namespace)
-    found = json.loads(kfext("explain", "train", "-n", namespace, "-o", "json").stdout)
-    assert (found["kind"], found["name"], found["phase"]) == ("PyTorchJob", "train", "Queued")
+    content = json.loads(kfext("explain", "train", "-n", namespace, "-o", "json").stdout)
+    assert (content["kind"], content["name"], content["phase"]) == ("PyTorchJob", "train", "Queued")
 
 
 @pytest.mark.parametrize("command", ["explain", "release"])

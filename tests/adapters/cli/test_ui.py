@@ -120,7 +120,7 @@ def person(bed: Testbed, tmp_path: Path, user: str) -> Path:
 
 
 def texts(state: State) -> str:
-    return "\n".join(found["text"] for found in state["notes"])
+    return "\n".join(result["text"] for result in state["notes"])
 
 
 async def test_an_administrator_sees_everything(cluster: Testbed) -> None:

@@ -71,11 +71,11 @@ class Served:
 
 @asynccontextmanager
 async def serving(source: Shown) -> AsyncIterator[Served]:
-    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(source.source(), port=0, greet=found.set_result))
+    result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(source.source(), port=0, greet=result.set_result))
     try:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            yield Served(URL(await found), source, session)
+            yield Served(URL(await result), source, session)
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):

@@ -30,8 +30,8 @@ class Cards:
 
 
 def terms_of(folder: Path, pod: Pod) -> GpuShare | None:
-    found = json.loads((folder / TERMS).read_text()).get(pod[1])
-    return GpuShare(**found) if found else None
+    content = json.loads((folder / TERMS).read_text()).get(pod[1])
+    return GpuShare(**content) if content else None
 
 
 async def run(folder: Path) -> None:

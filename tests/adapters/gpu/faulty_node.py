@@ -69,11 +69,11 @@ class FaultyNode:
             while True:
                 try:
                     async with self.kubelet.channel(ENDPOINT) as channel:
-                        (found,) = (await allocate(channel, UNITS[role])).container_responses
+                        (result,) = (await allocate(channel, UNITS[role])).container_responses
                     break
                 except grpc.aio.AioRpcError:  # the agent does not serve yet, or knows no card
                     await asyncio.sleep(0.05)
-        (folder,) = (mount.host_path for mount in found.mounts if "sockets" in mount.host_path)
+        (folder,) = (mount.host_path for mount in result.mounts if "sockets" in mount.host_path)
         self._sockets[role] = f"{folder}/agent"
         self._held[role] = ("team", SLOT, UNITS[role])
         self._terms[role] = {"units": 50, "high": role == "high", "min_share": 0.0}

@@ -49,8 +49,8 @@ class Played:
 
     def counted(self, name: str, *what: str) -> list[float]:
         """Return the card's count for a client."""
-        (found,) = (entry for entry in self._card._clients.values() if entry.name == name)
-        return [getattr(found, figure) for figure in what]
+        (result,) = (entry for entry in self._card._clients.values() if entry.name == name)
+        return [getattr(result, figure) for figure in what]
 
     def names(self) -> list[str]:
         """Return the names of its clients."""

@@ -103,9 +103,9 @@ def test_an_error_of_a_card_excludes_it_and_an_error_of_a_program_does_not(
     seen = inventory.Nvml()
     fake.errors.extend([("GPU-2", 43), ("GPU-2", number)])
     for _ in range(2):
-        found = seen.cards()
-        assert [card.trouble for card in found] == ["", trouble]
-        assert [card.errors for card in found] == [{}, {43: 1, number: 1}]
+        result = seen.cards()
+        assert [card.trouble for card in result] == ["", trouble]
+        assert [card.errors for card in result] == [{}, {43: 1, number: 1}]
 
 
 def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,13 +68,13 @@ async def endpoint(kubelet: FakeKubelet) -> str:
 @pytest.mark.usefixtures("plugin")
 async def test_a_container_gets_all_allocated_devices(kubelet: FakeKubelet) -> None:
     async with kubelet.channel(await endpoint(kubelet)) as channel:
-        (found,) = (await allocate(channel, ["a"])).container_responses
-    assert dict(found.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
-    (mount,) = found.mounts
+        (result,) = (await allocate(channel, ["a"])).container_responses
+    assert dict(result.envs) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+    (mount,) = result.mounts
     assert (mount.host_path, mount.container_path, mount.read_only) == (
         "/var/lib/kfext/a", "/kfext", True
     )  # fmt: skip
-    assert [device.name for device in found.cdi_devices] == ["nvidia.com/gpu=1"]
+    assert [device.name for device in result.cdi_devices] == ["nvidia.com/gpu=1"]
 
 
 @pytest.mark.usefixtures("plugin")
@@ -198,8 +198,8 @@ async def test_the_devices_of_each_container_are_read_from_kubelet(tmp_path: Pat
 
     answers = {"List": ("ListPodResources", {"pod_resources": pods})}
     async with pod_resources(tmp_path, answers) as socket:
-        found = await allocated_devices(lambda: {("team", "plain")}, socket)
-    assert found == [
+        result = await allocated_devices(lambda: {("team", "plain")}, socket)
+    assert result == [
         AllocatedDevices("team", "train", "a", "kfext.dev/gpu-0", frozenset(UNITS)),
         AllocatedDevices("team", "other", "b", "nvidia.com/gpu", frozenset({"GPU-1", "GPU-2"})),
     ]

@@ -75,8 +75,8 @@ async def cluster(client: Client, home: str) -> AsyncIterator[Client]:
 
 
 async def ca_bundles(client: Client) -> list[bytes]:
-    found = await client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
-    return [base64.b64decode(w["clientConfig"].get("caBundle", "")) for w in found["webhooks"]]
+    content = await client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
+    return [base64.b64decode(w["clientConfig"].get("caBundle", "")) for w in content["webhooks"]]
 
 
 async def served(

@@ -50,9 +50,9 @@ async def test_an_object_from_creation_to_deletion(client: Client, namespace: st
     await client.merge_patch(path, {"data": {"x": None, "z": "3"}})
     await client.apply(path, configmap("a", z="4"))
 
-    found = await client.get(path)
-    assert found["data"] == {"y": "2", "z": "4"}
-    await client.delete(path, uid=found["metadata"]["uid"], grace=0)
+    content = await client.get(path)
+    assert content["data"] == {"y": "2", "z": "4"}
+    await client.delete(path, uid=content["metadata"]["uid"], grace=0)
     with pytest.raises(errors.NotFound):
         await client.get(path)
 
@@ -65,9 +65,9 @@ async def test_lists_are_merged_by_their_keys(client: Client, namespace: str) ->
     version = {"resourceVersion": made["metadata"]["resourceVersion"]}
     wanted = {"metadata": version, "spec": {"containers": [{"name": "b", "image": "j"}]}}
 
-    found = await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
+    result = await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
 
-    assert [container["image"] for container in found["spec"]["containers"]] == ["i", "j"]
+    assert [container["image"] for container in result["spec"]["containers"]] == ["i", "j"]
     with pytest.raises(errors.Conflict):
         await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
 
@@ -167,9 +167,9 @@ async def test_a_list_has_all_pages(client: Client, namespace: str) -> None:
         *(client.create(configmaps(namespace), configmap(f"m-{i}")) for i in range(520))
     )
 
-    found = await client.list_all(configmaps(namespace), labelSelector="tried=yes")
+    result = await client.list_all(configmaps(namespace), labelSelector="tried=yes")
 
-    assert sorted(item["metadata"]["name"] for item in found) == sorted(
+    assert sorted(item["metadata"]["name"] for item in result) == sorted(
         f"m-{i}" for i in range(520)
     )
 
@@ -302,10 +302,10 @@ async def test_a_page_that_is_too_large_is_requested_with_fewer_objects(
             page(item("c", 1), version=1),
         ]
     )
-    found = [
+    results = [
         job["metadata"]["name"] async for job in faulty_client.objects(paths.jobs(KINDS["TFJob"]))
     ]
-    assert found == ["a", "b", "c"]
+    assert results == ["a", "b", "c"]
     asked = [(query["limit"], query.get("continue", "")) for query in faulty.read_queries]
     assert asked == [("500", ""), ("500", "after a"), ("125", "after a"), ("125", "after b")]
 

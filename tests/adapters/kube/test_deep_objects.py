@@ -47,9 +47,9 @@ async def held(client: Client, namespace: str) -> str:
 
 @pytest.mark.usefixtures("as_deep_as_the_api_server")
 async def test_a_deep_object_is_read_and_listed(client: Client, held: str) -> None:
-    found = await client.get(f"{held}/one")
-    assert found["metadata"]["managedFields"]
-    uid = found["metadata"]["uid"]
+    content = await client.get(f"{held}/one")
+    assert content["metadata"]["managedFields"]
+    uid = content["metadata"]["uid"]
     assert uid in await client.uids(held)
     listed = [body["metadata"]["uid"] async for body in client.objects(held)]
     assert uid in listed

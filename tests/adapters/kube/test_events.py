@@ -66,10 +66,10 @@ async def test_the_events_that_reach_the_cluster(
             recorder.record(about(namespace), Verdict(reason, message), action="Waiting")
         await recorder.drain()
 
-    found = await client.list_all(paths.events(namespace))
-    assert sorted((event["reason"], event["note"]) for event in found) == want
+    result = await client.list_all(paths.events(namespace))
+    assert sorted((event["reason"], event["note"]) for event in result) == want
     assert recorder.dropped == 0
-    assert all(event["regarding"]["uid"] == "u-1" for event in found)
+    assert all(event["regarding"]["uid"] == "u-1" for event in result)
 
 
 async def test_a_new_process_does_not_repeat_the_old_one(client: Client, namespace: str) -> None:
@@ -106,8 +106,8 @@ async def test_two_jobs_may_have_the_same_reason(client: Client, namespace: str)
             )
         await recorder.drain()
 
-    found = await client.list_all(paths.events(namespace))
-    assert [event["type"] for event in found] == ["Warning", "Warning"]
+    result = await client.list_all(paths.events(namespace))
+    assert [event["type"] for event in result] == ["Warning", "Warning"]
 
 
 async def test_long_names_and_sentences_are_cut_to_the_limits_of_the_api(

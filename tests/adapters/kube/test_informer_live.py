@@ -144,9 +144,9 @@ async def test_pods_and_nodes_of_a_true_server_are_read(
         assert pod is not None
         assert pod.gated
         assert pod.requests == {"cpu": 250, "memory": 2**30, "pods": 1}
-        found = nodes.store.by_name(f"node-{namespace}")
-        assert found is not None
-        assert found.allocatable == {"cpu": 4000, "memory": 8 * 2**30, "pods": 110}
-        assert found.labels["zone"] == "a"
-        assert "k" in {taint.key for taint in found.taints}
+        result = nodes.store.by_name(f"node-{namespace}")
+        assert result is not None
+        assert result.allocatable == {"cpu": 4000, "memory": 8 * 2**30, "pods": 110}
+        assert result.labels["zone"] == "a"
+        assert "k" in {taint.key for taint in result.taints}
     await client.delete(paths.nodes(f"node-{namespace}"))

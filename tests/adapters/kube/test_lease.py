@@ -43,8 +43,8 @@ class Contest:
         return holder
 
     async def lease(self) -> dict[str, object]:
-        found = await self.client.get(paths.leases(self.namespace, "kfext-controller"))
-        spec: dict[str, object] = found["spec"]
+        content = await self.client.get(paths.leases(self.namespace, "kfext-controller"))
+        spec: dict[str, object] = content["spec"]
         return spec
 
     async def stop(self, identity: str) -> None:
@@ -76,8 +76,8 @@ async def test_the_lease_names_suspect_nodes_until_they_are_cleared(
     )
 
     async def said() -> dict[str, str]:
-        found = await client.get(paths.leases(namespace, names.LEASE))
-        shown: dict[str, str] = json.loads(found["metadata"]["annotations"][names.SUSPECTS])
+        content = await client.get(paths.leases(namespace, names.LEASE))
+        shown: dict[str, str] = json.loads(content["metadata"]["annotations"][names.SUSPECTS])
         return shown
 
     task = asyncio.create_task(holder.run())
@@ -181,8 +181,8 @@ async def test_a_deleted_lease_is_recreated(contest: Contest) -> None:
     await contest.client.delete(path)
     async with asyncio.timeout(30):
         while True:
-            found = await contest.client.list_all(paths.leases(contest.namespace))
-            if found and found[0]["metadata"]["uid"] != before["metadata"]["uid"]:
+            result = await contest.client.list_all(paths.leases(contest.namespace))
+            if result and result[0]["metadata"]["uid"] != before["metadata"]["uid"]:
                 break
             await asyncio.sleep(0.02)
 

@@ -61,8 +61,8 @@ async def test_fewer_long_lines_are_requested_until_the_newest_is_among_them() -
     kubelet = FakeKubelet()
     log = reader(kubelet)
     kubelet.write(*("x" * 16_384 + str(number) for number in range(300)))
-    found = await texts(log)
-    assert found[-1].endswith("299")
+    result = await texts(log)
+    assert result[-1].endswith("299")
     assert kubelet.requests <= 3
     kubelet.write(*("short" for _ in range(200)))
     for _ in range(6):

@@ -132,7 +132,7 @@ def test_the_command_of_a_compiled_step_passes_the_settings_of_the_step_to_the_j
     assert api.job["metadata"]["annotations"] == {"kfext.dev/elastic": "1-4"}
     spec = api.job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     (container,) = spec["containers"]
-    found = {**spec, **container}
-    assert {key: found[key] for key in OF_TASK} == OF_TASK
+    result = {**spec, **container}
+    assert {key: result[key] for key in OF_TASK} == OF_TASK
     figures = json.loads((tmp_path / "output.json").read_text())["artifacts"]["metrics"]
     assert figures["artifacts"][0]["metadata"]["loss"] == 0.025

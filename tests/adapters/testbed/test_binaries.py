@@ -88,8 +88,8 @@ def test_a_program_that_two_processes_need_at_once_is_built_once(machine: Machin
     )
     compiler.chmod(0o755)
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(binaries.resolve, ["etcd", "etcd"]))
-    assert found[0] == found[1]
+        results = list(pool.map(binaries.resolve, ["etcd", "etcd"]))
+    assert results[0] == results[1]
     assert len(built.read_text().splitlines()) == 1
 
 
@@ -100,5 +100,5 @@ def test_the_common_source_of_several_programs_has_one_version_and_is_compiled_o
         pinned = (source.folder / "go.mod").read_text()
         for module, version in re.findall(r"^\t?(?:require )?(\S+) (v\S+)", pinned, re.MULTILINE):
             versions.setdefault(module, set()).add(version)
-    assert {module: found for module, found in versions.items() if len(found) > 1} == {}
+    assert {module: result for module, result in versions.items() if len(result) > 1} == {}
     assert len(versions) > 100

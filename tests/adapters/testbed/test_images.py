@@ -51,5 +51,5 @@ def test_inputs_are_files_by_name_and_content_without_compiled_ones(tmp_path: Pa
     (tmp_path / "code/__pycache__/a.pyc").write_bytes(b"")
     (tmp_path / "code/a.py").write_text("a")
     (tmp_path / "single").write_text("b")
-    found = files_below(tmp_path / "code", tmp_path / "single")
-    assert found == ["code/a.py", b"a", "single", b"b"]
+    result = files_below(tmp_path / "code", tmp_path / "single")
+    assert result == ["code/a.py", b"a", "single", b"b"]

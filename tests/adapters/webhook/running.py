@@ -115,16 +115,16 @@ def webhook(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Itera
             ],
             stderr=log,
         )
-    found = Webhook(process, port, probe_port, output)
+    result = Webhook(process, port, probe_port, output)
     try:
         lacks = "no certificate yet"
-        until(lambda: lacks in found.probe("/readyz")[1] or process.poll(), what="it waits")
-        found.unready = found.probe("/readyz")[1]
+        until(lambda: lacks in result.probe("/readyz")[1] or process.poll(), what="it waits")
+        result.unready = result.probe("/readyz")[1]
         testbed.api.apply(configuration(port))
         asyncio.run(issue(testbed))
-        until(lambda: found.probe("/readyz")[0] == 200 or process.poll(), what="ready")
+        until(lambda: result.probe("/readyz")[0] == 200 or process.poll(), what="ready")
         assert process.poll() is None, output.read_text()
-        yield found
+        yield result
     finally:
         process.kill()
         process.wait()

@@ -51,8 +51,8 @@ BAD: dict[str, tuple[bytes, int, str]] = {
 async def test_a_body_that_is_no_review_gets_4xx_with_a_reason(
     service: Service, path: str, body: bytes, *, status: int, reason: str
 ) -> None:
-    found, words = await service.post(path, body)
-    assert found == status
+    result, words = await service.post(path, body)
+    assert result == status
     assert reason in words.decode()
     assert service.count(kind=path.removeprefix("/mutate-"), outcome="rejected") == 1
     # The process is unharmed.
@@ -258,8 +258,8 @@ async def test_an_object_with_too_many_parts_is_refused_if_it_shares_a_gpu(
 async def test_a_body_that_is_no_review_admits_nothing(
     service: Service, path: str, body: bytes, *, status: int, reason: str
 ) -> None:
-    found, words = await service.post(path, body)
-    assert found == status  # the API server fails closed on it
+    result, words = await service.post(path, body)
+    assert result == status  # the API server fails closed on it
     assert reason in words.decode()
 
 

@@ -69,8 +69,8 @@ def token_of(testbed: Testbed, namespace: str, job: str, *, audience: str = AUDI
         "spec": {"audiences": [audience], "expirationSeconds": 3600, "boundObjectRef": bound},
     }
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
-    found: str = testbed.api.create(path, request)["status"]["token"]
-    return found
+    result: str = testbed.api.create(path, request)["status"]["token"]
+    return result
 
 
 def post(testbed: Testbed, webhook: Webhook, namespace: str, token: str) -> int:
@@ -101,9 +101,9 @@ def test_the_posts_of_a_pod_appear_in_the_plan_of_its_job(
     assert post(testbed, webhook, namespace, token) == 200
     until(lambda: plan_of(testbed, namespace).posted, what="the posts are written")
     posted = plan_of(testbed, namespace).posted
-    (found,) = posted.posts
+    (result,) = posted.posts
     assert posted.pod == pod_of(testbed, namespace, "train")["metadata"]["uid"]
-    assert found == Post(found.at, 10, 100, (("loss", 2.5),))
+    assert result == Post(result.at, 10, 100, (("loss", 2.5),))
 
 
 def test_foreign_tokens_are_refused(

@@ -64,9 +64,9 @@ def test_jobs_come_at_the_load(load: float) -> None:
 @pytest.mark.parametrize("link", ["10gbit", "25gbit", "1gbit", "200mbit"])
 def test_links_are_as_many_times_slower_as_waits_are_longer(link: str) -> None:
     bits = {"gbit": 1e9, "mbit": 1e6}[link[-4:]] * int(link[:-4])
-    found = slowed(link)
-    assert float(found.removesuffix("kbit")) * 1e3 * SLOWED == pytest.approx(bits, rel=1e-4)
-    assert burst(found) > 0
+    result = slowed(link)
+    assert float(result.removesuffix("kbit")) * 1e3 * SLOWED == pytest.approx(bits, rel=1e-4)
+    assert burst(result) > 0
     assert slowed("none") == "none"
 
 
@@ -100,8 +100,8 @@ def runs_at(load: float, *, large: float) -> timed.Runs:
 def row(text: str, *cells: str) -> str:
     """Return the only row with these in its first cells."""
     rows = [[cell.strip() for cell in line.split("|")[1:]] for line in text.splitlines()]
-    chosen = [found for found in rows if all(map(str.startswith, found, cells)) and found]
-    (only,) = [found for found in chosen if len(found) > len(cells)]
+    chosen = [result for result in rows if all(map(str.startswith, result, cells)) and result]
+    (only,) = [result for result in chosen if len(result) > len(cells)]
     return " | ".join(only)
 
 

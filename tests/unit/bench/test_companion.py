@@ -36,8 +36,8 @@ def containers(arrival: Arriving) -> dict[str, dict[str, Any]]:
 
 
 def container(arrival: Arriving) -> dict[str, Any]:
-    (found,) = containers(arrival).values()
-    return found
+    (result,) = containers(arrival).values()
+    return result
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -171,10 +171,10 @@ def test_a_controller_is_killed_at_the_first_resize_after_the_last_job_has_come(
 )
 def test_the_limits_of_server_and_worker_add_up_to_the_same(schedule: Schedule) -> None:
     (arrival,) = schedule.arrivals
-    found = containers(arrival)
-    limits = {name: each["resources"]["limits"]["cpu"] for name, each in found.items()}
+    result = containers(arrival)
+    limits = {name: each["resources"]["limits"]["cpu"] for name, each in result.items()}
     assert sum(int(limit.removesuffix("m")) for limit in limits.values()) == 900
-    assert {each["resources"]["requests"]["cpu"] for each in found.values()} == {"20m"}
+    assert {each["resources"]["requests"]["cpu"] for each in result.values()} == {"20m"}
 
 
 def test_a_badly_split_job_takes_longer_for_a_step() -> None:
@@ -190,8 +190,8 @@ def test_overhead_counts_the_longer_steps_and_not_the_longer_job() -> None:
     read = [outcome(25.2, cpu=20.2), outcome(45.4, cpu=20.2)]
     runs = {PLAIN: plain, AGAIN: plain, READ: read, OPEN: [outcome(25.4), outcome(45.6)]}
     lines = overhead_table(runs).splitlines()
-    found, opened = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
-    assert found[1:4] == [
+    result, opened = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[-2:])
+    assert result[1:4] == [
         "+1.0 % (+1.0 to +1.0)",
         "+1.0 % (+1.0 to +1.0)",
         "+0.0 % (+0.0 to +0.0)",

@@ -94,8 +94,8 @@ def test_a_pass_admits_only_the_first_job_that_fits() -> None:
         job("small", workers=(1, 1, 1)),
         job("late", workers=(1, 1, 1)),
     )
-    found = after(10, nodes(200, 100), waiting=[big, small, late])
-    assert found == [Start(small, (), ("node-a",))]
+    result = after(10, nodes(200, 100), waiting=[big, small, late])
+    assert result == [Start(small, (), ("node-a",))]
 
 
 def test_a_job_starts_with_fewer_workers_than_requested_but_with_all_servers() -> None:
@@ -162,8 +162,8 @@ def test_workers_on_the_node_of_the_server_are_taken_last() -> None:
 def test_the_guard_forgets_the_server_of_the_job_that_waits_a_fault() -> None:
     needs_three = job("trained", servers=1, workers=(2, 2, 2))
     # Capacity for two: its workers would fit, but not with the server.
-    found = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
-    assert found == [Shrink("old", frozenset({1, 2}))]
+    result = after(30, nodes(0, 0, 0), waiting=[needs_three], runs=FULL)
+    assert result == [Shrink("old", frozenset({1, 2}))]
 
 
 def test_nothing_is_taken_if_the_fewest_workers_already_fit() -> None:
@@ -209,8 +209,8 @@ def test_a_job_gets_more_than_its_maximum_if_the_first_node_is_full_a_fault() ->
 
 def test_a_job_grows_whether_it_helps_or_not_and_although_another_waits_a_fault() -> None:
     fewest = replace(GANG, submitted=40.0)
-    found = after(60, nodes(100), waiting=[fewest], runs=[running(replace(OLD, most=9), "aab")])
-    assert found == [Grow("old", ("node-a",))]
+    result = after(60, nodes(100), waiting=[fewest], runs=[running(replace(OLD, most=9), "aab")])
+    assert result == [Grow("old", ("node-a",))]
 
 
 def test_nothing_grows_while_the_head_of_the_queue_starves() -> None:

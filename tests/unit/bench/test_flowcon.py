@@ -106,13 +106,13 @@ def test_a_new_container_of_an_old_name_is_on_no_list() -> None:
 
 def rounds(timer: Timer, running: dict[int, frozenset[str]], *, converged: bool) -> list[int]:
     """Return at which seconds rounds are due; `running` changes at the seconds of its keys."""
-    found, now_running = [], frozenset[str]()
+    results, now_running = [], frozenset[str]()
     for second in range(200):
         now_running = running.get(second, now_running)
         if timer.due(now_running, now=second):
-            found.append(second)
+            results.append(second)
             timer.ran(now_running, now=second, all_completing=converged)
-    return found
+    return results
 
 
 @pytest.mark.parametrize(

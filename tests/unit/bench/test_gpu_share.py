@@ -77,10 +77,10 @@ def test_no_step_is_counted_twice_and_none_is_lost(
     took: list[float], began: float, seconds: int
 ) -> None:
     ends = [sum(took[:count]) for count in range(len(took))]
-    found = rates(ends, began, began + seconds)
+    result = rates(ends, began, began + seconds)
     within = sum(began < end <= began + seconds for end in ends)
-    assert len(found) == seconds
-    assert abs(sum(found) - within) <= 1 + 1e-6
+    assert len(result) == seconds
+    assert abs(sum(result) - within) <= 1 + 1e-6
 
 
 @pytest.mark.parametrize(("trace", "expected"), TRACES.values(), ids=TRACES.keys())
@@ -99,8 +99,8 @@ def test_the_delay_of_the_blocking_thread_is_known_for_each_end() -> None:
         f"done {int((end + delay) * 1e9)} {int(between * drift * 1e9)}"
         for end, delay, between in zip(true, late, passed, strict=True)
     ]
-    found, wakes = ends(trace)
-    assert found == pytest.approx([end + 0.0001 for end in true], abs=0.0002)
+    result, wakes = ends(trace)
+    assert result == pytest.approx([end + 0.0001 for end in true], abs=0.0002)
     assert wakes == pytest.approx([delay - 0.0001 for delay in late], abs=0.0002)
 
 

@@ -51,12 +51,12 @@ def pods(runs: int, *, comes: int = 0, ends: int = 0) -> tuple[Pod, ...]:
 def run_of(changes: Mapping[int, Mapping[str, Any]], *, until: int) -> list[Sample]:
     """Return a look each second; a change holds from its second on, except lines."""
     now: dict[str, Any] = {"size": 4, "own": pods(4), "lines": ("step 1/9 loss=1",)}
-    found = []
+    results = []
     for second in range(until):
         new = changes.get(second, {})
         now |= new
-        found.append(Sample(float(second), **now))
-    return found
+        results.append(Sample(float(second), **now))
+    return results
 
 
 TORCH: dict[int, dict[str, Any]] = {
@@ -91,10 +91,10 @@ def test_the_phases_of_a_run() -> None:
 
 def test_training_may_continue_before_the_removed_pods_are_deleted() -> None:
     changes = {**TORCH, 47: {}, 70: {"own": pods(2)}, 49: {}, 71: {"gang": GANG}}
-    found = story(run_of(changes, until=170), came=10, went=80)
-    assert (found.shrink.pods, found.shrink.rendezvous, found.shrink.first_step) == (26, 0, 0)
-    assert found.shrink.stood_still == 19
-    assert found.to_bind == 1
+    result = story(run_of(changes, until=170), came=10, went=80)
+    assert (result.shrink.pods, result.shrink.rendezvous, result.shrink.first_step) == (26, 0, 0)
+    assert result.shrink.stood_still == 19
+    assert result.to_bind == 1
 
 
 def test_workers_that_do_not_know_each_other_meet_nowhere() -> None:
@@ -107,21 +107,21 @@ def test_workers_that_do_not_know_each_other_meet_nowhere() -> None:
         100: {"size": 4, "own": pods(2, comes=2)},
         104: {"own": pods(4)},
     }
-    found = story(run_of(changes, until=120), came=10, went=60)
-    assert found.shrink == Rescale(4, 2, 30, 0, 2, 0, 0, stood_still=1, usual=1)
-    assert found.growth == Rescale(2, 4, 40, 0, 4, 0, 0, stood_still=1, usual=1)
+    result = story(run_of(changes, until=120), came=10, went=60)
+    assert result.shrink == Rescale(4, 2, 30, 0, 2, 0, 0, stood_still=1, usual=1)
+    assert result.growth == Rescale(2, 4, 40, 0, 4, 0, 0, stood_still=1, usual=1)
 
 
 def test_a_later_longer_pause_does_not_belong_to_the_change() -> None:
     changes = {**TORCH, 158: {}, 159: {}, 190: TORCH[158], 191: TORCH[159]}
-    found = story(run_of(changes, until=200), came=10, went=80)
-    assert (found.shrink.stood_still, found.growth.stood_still) == (19, 37)
+    result = story(run_of(changes, until=200), came=10, went=80)
+    assert (result.shrink.stood_still, result.growth.stood_still) == (19, 37)
 
 
 def test_a_reason_still_shown_of_the_last_change_does_not_count_for_the_next() -> None:
     changes = {**TORCH, 44: {**TORCH[44], "reason": "Rescaling"}, 90: {"reason": "Shrunk"}}
-    found = story(run_of(changes, until=170), came=10, went=80)
-    assert found.growth.idle == 65
+    result = story(run_of(changes, until=170), came=10, went=80)
+    assert result.growth.idle == 65
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def cells(text: str) -> list[list[str]]:
 
 
 def column(rows: Sequence[Sequence[str]], name: str) -> Sequence[str]:
-    (found,) = (row for row in rows if row[0] == name)
-    return found[1:]
+    (result,) = (row for row in rows if row[0] == name)
+    return result[1:]
 
 
 def test_a_pause_is_judged_by_the_time_of_torchrun_itself() -> None:

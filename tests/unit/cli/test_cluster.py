@@ -56,13 +56,13 @@ EMPTY = cast(Client, FakeCluster("paddlejobs"))
 
 
 async def test_all_jobs_are_those_of_the_served_kinds() -> None:
-    found = await all_jobs(CLUSTER, namespace="", kind=None)
-    assert [(of.kind, of.name) for of, _ in found] == [(HERE, "train")]
+    result = await all_jobs(CLUSTER, namespace="", kind=None)
+    assert [(of.kind, of.name) for of, _ in result] == [(HERE, "train")]
 
 
 async def test_a_job_is_found_among_the_served_kinds() -> None:
-    found, _ = await find_job(CLUSTER, name="train", namespace="team", kind=None)
-    assert found.kind is HERE
+    result, _ = await find_job(CLUSTER, name="train", namespace="team", kind=None)
+    assert result.kind is HERE
     with pytest.raises(UserError, match=f"^there is no {HERE.name} 'other' in namespace 'team'"):
         await find_job(CLUSTER, name="other", namespace="team", kind=None)
 

@@ -78,12 +78,12 @@ class FakeCluster:
 
 
 def placed(name: str, **settings: str) -> Any:
-    made = job(name=name, uid=name).worker(1)
-    plan = Plan(name, 1, dict.fromkeys((key for key, _ in made.build().replicas()), "a"))
-    made = made.annotated(names.PLAN, plan.encode())
+    builder = job(name=name, uid=name).worker(1)
+    plan = Plan(name, 1, dict.fromkeys((key for key, _ in builder.build().replicas()), "a"))
+    builder = builder.annotated(names.PLAN, plan.encode())
     for key, value in settings.items():
-        made = made.annotated(f"{names.DOMAIN}/{key}", value)
-    return made
+        builder = builder.annotated(f"{names.DOMAIN}/{key}", value)
+    return builder
 
 
 async def lines(cluster: FakeCluster, **options: Any) -> list[tuple[int, str]]:

@@ -25,9 +25,9 @@ NOW = 1_800_000_000.0
 
 
 def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None, **options: bool) -> str:
-    found = parse_job(raw)
-    assert found is not None
-    explanation = explained(found, raw, status=status or {}, pods=pods, now=NOW)
+    parsed = parse_job(raw)
+    assert parsed is not None
+    explanation = explained(parsed, raw, status=status or {}, pods=pods, now=NOW)
     return text(explanation_lines(explanation, **options))
 
 
@@ -97,15 +97,15 @@ def test_a_job_that_is_being_deleted_has_finished_but_not_ended() -> None:
 
 
 def test_explain_says_how_to_start_a_queued_job_without_a_plan() -> None:
-    found = words(job(annotations=HELD, run_policy=SUSPENDED))
-    assert "`kubectl kfext release -n team train`" in found
+    result = words(job(annotations=HELD, run_policy=SUSPENDED))
+    assert "`kubectl kfext release -n team train`" in result
 
 
 def test_a_caller_without_the_right_to_the_plan_is_told_so_and_not_to_release_the_job() -> None:
     raw = job(annotations=HELD, run_policy=SUSPENDED)
-    found = parse_job(raw)
-    assert found is not None
-    said = text(explanation_lines(explained(found, raw, status=None, pods=(), now=NOW)))
+    parsed = parse_job(raw)
+    assert parsed is not None
+    said = text(explanation_lines(explained(parsed, raw, status=None, pods=(), now=NOW)))
     assert "you may not get trainingplans in namespace team" in said
     assert "release" not in said
 
@@ -133,9 +133,9 @@ def test_a_pod_that_is_being_deleted_ends() -> None:
 
 def test_the_reason_comes_from_the_plan() -> None:
     status = {"phase": "Queued", "reason": "NoRoom", "message": "3 pods need 6 cpu on one node"}
-    found = words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
-    assert "why      NoRoom: 3 pods need 6 cpu on one node" in found
-    assert "changed  1 on the job; --changes lists them" in found
+    result = words(job(annotations=HELD, run_policy=SUSPENDED), status=status)
+    assert "why      NoRoom: 3 pods need 6 cpu on one node" in result
+    assert "changed  1 on the job; --changes lists them" in result
     want = "the job suspended when it was submitted, and waits to be placed (kfext.dev/held)"
     assert want in listed(job(annotations=HELD, run_policy=SUSPENDED))
 
@@ -144,9 +144,9 @@ def test_explain_lists_the_nodes_of_pods_in_rank_order() -> None:
     places = {ReplicaKey("worker", 0): "node-b", ReplicaKey("worker", 1): "node-a"}
     plan = Plan(job_uid="u", generation=1, assignment=places).encode()
     raw = job(uid="u", annotations={names.PLAN: plan, **HELD})
-    found = words(raw, replica(10), replica(2, node="node-b"), replica(1, gates=GATE))
-    assert found.splitlines()[0] == "PyTorchJob team/train: Gated, on node-b, pod network"
-    assert found.splitlines()[1:5] == [
+    result = words(raw, replica(10), replica(2, node="node-b"), replica(1, gates=GATE))
+    assert result.splitlines()[0] == "PyTorchJob team/train: Gated, on node-b, pod network"
+    assert result.splitlines()[1:5] == [
         "  POD              NODE    STATUS",
         "  train-worker-1           gated",
         "  train-worker-2   node-b  Pending",
@@ -169,8 +169,8 @@ def test_explain_with_changes_lists_the_history() -> None:
         {**at, "what": "Scaled", "why": "idle room pays", "times": 4},
         {**at, "what": "Moved", "why": "\x1b[2J\nforged", "moreNodes": 2**40},
     ]
-    found = words(job(annotations=HELD), status={"history": entries}, all_changes=True)
-    told = [" ".join(line.split()) for line in found.splitlines()]
+    result = words(job(annotations=HELD), status={"history": entries}, all_changes=True)
+    told = [" ".join(line.split()) for line in result.splitlines()]
     assert told[told.index("TIME WHAT WORKERS NODES WHY") + 1 :][:3] == [
         f"{written_time(NOW)} Placed 3 a and b all 3 pods are bound",
         f"{written_time(NOW)} Scaled x4 3 a and b idle room pays",
@@ -257,10 +257,10 @@ def test_explain_lists_the_nodes_that_a_template_prefers() -> None:
 
 
 def test_explain_reports_that_nothing_was_changed() -> None:
-    found = words(job())
-    assert "why      kfext does not place this job, for one of these reasons\n" in found
-    assert "           - its namespace was not labelled kfext.dev/managed=true when it was" in found
-    assert found.endswith("changed  nothing\n")
+    result = words(job())
+    assert "why      kfext does not place this job, for one of these reasons\n" in result
+    assert "           - its namespace was not labelled kfext.dev/managed=true when it was" in result
+    assert result.endswith("changed  nothing\n")
 
 
 def test_a_message_that_all_pods_share_is_printed_once() -> None:
@@ -268,8 +268,8 @@ def test_a_message_that_all_pods_share_is_printed_once() -> None:
     pods = [
         parse_pod({**pod(name=f"p-{index}"), "status": {"conditions": [why]}}) for index in range(3)
     ]
-    found = words(ours(), *pods)
-    assert [line for line in found.splitlines() if "0/4" in line] == ["  unbound  3 pods: 0/4"]
+    result = words(ours(), *pods)
+    assert [line for line in result.splitlines() if "0/4" in line] == ["  unbound  3 pods: 0/4"]
 
 
 NODE = "gpu-node-7.example.org"
@@ -334,8 +334,8 @@ def test_on_the_host_network_each_edit_of_a_pod_is_shown_with_its_reason() -> No
 
 def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     raw, pods = on_host()
-    found = parse_job(raw)
-    assert found is not None
+    parsed = parse_job(raw)
+    assert parsed is not None
     why = "its pods use their node's network, with ports from 20000 on"
     status = {
         "phase": "Placed",
@@ -356,7 +356,7 @@ def test_a_running_job_of_four_pods_fits_a_screen(monkeypatch: pytest.MonkeyPatc
     }
 
     async def explanation(*_: Any, **__: Any) -> dict[str, Any]:
-        return explained(found, raw, status=status, pods=pods, now=NOW)
+        return explained(parsed, raw, status=status, pods=pods, now=NOW)
 
     monkeypatch.setattr("kfext.cli.explain._explanation", explanation)
     monkeypatch.setenv("COLUMNS", "20")
@@ -431,10 +431,10 @@ def test_the_source_that_colocates_pods_without_a_cpu_limit_is_named() -> None:
 
 def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     raw = job(annotations=HELD, run_policy=SUSPENDED)
-    found = parse_job(raw)
-    assert found is not None
+    parsed = parse_job(raw)
+    assert parsed is not None
     ahead = [f"PyTorchJob other/{name}" for name in "abcd"]
-    explanation = explained(found, raw, status={}, pods=(), now=NOW, ahead=ahead)
+    explanation = explained(parsed, raw, status={}, pods=(), now=NOW, ahead=ahead)
     assert explanation["ahead"] == ahead
     line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
     assert line in text(explanation_lines(explanation))
@@ -485,9 +485,9 @@ def test_a_job_that_does_not_run_has_no_remaining_time_and_no_use(phase: str) ->
 
 def test_a_program_gets_the_progress_too() -> None:
     raw = ours()
-    found = parse_job(raw)
-    assert found is not None
-    explanation = explained(found, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
+    parsed = parse_job(raw)
+    assert parsed is not None
+    explanation = explained(parsed, raw, status={"progress": PROGRESS}, pods=(), now=NOW)
     assert explanation["progress"]["totalSteps"] == 100
 
 
@@ -506,15 +506,15 @@ def test_an_edit_that_waits_for_the_next_start_is_shown() -> None:
 async def test_the_plan_of_an_earlier_job_does_not_count_for_this_job(
     *, earlier: bool
 ) -> None:
-    found = parse_job(job())
-    assert found is not None
-    of = {"uid": "earlier" if earlier else found.uid}
+    parsed = parse_job(job())
+    assert parsed is not None
+    of = {"uid": "earlier" if earlier else parsed.uid}
 
     class FakeClient:
         async def get(self, _: str) -> Raw:
             return {"spec": {"job": of}, "status": {"phase": names.PLACED}}
 
-    status = await _plan_status(FakeClient(), found)  # type: ignore[arg-type]
+    status = await _plan_status(FakeClient(), parsed)  # type: ignore[arg-type]
     assert status == ({} if earlier else {"phase": names.PLACED})
 
 
@@ -522,14 +522,14 @@ async def test_the_plan_of_an_earlier_job_does_not_count_for_this_job(
 async def test_a_missing_plan_differs_from_a_plan_that_the_caller_may_not_read(
     refusal: type[ApiError], want: Any
 ) -> None:
-    found = parse_job(job())
-    assert found is not None
+    parsed = parse_job(job())
+    assert parsed is not None
 
     class FakeClient:
         async def get(self, _: str) -> Raw:
             raise refusal(status=0, reason="", message="")
 
-    assert await _plan_status(FakeClient(), found) == want  # type: ignore[arg-type]
+    assert await _plan_status(FakeClient(), parsed) == want  # type: ignore[arg-type]
 
 
 STARTS: dict[str, tuple[dict[str, Any], str]] = {

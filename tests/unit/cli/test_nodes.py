@@ -98,6 +98,6 @@ async def test_suspect_nodes_from_the_lease(
 
 def test_a_node_of_any_resource_has_a_column_for_it() -> None:
     other = Node("n", allocatable={"cpu": 1000, "memory": 2**30, "amd.com/gpu": 4})
-    found = node_rows(Snapshot(nodes=(other,)), {}, now=NOW)
-    head, line = render_nodes(found, output="text").splitlines()
+    result = node_rows(Snapshot(nodes=(other,)), {}, now=NOW)
+    head, line = render_nodes(result, output="text").splitlines()
     assert (head.split()[3], line.split()) == ("AMD.COM/GPU", ["n", "0/1", "0/1Gi", "0/4"])

@@ -177,22 +177,22 @@ def shown(*texts: str, expression: str = "", now: float = 1e12) -> dict[str, Any
     return recognised(JOB, POD, lines, expression=expression, now=now)
 
 
-def in_words(found: dict[str, Any]) -> str:
-    return "\n".join(log_lines(found))
+def in_words(results: dict[str, Any]) -> str:
+    return "\n".join(log_lines(results))
 
 
 TRAINING = ["starting", *(f"step {10 * n}/100 loss {1 - n / 20}" for n in range(5)), "saved"]
 
 
 def test_the_matched_lines_and_the_series() -> None:
-    found = shown(*TRAINING)
-    assert (found["lines"], found["recognised"]) == (7, 5)
-    progress = found["progress"]
-    assert (progress["metric"], progress["value"], found["better"]) == ("loss", 0.8, "lower")
+    result = shown(*TRAINING)
+    assert (result["lines"], result["recognised"]) == (7, 5)
+    progress = result["progress"]
+    assert (progress["metric"], progress["value"], result["better"]) == ("loss", 0.8, "lower")
     assert (progress["step"], progress["totalSteps"]) == (40, 100)
     assert (progress["stepsPerSecond"], progress["secondsLeft"]) == (10.0, 6)
-    assert [point["step"] for point in found["series"]] == [0, 10, 20, 30, 40]
-    assert found["series"][0]["metrics"] == {"loss": 1.0}
+    assert [point["step"] for point in result["series"]] == [0, 10, 20, 30, 40]
+    assert result["series"][0]["metrics"] == {"loss": 1.0}
 
 
 def test_the_output_for_a_person() -> None:
@@ -207,9 +207,9 @@ def test_the_output_for_a_person() -> None:
 
 
 def test_progress_is_that_of_the_last_half_minute_against_the_one_before() -> None:
-    found = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
-    assert found["gained"] == pytest.approx(0.25)
-    assert "last 30 s: 0.25 of the progress of the first" in in_words(found)
+    result = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
+    assert result["gained"] == pytest.approx(0.25)
+    assert "last 30 s: 0.25 of the progress of the first" in in_words(result)
 
 
 TABLES = {
@@ -221,12 +221,12 @@ TABLES = {
 
 @pytest.mark.parametrize("lines", TABLES.values(), ids=TABLES)
 def test_rows_of_a_table_are_shown_as_the_controller_reads_them(lines: list[str]) -> None:
-    found, followed = shown(*lines), Followed()
+    result, followed = shown(*lines), Followed()
     now = Moment(wall=NOW, monotonic=NOW)
     followed.read_lines([LogLine(at, line) for at, line in enumerate(lines)], now=now)
     progress = followed.reported().progress
-    assert (found["recognised"], found["progress"]["step"]) == (2, 20)
-    assert (found["progress"]["metric"], found["progress"]["value"]) == (progress.metric, 0.4)
+    assert (result["recognised"], result["progress"]["step"]) == (2, 20)
+    assert (result["progress"]["metric"], result["progress"]["value"]) == (progress.metric, 0.4)
     assert (progress.step, progress.value) == (20, 0.4)
 
 
@@ -237,19 +237,19 @@ def test_a_log_without_progress_is_reported() -> None:
 
 
 def test_an_expression_replaces_the_recognised_forms() -> None:
-    found = shown("badness is 3", "loss is 5", expression=r"badness is (?P<value>\d)")
-    assert (found["recognised"], found["progress"]["value"]) == (1, 3.0)
-    assert "by the expression" in in_words(found)
+    result = shown("badness is 3", "loss is 5", expression=r"badness is (?P<value>\d)")
+    assert (result["recognised"], result["progress"]["value"]) == (1, 3.0)
+    assert "by the expression" in in_words(result)
 
 
 @pytest.mark.parametrize("word", ["nan", "inf"])
 def test_a_value_that_is_no_number_is_shown_as_such(word: str) -> None:
-    found = shown("loss: 1.0", f"loss: {word}")
-    assert found["diverged"]
-    assert found["series"][-1]["metrics"] == {"loss": None}
-    assert "the last value is not a number" in in_words(found)
-    assert "loss=not a number" in in_words(found)
-    numbers = [found["progress"]["value"], found["progress"]["stepsPerSecond"]]
+    result = shown("loss: 1.0", f"loss: {word}")
+    assert result["diverged"]
+    assert result["series"][-1]["metrics"] == {"loss": None}
+    assert "the last value is not a number" in in_words(result)
+    assert "loss=not a number" in in_words(result)
+    numbers = [result["progress"]["value"], result["progress"]["stepsPerSecond"]]
     assert all(number is None or math.isfinite(number) for number in numbers)
 
 

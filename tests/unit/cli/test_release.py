@@ -48,8 +48,8 @@ class FakeCluster:
 
     async def get(self, path: str) -> Raw:
         if path.endswith("/b"):
-            made = job(name="b", uid="b").worker(1)
-            return (made.held() if self.held else made.resumed()).raw
+            builder = job(name="b", uid="b").worker(1)
+            return (builder.held() if self.held else builder.resumed()).raw
         return discovery("pytorchjobs", "tfjobs")
 
     async def list_all(self, path: str, **_: str) -> list[Raw]:

@@ -113,20 +113,20 @@ def test_a_history_has_the_phase_after_each_entry_and_counts_changes() -> None:
         {**entry, "what": "Scaled", "why": "", "times": 3},
         {**entry, "what": "Finished", "why": ""},
     ]
-    found = view(history=history, curve="100,1,0.5;200,,0.25;300,7,")
-    assert [known["does"] for known in found.history] == ["waits", "", "ended"]
-    assert found.history[0]["nodes"] == "a, b and 3 more nodes"
-    assert found.row["changes"] == 3
-    assert found.details["curve"] == [[100, 1, 0.5], [200, None, 0.25], [300, 7, None]]
+    result = view(history=history, curve="100,1,0.5;200,,0.25;300,7,")
+    assert [known["does"] for known in result.history] == ["waits", "", "ended"]
+    assert result.history[0]["nodes"] == "a, b and 3 more nodes"
+    assert result.row["changes"] == 3
+    assert result.details["curve"] == [[100, 1, 0.5], [200, None, 0.25], [300, 7, None]]
 
 
 def test_conditions_are_shown_as_by_explain() -> None:
     condition = {"type": "Scaled", "status": "False", "reason": "StandsDown", "message": "no room"}
-    found = view(
+    result = view(
         message="as it is",
         conditions=[{**condition, "type": "Placed"} | {"message": "as it is"}, condition],
     )
-    assert found.details["conditions"] == [["Scaled False", "StandsDown: no room"]]
+    assert result.details["conditions"] == [["Scaled False", "StandsDown: no room"]]
 
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J\u202e\x00"
@@ -135,8 +135,8 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J\u202e\x00"
 def test_texts_of_users_reach_the_page_without_characters_that_hide_text() -> None:
     raw = plan(HOSTILE, message=HOSTILE, progress={**PROGRESS, "metric": HOSTILE}, reason=HOSTILE)
     raw["status"]["history"] = [{"what": HOSTILE, "why": HOSTILE, "nodes": [HOSTILE]}]
-    found = job_view(raw, now=NOW)
-    written = json.dumps([found.row, found.details, found.history], ensure_ascii=False)
+    result = job_view(raw, now=NOW)
+    written = json.dumps([result.row, result.details, result.history], ensure_ascii=False)
     assert "onerror" in written  # as text
     assert all(char.isprintable() for char in written)
     assert "\\u" not in written
@@ -202,7 +202,7 @@ def test_a_shared_gpu_names_the_jobs_of_its_sharers() -> None:
     raw = card("a", 1, sharers=[{**HIGH, "pod": "train-2-worker-0"}, {**HIGH, "namespace": "x"}])
     views = [job_view(plan(name, uid=name), now=NOW) for name in ("train", "train-2")]
     state = shown(*views, cards=[card_view(raw)], nodes=[node("a", cpu="4", gpus=8)])
-    ((first, second),) = [found["sharers"] for found in state["nodes"]["a"]["cards"]]
+    ((first, second),) = [result["sharers"] for result in state["nodes"]["a"]["cards"]]
     assert (first["job"], first["percent"], second["job"]) == ("train-2", 50, "")
     assert first["cells"]["share"] == "50 %"
 

@@ -46,8 +46,8 @@ def starts(change: Change) -> dict[str, list[ExpectedStart | None]]:
 
 def waits_of(change: Change) -> dict[str, list[float | None]]:
     return {
-        name: [at.time - NOW if at and at.time else None for at in found]
-        for name, found in starts(change).items()
+        name: [at.time - NOW if at and at.time else None for at in result]
+        for name, result in starts(change).items()
     }
 
 
@@ -60,8 +60,8 @@ def test_a_new_node_copies_a_node_by_its_name() -> None:
 def test_a_new_node_has_labels_and_taints_but_its_own_name_and_state() -> None:
     taint = Taint("pool", "gpu")
     state = Taint("node.kubernetes.io/unschedulable"), Taint(DRAIN, "now", "PreferNoSchedule")
-    of = Snapshot(nodes=(replace(node("g", gpus=8, cordoned=True), taints=(taint, *state)),))
-    _, *new = Change(new=["2x8gpu", "1x8gpu"]).applied_to(of).nodes
+    snapshot = Snapshot(nodes=(replace(node("g", gpus=8, cordoned=True), taints=(taint, *state)),))
+    _, *new = Change(new=["2x8gpu", "1x8gpu"]).applied_to(snapshot).nodes
     assert len({made.name for made in new}) == 3
     assert [made.labels[HOSTNAME] for made in new] == [made.name for made in new]
     assert {(made.taints, made.unschedulable) for made in new} == {((taint,), False)}

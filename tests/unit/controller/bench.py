@@ -97,8 +97,8 @@ class Bench:
             monotonic=lambda: self.now,
         )
 
-    def submit(self, made: JobBuilder) -> None:
-        self.cluster.observe_job(made.raw)
+    def submit(self, builder: JobBuilder) -> None:
+        self.cluster.observe_job(builder.raw)
 
     async def tick(self) -> None:
         """One turn of the loop, with all of its writes."""

@@ -40,9 +40,9 @@ class FakeApi:
         self._known: dict[str, tuple[str | None, Any]] = {}
 
     def seen(self) -> TrainingJob:
-        found = self._parsed(self.job, parse_job)
-        assert found is not None
-        return found
+        parsed = self._parsed(self.job, parse_job)
+        assert parsed is not None
+        return parsed
 
     def pod_values(self) -> list[Pod]:
         return [self._parsed(raw, parse_pod) for raw in self.pods.values()]
@@ -52,8 +52,8 @@ class FakeApi:
         version, uid = raw["metadata"].get("resourceVersion"), raw["metadata"]["uid"]
         if uid not in self._known or self._known[uid][0] != version:
             self._known[uid] = version, parse(copied(raw))
-        found: Parsed = self._known[uid][1]
-        return found
+        result: Parsed = self._known[uid][1]
+        return result
 
     def stamp(self, raw: Raw) -> Raw:
         self.version += 1

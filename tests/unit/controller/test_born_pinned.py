@@ -42,9 +42,9 @@ def held(**spec: Any) -> JobBuilder:
     return job().worker(3, cpu="1", spec=spec).held()
 
 
-def gated_by(of: JobBuilder, **more: Any) -> str:
+def gated_by(builder: JobBuilder, **more: Any) -> str:
     """Return why a starting job waits at the gate, empty for a job that is born pinned."""
-    step = next_step(situation_of(job=of.build(), **{**CALM, **more}), TWO_NODES)
+    step = next_step(situation_of(job=builder.build(), **{**CALM, **more}), TWO_NODES)
     assert isinstance(step, Unsuspend)
     return step.gated_by
 
@@ -107,9 +107,9 @@ def test_a_metric_counts(step: Step, *, being_created: bool, labels: dict[str, s
 
 
 def raw_after(raw: Raw, step: Step) -> Raw:
-    made = parse_job(raw)
-    assert made is not None
-    after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, made) or [])
+    job = parse_job(raw)
+    assert job is not None
+    after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, job) or [])
     return after
 
 
@@ -119,9 +119,9 @@ def started() -> Raw:
 
 
 def parsed(raw: Raw) -> TrainingJob:
-    made = parse_job(raw)
-    assert made is not None
-    return made
+    job = parse_job(raw)
+    assert job is not None
+    return job
 
 
 def test_the_patch_that_starts_the_job_writes_the_places() -> None:

@@ -26,11 +26,11 @@ class World:
     """The parties that act on the job, and the invariants after each act."""
 
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
-        made = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
-        made.held().condition("Suspended", since=0)
+        builder = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
+        builder.held().condition("Suspended", since=0)
         disk = {"ephemeral-storage": "1Ti"}
         nodes = [node(f"n{number}", cpu=str(cpu), **disk) for number, cpu in enumerate(cpus)]
-        self.api = FakeApi(made.raw, nodes)
+        self.api = FakeApi(builder.raw, nodes)
         self.operator = FakeOperator(self.api)
         self.kubelets = FakeKubelets(self.api)
         self.controller = ForgetfulController(self.api)

@@ -25,8 +25,8 @@ ABSENT: dict[str, Any] = {"schedulerName": "none-such"}
 
 def foreign(uid: str = "foreign", **more: Any) -> Pod:
     """A pod of another namespace and of no job."""
-    of = job(name=uid, uid="other").worker(1, cpu="1").build()
-    return pod(replace(of, namespace="other"), "worker", 0, uid=uid, owned=False, **more)
+    training_job = job(name=uid, uid="other").worker(1, cpu="1").build()
+    return pod(replace(training_job, namespace="other"), "worker", 0, uid=uid, owned=False, **more)
 
 
 class Bed:
@@ -43,8 +43,8 @@ class Bed:
     def start(self, at: float) -> str:
         """Return why a job that starts now waits at the gate, empty if it is born pinned."""
         self.jobs += 1
-        made = job(name=f"train{self.jobs}", uid=f"uid-{self.jobs}").worker(1, cpu="1").held()
-        self.planner.cluster.observe_job(made.raw)
+        builder = job(name=f"train{self.jobs}", uid=f"uid-{self.jobs}").worker(1, cpu="1").held()
+        self.planner.cluster.observe_job(builder.raw)
         ((_, step),) = self.planner.tick(Moment(wall=at, monotonic=at)).steps
         assert isinstance(step, Unsuspend)
         return step.gated_by
@@ -118,9 +118,9 @@ def test_a_pod_that_names_a_job_of_another_namespace_does_not_count_as_created_b
 def test_a_foreign_pod_claims_its_own_request_and_not_the_request_of_the_job(
     cluster: Cluster,
 ) -> None:
-    made = planned("b", "b").build()
+    job = planned("b", "b").build()
     cpu = CpuState({"worker": PodCpu(3000, None)}, {"worker-0": (PodCpu(1000, None),)})
-    cluster.record_job(made, planned("b", "b").raw)
+    cluster.record_job(job, planned("b", "b").raw)
     cluster.jobs["uid-1"].state = JobState(cpu=cpu)
     before = free(cluster, "a")
     cluster.observe_pod(None, replace(stranger(bound="a"), trainer=TrainerCpu(1000, None)))

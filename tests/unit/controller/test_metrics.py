@@ -53,11 +53,11 @@ async def test_the_counters_of_each_watch_are_read_at_each_scrape(client: Client
         setattr(nodes.metrics, field, number)
         setattr(pods.metrics, field, 10 * number)
     for resource, factor in {"nodes": 1, "pods": 10}.items():
-        found = [
+        results = [
             metrics.registry.get_sample_value(name, {"resource": resource})
             for name in COUNTERS.values()
         ]
-        assert found == [factor * number for number in range(1, len(COUNTERS) + 1)]
+        assert results == [factor * number for number in range(1, len(COUNTERS) + 1)]
 
 
 async def test_the_objects_of_each_watch_are_counted(client: Client) -> None:
@@ -202,8 +202,8 @@ def test_the_usage_of_namespaces_is_shown_where_it_orders_the_queue() -> None:
 def labelled(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     """The samples of a series by the values of their labels, without zeros."""
     samples = (each for family in metrics.registry.collect() for each in family.samples)
-    found = (each for each in samples if each.name == name and each.value)
-    return {tuple(each.labels.values()): each.value for each in found}
+    result = (each for each in samples if each.name == name and each.value)
+    return {tuple(each.labels.values()): each.value for each in result}
 
 
 async def test_waiting_jobs_are_counted_by_reason_in_words_of_kfext_alone(bench: Bench) -> None:

@@ -146,9 +146,9 @@ def test_existing_objects_are_found() -> None:
     life = Life(planner, "kept")
     for number in range(len(life)):
         life.come(number)
-    found = [text for text in strings(planner) if " = kept" in text]
+    results = [text for text in strings(planner) if " = kept" in text]
     kept = ("_quotas", "_ranges", "_network_policies", "namespaces", "jobs", "_row", "_claims")
-    missing = [name for name in kept if not any(name in text for text in found)]
+    missing = [name for name in kept if not any(name in text for text in results)]
     assert missing == []
 
 

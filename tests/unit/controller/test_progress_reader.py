@@ -246,8 +246,8 @@ async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
     bed.runs("other")
 
     def measured() -> list[float | str | None]:
-        found = [bed.planner.progress.reported(f"uid-{name}") for name in ("train", "other")]
-        shown = [reported for reported in found if reported is not None]
+        results = [bed.planner.progress.reported(f"uid-{name}") for name in ("train", "other")]
+        shown = [reported for reported in results if reported is not None]
         return [
             reported.unmeasured.reason if reported.unmeasured else reported.cpu
             for reported in shown

@@ -66,9 +66,9 @@ async def test_a_job_that_is_not_first_shows_what_decides_its_place(bench: Bench
     )
 
 
-def elsewhere(made: JobBuilder, namespace: str) -> JobBuilder:
-    made.raw["metadata"]["namespace"] = namespace
-    return made
+def elsewhere(builder: JobBuilder, namespace: str) -> JobBuilder:
+    builder.raw["metadata"]["namespace"] = namespace
+    return builder
 
 
 async def test_capacity_of_a_pool_is_reserved_for_a_job_that_fits_only_there(bench: Bench) -> None:
@@ -332,11 +332,11 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
     bench.planner.tick(bench.reconciler.now())
     bench.now = RESERVE_AFTER
     bench.cluster.mark_queue()
-    found: list[int] = []
-    while not found or bench.planner.tick(bench.reconciler.now()).remainder:
-        found.append(len(searched))
+    results: list[int] = []
+    while not results or bench.planner.tick(bench.reconciler.now()).remainder:
+        results.append(len(searched))
     assert len(set(searched)) == len(searched) == 10
-    assert max(now - before for before, now in pairwise(found)) <= MOST_SEARCHES
+    assert max(now - before for before, now in pairwise(results)) <= MOST_SEARCHES
 
 
 async def test_jobs_of_equal_shape_share_one_verdict_until_capacity_is_freed(

@@ -99,8 +99,8 @@ class FakeClient:
         self.fail(path)
 
     async def first(self, path: str, *, count: int, fieldSelector: str) -> list[Any]:  # noqa: N803
-        found = [event for event in self.events if event.get("of", "") in fieldSelector]
-        return found[:count]
+        results = [event for event in self.events if event.get("of", "") in fieldSelector]
+        return results[:count]
 
 
 class FakeEvents:
@@ -203,8 +203,8 @@ async def test_the_answer_is_applied_at_once(bench: Bench) -> None:
 
 async def test_a_new_size_is_applied_at_once_and_reported_once(bench: Bench) -> None:
     await bench.write(RESIZE)
-    found = [pod.trainer for pod in bench.cluster.pods("uid-1")]
-    assert [trainer.limit for trainer in found if trainer] == [150, 150]
+    results = [pod.trainer for pod in bench.cluster.pods("uid-1")]
+    assert [trainer.limit for trainer in results if trainer] == [150, 150]
     assert bench.events.said == [("R", "m", False)]
 
 
@@ -251,8 +251,8 @@ async def test_a_pod_that_changed_meanwhile_keeps_its_size_and_the_others_get_th
 ) -> None:
     bench.client.fail = failing(error, at="worker-0/resize")
     assert not await bench.write(RESIZE)
-    found = [pod.trainer for pod in bench.cluster.pods("uid-1")]
-    assert [trainer and trainer.limit for trainer in found] == [None, 150]
+    results = [pod.trainer for pod in bench.cluster.pods("uid-1")]
+    assert [trainer and trainer.limit for trainer in results] == [None, 150]
 
 
 @pytest.mark.parametrize("error", [Forbidden, NotServed])
@@ -453,8 +453,8 @@ async def test_the_pod_is_recognised_as_a_reservation() -> None:
     await write_card(client, Reserve(("n", 2), ()))
     (body,) = client.created
     body["metadata"]["namespace"] = names.GPU_NAMESPACE
-    found = parse_pod(body)
-    assert (found.home, found.reserves, found.requests[names.NATIVE_GPU]) == ("n", 2, 1)
+    parsed = parse_pod(body)
+    assert (parsed.home, parsed.reserves, parsed.requests[names.NATIVE_GPU]) == ("n", 2, 1)
 
 
 async def test_a_gpu_is_released_by_the_uid_of_its_pod() -> None:

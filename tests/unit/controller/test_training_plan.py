@@ -74,8 +74,8 @@ def test_progress_is_false_for_a_stalled_job_and_unknown_for_an_unread_log(
 ) -> None:
     shown = TrainingPlanStatus(progress=Reported(moves=moves, cpu=0.5))
     stored = encode_status(shown, {}, now=0.0)
-    found = {each["type"]: each["status"] for each in stored["conditions"]}
-    assert found.get(PROGRESSING, "") == status
+    result = {each["type"]: each["status"] for each in stored["conditions"]}
+    assert result.get(PROGRESSING, "") == status
     read = decode_training_plan(orjson.dumps({"status": stored}))
     assert read.status.progress is not None
     assert read.status.progress.moves == moves
@@ -87,8 +87,8 @@ def test_a_condition_that_is_set_again_has_the_time_of_that_change() -> None:
     for now, moves in ((0.0, STALLED), (60.0, None), (120.0, STALLED), (180.0, STALLED)):
         status = TrainingPlanStatus(progress=Reported(moves=moves))
         stored = encode_status(status, transitions, now=now)
-        found = {each["type"]: each["lastTransitionTime"] for each in stored["conditions"]}
-        times.append(found.get(PROGRESSING, ""))
+        result = {each["type"]: each["lastTransitionTime"] for each in stored["conditions"]}
+        times.append(result.get(PROGRESSING, ""))
     assert times == [written_time(0.0), "", *[written_time(120.0)] * 2]
 
 

@@ -146,16 +146,16 @@ def client() -> FakeClient:
 
 @pytest.fixture
 async def planner(client: FakeClient) -> Planner:
-    made = Planner()
-    made.settings.observe_namespace(None, Namespace("team", {MANAGED: "true"}))
-    await read_all(cast(Client, client), made, KINDS)
-    return made
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {MANAGED: "true"}))
+    await read_all(cast(Client, client), planner, KINDS)
+    return planner
 
 
 def bind_timeout(planner: Planner) -> float:
-    of = parse_job(job(uid="any").worker(1, cpu="1").raw)
-    assert of is not None
-    return planner.settings.resolve(of)[0].placement.bind_timeout
+    training_job = parse_job(job(uid="any").worker(1, cpu="1").raw)
+    assert training_job is not None
+    return planner.settings.resolve(training_job)[0].placement.bind_timeout
 
 
 async def forget(client: FakeClient, planner: Planner) -> None:
@@ -186,18 +186,18 @@ async def test_a_kind_that_the_cluster_does_not_serve_is_neither_watched_nor_lis
 async def test_an_error_of_kfext_with_one_object_leaves_all_others_registered(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Planner()
-    observe = made.cluster.observe_job
+    planner = Planner()
+    observe = planner.cluster.observe_job
 
     def fails(raw: Raw) -> None:
         if raw["metadata"]["uid"] == "stays":
             raise KeyError("a bug")
         observe(raw)
 
-    monkeypatch.setattr(made.cluster, "observe_job", fails)
+    monkeypatch.setattr(planner.cluster, "observe_job", fails)
     before = ERRORS._value.get()
-    await read_all(cast(Client, client), made, KINDS)
-    assert made.cluster.jobs.keys() == {"goes"}
+    await read_all(cast(Client, client), planner, KINDS)
+    assert planner.cluster.jobs.keys() == {"goes"}
     assert ERRORS._value.get() == before + 1
 
 

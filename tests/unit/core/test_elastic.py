@@ -26,9 +26,9 @@ def torch(workers: int, **policy: int) -> JobBuilder:
 
 
 def dynamic(workers: int) -> JobBuilder:
-    made = job("TFJob").ps(1, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1").held()
-    made.raw["spec"]["enableDynamicWorker"] = True
-    return made
+    builder = job("TFJob").ps(1, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1").held()
+    builder.raw["spec"]["enableDynamicWorker"] = True
+    return builder
 
 
 FEWEST: Mapping[str, tuple[JobBuilder, Range | None, int]] = {

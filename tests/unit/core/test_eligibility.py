@@ -71,10 +71,10 @@ NAMED: dict[str, tuple[JobBuilder, str]] = {
 def test_a_job_with_a_term_that_kfext_does_not_model_is_not_placed(
     of: JobBuilder, want: str
 ) -> None:
-    found = not_placed(of.build())
-    assert found is not None
-    assert found.reason == REASON_UNMODELLED
-    assert found.message.startswith(want)
+    result = not_placed(of.build())
+    assert result is not None
+    assert result.reason == REASON_UNMODELLED
+    assert result.message.startswith(want)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_other_jobs_are_placed(of: JobBuilder) -> None:
 def test_a_term_that_admission_gave_a_pod_counts_while_it_is_gated(
     more: dict[str, Any], *, counts: bool
 ) -> None:
-    of = job().worker(2).build()
-    pods = [pod(of, "worker", 0), pod(of, "worker", 1, spec=APART, **more)]
-    assert (not_placed(of, pods) is not None) is counts
+    training_job = job().worker(2).build()
+    pods = [pod(training_job, "worker", 0), pod(training_job, "worker", 1, spec=APART, **more)]
+    assert (not_placed(training_job, pods) is not None) is counts
 
 
 ALL, OF_WORKERS = GangTerm("train"), GangTerm("train", ("worker",))
@@ -130,9 +130,9 @@ WITHIN: dict[str, tuple[JobBuilder, bool]] = {
 def test_anti_affinity_is_modelled_if_it_is_on_exactly_the_pods_that_it_selects(
     of: JobBuilder, *, within: bool
 ) -> None:
-    made = of.build()
-    assert (not_placed(made) is None) is within
-    assert (not_placed(made, pods(made, gated=True)) is None) is within
+    job = of.build()
+    assert (not_placed(job) is None) is within
+    assert (not_placed(job, pods(job, gated=True)) is None) is within
 
 
 ON_ONE_NODE = together(ALL)
@@ -160,18 +160,18 @@ TOGETHER: dict[str, tuple[JobBuilder, bool]] = {
 def test_affinity_is_modelled_if_it_is_between_all_pods_of_the_job(
     of: JobBuilder, *, within: bool
 ) -> None:
-    made = of.build()
-    for found in (not_placed(made), not_placed(made, pods(made, gated=True))):
-        assert (found is None) is within
-        assert found is None or found.message.startswith("its pods have required podAffinity, ")
+    job = of.build()
+    for result in (not_placed(job), not_placed(job, pods(job, gated=True))):
+        assert (result is None) is within
+        assert result is None or result.message.startswith("its pods have required podAffinity, ")
 
 
 @pytest.mark.parametrize("spec", [{"affinity": {}}, together(OF_WORKERS)], ids=["gone", "another"])
 def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
-    made = job().worker(3, spec=ON_ONE_NODE).build()
-    found = not_placed(made, [pod(made, "worker", 0, gated=True, spec=spec)])
-    assert found is not None
-    assert "required podAffinity" in found.message
+    training_job = job().worker(3, spec=ON_ONE_NODE).build()
+    result = not_placed(training_job, [pod(training_job, "worker", 0, gated=True, spec=spec)])
+    assert result is not None
+    assert "required podAffinity" in result.message
 
 
 @pytest.mark.parametrize(
@@ -184,25 +184,25 @@ def test_affinity_that_admission_changed_is_not_modelled(spec: Raw) -> None:
     ids=["added", "removed", "changed"],
 )
 def test_anti_affinity_that_admission_changed_is_not_modelled(of: JobBuilder, spec: Raw) -> None:
-    made = of.build()
-    found = not_placed(made, [pod(made, "worker", 0, gated=True, spec=spec)])
-    assert found is not None
-    assert "required podAntiAffinity" in found.message
+    training_job = of.build()
+    result = not_placed(training_job, [pod(training_job, "worker", 0, gated=True, spec=spec)])
+    assert result is not None
+    assert "required podAntiAffinity" in result.message
 
 
 def claiming(volumes: VolumeConstraints) -> TrainingJob:
-    made = job().worker(2).build()
-    (group,) = made.groups
+    training_job = job().worker(2).build()
+    (group,) = training_job.groups
     return replace(
-        made,
+        training_job,
         groups=(replace(group, constraints=replace(group.constraints, volumes=volumes)),),
     )
 
 
 def test_a_volume_claim_that_is_not_modelled_counts_as_a_term() -> None:
-    found = not_placed(claiming(VolumeConstraints(unmodelled=("volume claim data, odd",))))
-    assert found is not None
-    assert "volume claim data, odd" in found.message
+    result = not_placed(claiming(VolumeConstraints(unmodelled=("volume claim data, odd",))))
+    assert result is not None
+    assert "volume claim data, odd" in result.message
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_a_volume_claim_that_is_not_modelled_counts_as_a_term() -> None:
     ],
 )
 def test_a_job_waits_for_claims_that_are_not_bound(pending: tuple[str, ...], want: str) -> None:
-    found = unbound(claiming(VolumeConstraints(pending=pending)))
-    assert found is not None
-    assert (found.reason, found.message) == (REASON_WAITING_FOR_VOLUME, want)
+    result = unbound(claiming(VolumeConstraints(pending=pending)))
+    assert result is not None
+    assert (result.reason, result.message) == (REASON_WAITING_FOR_VOLUME, want)
 
 
 def test_a_job_whose_claims_are_bound_waits_for_none() -> None:
@@ -230,11 +230,11 @@ def spread() -> JobBuilder:
     return job().worker(3, cpu="1", spec=SPREAD)
 
 
-def gated(of: JobBuilder, *, some: int = 3) -> list[Any]:
+def gated(builder: JobBuilder, *, some: int = 3) -> list[Any]:
     """Pods behind the gate, with the term in the last of them."""
-    made = of.build()
-    plain = [pod(made, "worker", number, gated=True) for number in range(some - 1)]
-    return [*plain, pod(made, "worker", some - 1, gated=True, spec=SPREAD)]
+    job = builder.build()
+    plain = [pod(job, "worker", number, gated=True) for number in range(some - 1)]
+    return [*plain, pod(job, "worker", some - 1, gated=True, spec=SPREAD)]
 
 
 def says(*words: str) -> Callable[[Any], bool]:
@@ -382,10 +382,10 @@ PENDING = VolumeConstraints(pending=("data",))
 
 def step_with(volumes: VolumeConstraints, *, running: bool = False, **more: Any) -> Step:
     """The next step of a job with claims that mean `volumes`: held, or running behind the gate."""
-    made = three().build()
-    (group,) = made.groups
+    job = three().build()
+    (group,) = job.groups
     constraints = replace(group.constraints, claims=("data",), volumes=volumes)
-    of = replace(made, suspend=not running, groups=(replace(group, constraints=constraints),))
+    of = replace(job, suspend=not running, groups=(replace(group, constraints=constraints),))
     if not running:
         of = replace(of, annotations={HELD_MARK: "true"})
     members = tuple(workers(gated=True)) if running else ()
@@ -518,10 +518,10 @@ def commanded(*words: str) -> JobBuilder:
 
 
 def meshed(at: str, value: str, key: str = names.ISTIO_INJECT, **more: Raw) -> JobBuilder:
-    made = job().master().worker(2)
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    builder = job().master().worker(2)
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {at: {key: value}, **more}
-    return made
+    return builder
 
 
 DECLINED = {names.ISTIO_INJECT: "false"}
@@ -603,10 +603,10 @@ def test_what_keeps_a_job_from_the_host_network(
 def test_the_port_of_a_sidecar_counts_and_that_of_an_init_container_does_not() -> None:
     sidecar = {"name": "logs", "restartPolicy": "Always", "ports": [METRICS]}
     first = {"name": "fetch", "ports": [METRICS]}
-    made = job().master().worker(2, spec={"initContainers": [sidecar]})
-    assert "9090" in why_no_host_network(made.build(), {})
-    made = job().master().worker(2, spec={"initContainers": [first]})
-    assert why_no_host_network(made.build(), {}) == ""
+    builder = job().master().worker(2, spec={"initContainers": [sidecar]})
+    assert "9090" in why_no_host_network(builder.build(), {})
+    builder = job().master().worker(2, spec={"initContainers": [first]})
+    assert why_no_host_network(builder.build(), {}) == ""
 
 
 def test_a_job_beyond_a_bound_uses_the_pod_network() -> None:

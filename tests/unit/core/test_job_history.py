@@ -29,11 +29,11 @@ Told = tuple[str, float, int]
 
 
 def history(*told: Told, why: str = "", nodes: tuple[str, ...] = ()) -> JobHistory:
-    made, at = JobHistory(), 0.0
+    history, at = JobHistory(), 0.0
     for number, (what, after, workers) in enumerate(told):
         at += after
-        made = made.with_entry(what, why or str(number), at=at, workers=workers, nodes=nodes)
-    return made
+        history = history.with_entry(what, why or str(number), at=at, workers=workers, nodes=nodes)
+    return history
 
 
 def read_back(made: JobHistory) -> JobHistory:
@@ -119,10 +119,10 @@ def test_a_repeated_entry_is_counted() -> None:
 
 
 def test_a_clause_of_the_previous_entry_is_left_out() -> None:
-    made = JobHistory()
+    history = JobHistory()
     for what, why in (("Moved", "b has room"), ("Queued", "b has room; 2 pods still end")):
-        made = made.with_entry(what, why, at=1.0, workers=2, nodes=())
-    assert [entry.why for entry in made.entries] == ["b has room", "2 pods still end"]
+        history = history.with_entry(what, why, at=1.0, workers=2, nodes=())
+    assert [entry.why for entry in history.entries] == ["b has room", "2 pods still end"]
 
 
 WHYS: dict[str, tuple[str, str]] = {
@@ -164,16 +164,16 @@ _point = st.tuples(
 def test_a_curve_is_bounded_with_growing_times_and_exact_ends(
     reported: list[tuple[float, int | None, float | None]],
 ) -> None:
-    made, at, kept = JobHistory(), 1_700_000_000.0, list[tuple[int | None, float | None]]()
+    history, at, kept = JobHistory(), 1_700_000_000.0, list[tuple[int | None, float | None]]()
     for after, step, value in reported:
         at += after
-        made = made.with_point(at, step, value)
+        history = history.with_point(at, step, value)
         known = value if value is not None and abs(value) < float("inf") else None
         if (step, known) not in {(None, None), kept[-1] if kept else None}:
             kept.append((step, known))
-    points = decode_curve(made.curve)
+    points = decode_curve(history.curve)
     assert len(points) == min(len(kept), MOST_POINTS)
-    assert len(made.curve) <= LONGEST_CURVE
+    assert len(history.curve) <= LONGEST_CURVE
     times = [point.at for point in points]
     assert times == sorted(set(times))
     if points:
@@ -181,23 +181,23 @@ def test_a_curve_is_bounded_with_growing_times_and_exact_ends(
     reports = ((step, rounded(value)) for step, value in kept)
     # Each point is a report, in the order of the reports.
     assert all((step, rounded(value)) in reports for _, step, value in points)
-    assert read_back(made) == made
+    assert read_back(history) == history
 
 
 @pytest.mark.parametrize("number", [65, 100, 1000, 5000])
 def test_a_thinned_curve_is_spread_over_the_whole_life(number: int) -> None:
-    made = JobHistory()
+    history = JobHistory()
     for second in range(number):
-        made = made.with_point(10.0 * second, second, 1.0)
-    times = [point.at for point in decode_curve(made.curve)]
+        history = history.with_point(10.0 * second, second, 1.0)
+    times = [point.at for point in decode_curve(history.curve)]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     assert max(gaps) <= 2 * 10.0 * number / MOST_POINTS
     assert (times[0], times[-1]) == (0, 10 * (number - 1))
 
 
 def test_another_metric_keeps_the_steps() -> None:
-    made = JobHistory().with_point(10.0, 1, 0.5).with_point(20.0, None, 0.4)
-    changed = made.with_point(30.0, 3, 0.3).without_values()
+    history = JobHistory().with_point(10.0, 1, 0.5).with_point(20.0, None, 0.4)
+    changed = history.with_point(30.0, 3, 0.3).without_values()
     assert decode_curve(changed.curve) == [(10, 1, None), (30, 3, None)]
 
 

@@ -32,8 +32,8 @@ def made(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list
 
 def learnt(*seen: Pod, plan: Plan | None = None) -> JobState:
     """The state after these pods were seen, written and read back."""
-    found = observed(OF.build(), seen, JobState(), plan=plan)
-    return state_in(JobState(observed=found).encode(job_uid="u"))
+    result = observed(OF.build(), seen, JobState(), plan=plan)
+    return state_in(JobState(observed=result).encode(job_uid="u"))
 
 
 CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {
@@ -106,15 +106,15 @@ WITH_POOL = ledger(node("a", gpus=8), node("b", gpus=8, taints=[POOL]))
 
 
 def test_tolerations_are_expected_of_pods_that_were_never_seen_under_their_template() -> None:
-    of, other = OF.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
-    plain = JobState(observed=observed(of, made(), JobState(), plan=None, unchanged=True))
-    for unseen, state in ((of, JobState()), (other, plain)):
-        found = expecting_tolerations(unseen, state, WITH_POOL)
-        assert found is not None
-        assert [group.constraints.expects_tolerations for group in found.groups] == [True]
-    assert expecting_tolerations(of, plain, WITH_POOL) is None
-    assert expecting_tolerations(of, JobState(), ledger(node("a", gpus=8))) is None
-    assert as_observed(of, plain) == of
+    training_job, other = OF.build(), job().worker(2, cpu="2", gpus=1).resumed().build()
+    plain = JobState(observed=observed(training_job, made(), JobState(), plan=None, unchanged=True))
+    for unseen, state in ((training_job, JobState()), (other, plain)):
+        result = expecting_tolerations(unseen, state, WITH_POOL)
+        assert result is not None
+        assert [group.constraints.expects_tolerations for group in result.groups] == [True]
+    assert expecting_tolerations(training_job, plain, WITH_POOL) is None
+    assert expecting_tolerations(training_job, JobState(), ledger(node("a", gpus=8))) is None
+    assert as_observed(training_job, plain) == training_job
 
 
 @pytest.mark.parametrize(("seen", "want", "words"), CHANGED.values(), ids=CHANGED)
@@ -196,14 +196,14 @@ def test_ports_that_only_some_pods_of_a_type_have_are_not_planned_with() -> None
 
 def test_the_ports_that_kfext_gave_to_pods_are_no_difference() -> None:
     container = {"name": "pytorch", "ports": [{"name": "own", "containerPort": 8080}]}
-    of = job().master(spec={"containers": [container]}).resumed().build()
+    training_job = job().master(spec={"containers": [container]}).resumed().build()
     ports = [{"containerPort": number} for number in (8080, 20000)]
     on_host = {"hostNetwork": True, "containers": [{"name": "pytorch", "ports": ports}]}
-    pods = [pod(of, "master", 0, gated=True, spec=on_host)]
-    plan = Plan(of.uid, 1, {ReplicaKey("master", 0): "a"}, port=20000)
-    assert differences(of, pods, plan=plan, eligible=True) == ""
-    assert observed(of, pods, JobState(), plan=plan) == {}
-    assert observed(of, pods, JobState(), plan=None) != {}
+    pods = [pod(training_job, "master", 0, gated=True, spec=on_host)]
+    plan = Plan(training_job.uid, 1, {ReplicaKey("master", 0): "a"}, port=20000)
+    assert differences(training_job, pods, plan=plan, eligible=True) == ""
+    assert observed(training_job, pods, JobState(), plan=plan) == {}
+    assert observed(training_job, pods, JobState(), plan=None) != {}
 
 
 NOT_LEARNT: dict[str, tuple[Raw, str]] = {
@@ -227,11 +227,11 @@ NOT_LEARNT: dict[str, tuple[Raw, str]] = {
 @pytest.mark.parametrize(("spec", "words"), NOT_LEARNT.values(), ids=NOT_LEARNT)
 def test_other_differences_are_reported_and_not_stored(spec: Raw, words: str) -> None:
     made = job().worker(2, cpu="1", spec={"tolerations": [{"key": "team"}]}).resumed()
-    of = made.build()
+    training_job = made.build()
     template = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
-    seen = pods(of, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec})
-    assert differences(of, seen, plan=None, eligible=True) == words
-    assert observed(of, seen, JobState(), plan=None) == {}
+    seen = pods(training_job, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec})
+    assert differences(training_job, seen, plan=None, eligible=True) == words
+    assert observed(training_job, seen, JobState(), plan=None) == {}
 
 
 def test_a_template_that_is_edited_counts_again() -> None:
@@ -241,10 +241,10 @@ def test_a_template_that_is_edited_counts_again() -> None:
 
 
 def test_other_types_follow_their_templates() -> None:
-    of = job("TFJob").ps(1, cpu="1").worker(1, cpu="1").resumed().build()
-    large = pod(of, "worker", 0, gated=True, spec={"overhead": {"cpu": "1"}})
-    found = observed(of, [large, pod(of, "ps", 0, gated=True)], JobState(), plan=None)
-    assert set(found) == {"worker"}
+    training_job = job("TFJob").ps(1, cpu="1").worker(1, cpu="1").resumed().build()
+    large = pod(training_job, "worker", 0, gated=True, spec={"overhead": {"cpu": "1"}})
+    result = observed(training_job, [large, pod(training_job, "ps", 0, gated=True)], JobState(), plan=None)
+    assert set(result) == {"worker"}
 
 
 def test_an_observation_too_long_to_store_is_not_stored() -> None:

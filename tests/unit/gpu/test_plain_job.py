@@ -43,10 +43,10 @@ def of_gpu_sharing(calls: set[Call]) -> set[str]:
     return {name for name in named() if name.split()[-1] not in OF_ALL_PLANNERS}
 
 
-def create(made: JobBuilder) -> JobBuilder:
+def create(builder: JobBuilder) -> JobBuilder:
     """The job webhook admits a job."""
-    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, CONTEXT).ops))
-    return made
+    builder.raw = jsonpatch.apply_patch(builder.raw, list(mutate_job(builder.raw, CONTEXT).ops))
+    return builder
 
 
 STRANGER = {"kind": "Pod", "metadata": {"namespace": "other", "name": "p", "uid": "p"}, "spec": {}}

@@ -74,9 +74,9 @@ def test_the_slices_of_all_ranks_are_the_batch(batch: int, world: int) -> None:
 
 @given(step=st.integers(1, 10**6), batch=st.integers(1, 2 * SAMPLES))
 def test_a_step_has_the_same_samples_at_any_time(step: int, batch: int) -> None:
-    found = samples(step, batch)
-    assert len(found) == batch
-    assert np.array_equal(found, samples(step, batch))
+    result = samples(step, batch)
+    assert len(result) == batch
+    assert np.array_equal(result, samples(step, batch))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
@@ -121,5 +121,5 @@ def test_a_request_is_answered_once_after_the_checkpoint(tmp_path: Path) -> None
 def test_every_step_is_printed_in_a_recognised_form(tmp_path: Path) -> None:
     read = [read_line(line) for line in run(Counting(), tmp_path, steps=3, every=100)]
     # The totals at the end are one more line, with the step of the last one.
-    found = [line for line in read if line and line.measures][:-1]
-    assert [(line.position.step, line.position.steps) for line in found] == [(1, 3), (2, 3), (3, 3)]
+    result = [line for line in read if line and line.measures][:-1]
+    assert [(line.position.step, line.position.steps) for line in result] == [(1, 3), (2, 3), (3, 3)]

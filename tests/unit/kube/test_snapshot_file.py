@@ -44,9 +44,9 @@ def test_a_written_snapshot_is_read_back(tmp_path: Path, data: st.DataObject) ->
     wrote = snapshot_of(history.planner, history.moment)
     path = tmp_path / "snapshot.json"
     assert write_snapshot(path, wrote, at=7.0) == path.stat().st_size
-    found = read_snapshot_file(path.read_bytes(), name="snapshot.json")
-    assert (found.snapshot, found.taken) == (wrote, 7.0)
-    assert all(job.kind is KINDS[job.kind.name] for job in found.snapshot.jobs)
+    result = read_snapshot_file(path.read_bytes(), name="snapshot.json")
+    assert (result.snapshot, result.taken) == (wrote, 7.0)
+    assert all(job.kind is KINDS[job.kind.name] for job in result.snapshot.jobs)
     assert [file.name for file in tmp_path.iterdir()] == ["snapshot.json"]
 
 

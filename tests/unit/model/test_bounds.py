@@ -53,8 +53,8 @@ def test_the_parts_of_a_value(value: Any, want: int) -> None:
 @given(json_values, st.integers(1, 20))
 def test_counting_ends_beyond_the_bound_and_is_exact_within(value: Any, most: int) -> None:
     exact = parts(value, most=10**9)
-    found = parts(value, most=most)
-    assert (found == exact) if exact <= most else (found > most)
+    result = parts(value, most=most)
+    assert (result == exact) if exact <= most else (result > most)
 
 
 def test_a_text_that_is_too_long_is_not_read() -> None:
@@ -64,8 +64,8 @@ def test_a_text_that_is_too_long_is_not_read() -> None:
 
 def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_a_setting() -> None:
     written = {"mine": "1", names.METRICS: "x" * 5000, names.PLAN: "p" * 5000, 3: "4"}
-    found = kfext_annotations(written)
-    assert found == {names.METRICS: "x" * (LONGEST_SETTING + 1), names.PLAN: "p" * 5000}
+    result = kfext_annotations(written)
+    assert result == {names.METRICS: "x" * (LONGEST_SETTING + 1), names.PLAN: "p" * 5000}
 
 
 def test_of_too_many_annotations_only_those_that_decide_the_release_are_kept() -> None:
@@ -73,9 +73,9 @@ def test_of_too_many_annotations_only_those_that_decide_the_release_are_kept() -
     few_ = {**marks, names.NETWORK: "host"}
     assert bounded_annotations(few_) == few_
     assert bounded_annotations({**UNKNOWN, **few_}) == marks
-    found = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
-    assert job_excess({}, found) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
-    assert bounded_annotations(found) == {**marks, names.PLAN: "{}"}
+    result = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
+    assert job_excess({}, result) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
+    assert bounded_annotations(result) == {**marks, names.PLAN: "{}"}
 
 
 class Once(dict[Any, Any]):
@@ -108,9 +108,9 @@ def test_the_size_of_pods(pods: int, *, beyond: bool) -> None:
 
 def test_requests_with_many_names_keep_the_native_ones() -> None:
     invented = {f"x.y/{number:05}": 1 for number in range(30_000)}
-    found = few({**invented, "cpu": 5, "memory": 6, "pods": 1})
-    assert len(found) == MOST_RESOURCES
-    assert {"cpu": 5, "memory": 6, "pods": 1}.items() <= found.items()
+    result = few({**invented, "cpu": 5, "memory": 6, "pods": 1})
+    assert len(result) == MOST_RESOURCES
+    assert {"cpu": 5, "memory": 6, "pods": 1}.items() <= result.items()
     assert few({"cpu": 5}) == {"cpu": 5}
 
 

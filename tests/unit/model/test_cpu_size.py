@@ -104,9 +104,9 @@ def test_a_pod_is_read_by_the_kind_of_its_own_job(kind: JobKind) -> None:
     containers = [{"name": other.container, "resources": FULL} for other in KINDS.values()]
     for container in containers:
         spec = {"containers": [container]}
-        found = parse_pod(pod(ownerReferences=[owner], spec=spec)).trainer
+        result = parse_pod(pod(ownerReferences=[owner], spec=spec)).trainer
         trains = container["name"] == kind.container
-        assert found == (TrainerCpu(250, 1500) if trains else None)
+        assert result == (TrainerCpu(250, 1500) if trains else None)
     all_of_them = parse_pod(pod(ownerReferences=[owner], spec={"containers": containers}))
     assert all_of_them.trainer == TrainerCpu(250, 1500, beside=250 * (len(KINDS) - 1))
 
@@ -158,8 +158,8 @@ def test_the_reason_why_a_resize_is_not_carried_out(status: Raw, want: Verdict |
 
 def test_a_long_message_about_a_resize_is_cut() -> None:
     (condition,) = conditions(DEFERRED)["conditions"]
-    found = resize_problem({"conditions": [condition | {"message": "x" * 100_000}]})
-    assert found == Verdict("Deferred", "x" * 512)
+    result = resize_problem({"conditions": [condition | {"message": "x" * 100_000}]})
+    assert result == Verdict("Deferred", "x" * 512)
 
 
 QOS: dict[str, tuple[Raw, QoS]] = {

@@ -40,8 +40,8 @@ def test_the_state_reads_back_as_it_was_written(state: CpuState) -> None:
     st.dictionaries(st.sampled_from(["worker", "0", "-1"]), json_values) | json_values,
 )))  # fmt: skip
 def test_any_written_state_can_be_read(raw: Any) -> None:
-    found = decode_cpu(raw if isinstance(raw, dict) else {})
-    assert isinstance(hash((*found.written.values(), *found.requested.values())), int)
+    result = decode_cpu(raw if isinstance(raw, dict) else {})
+    assert isinstance(hash((*result.written.values(), *result.requested.values())), int)
 
 
 WRITTEN = {"worker": {"0": [[370], [20, 1400]]}}
@@ -81,8 +81,8 @@ def test_pods_and_policies_beyond_the_bounds_are_not_written() -> None:
         written={f"worker-{index}": (PodCpu(100, None),) for index in range(1000)},
         disabled={f"policy-{number}": "why" for number in range(100)},
     )
-    found = decode_cpu(many.encode())
-    assert (len(found.written), len(found.disabled)) == (MOST_RESIZED, 8)
+    result = decode_cpu(many.encode())
+    assert (len(result.written), len(result.disabled)) == (MOST_RESIZED, 8)
 
 
 def test_a_reason_is_cut_to_what_fits() -> None:

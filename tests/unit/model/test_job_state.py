@@ -132,11 +132,11 @@ def test_the_state_of_resizes_stays_whatever_else_is_dropped() -> None:
     )
     written = crowded.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
-    found = state_in(written)
-    assert (found.cpu.requested, found.cpu.written) == (RESIZED.requested, RESIZED.written)
-    assert found.cpu.disabled.keys() == RESIZED.disabled.keys()
-    assert found.settings == crowded.settings
-    assert found.no_host_network.startswith("nn")
+    result = state_in(written)
+    assert (result.cpu.requested, result.cpu.written) == (RESIZED.requested, RESIZED.written)
+    assert result.cpu.disabled.keys() == RESIZED.disabled.keys()
+    assert result.settings == crowded.settings
+    assert result.no_host_network.startswith("nn")
 
 
 def test_a_usual_state_fits_beside_the_state_of_resizes() -> None:
@@ -193,8 +193,8 @@ WRITTEN: dict[str, tuple[dict[str, str], int]] = {
 def test_a_state_counts_only_if_it_is_known_to_be_of_the_job(
     annotations: dict[str, str], strikes: int
 ) -> None:
-    found = state_of(replace(job().build(), annotations=annotations))
-    assert found == JobState(strikes=strikes)
+    result = state_of(replace(job().build(), annotations=annotations))
+    assert result == JobState(strikes=strikes)
 
 
 def test_a_job_without_a_uid_has_no_state() -> None:

@@ -15,9 +15,9 @@ from tests.unit.objects import json_values
 
 
 def managed_by(system: str) -> JobBuilder:
-    made = job().worker(2)
-    made.raw["spec"]["runPolicy"]["managedBy"] = system
-    return made
+    builder = job().worker(2)
+    builder.raw["spec"]["runPolicy"]["managedBy"] = system
+    return builder
 
 
 types = st.sampled_from(["master", "worker", "ps"])

@@ -44,10 +44,10 @@ def test_where_a_pod_is_pinned(spec: dict[str, Any], want: str | None) -> None:
 
 def test_a_gated_pod_keeps_the_affinity_that_a_pin_is_merged_with() -> None:
     spec = {"schedulingGates": [{"name": names.GATE}], **affinity({"matchFields": [HERE]})}
-    found = parse_pod(pod(spec=spec))
-    assert found.gated
-    assert found.pinned_to is None
-    assert found.affinity == spec["affinity"]
+    parsed = parse_pod(pod(spec=spec))
+    assert parsed.gated
+    assert parsed.pinned_to is None
+    assert parsed.affinity == spec["affinity"]
 
 
 LABELS = {
@@ -71,8 +71,8 @@ LABELS = {
 
 @pytest.mark.parametrize(("labels", "want"), LABELS.values(), ids=LABELS)
 def test_which_replica_a_pod_is(labels: dict[str, str], want: ReplicaKey | None) -> None:
-    found = parse_pod(pod(labels={names.JOB_NAME: "train", **labels}))
-    assert found.replica == want
+    parsed = parse_pod(pod(labels={names.JOB_NAME: "train", **labels}))
+    assert parsed.replica == want
 
 
 OWNERS = {

@@ -108,11 +108,11 @@ BOUNDS: dict[str, Bound] = {
 @pytest.mark.parametrize(("make", "most", "what"), BOUNDS.values(), ids=BOUNDS)
 def test_at_a_bound_a_pod_is_handled_and_beyond_it_is_not(what: str, most: int, make: Make) -> None:
     assert pod_excess(make(most)) == ""
-    found = pod_excess(make(most + 1))
-    assert what in found
-    number, _, _ = found.partition(" ")
+    result = pod_excess(make(most + 1))
+    assert what in result
+    number, _, _ = result.partition(" ")
     assert int(number) > most
-    assert "that kfext handles" in found
+    assert "that kfext handles" in result
 
 
 TEMPLATES: dict[str, tuple[Raw, str]] = {

@@ -44,8 +44,8 @@ def test_a_plain_number_is_its_own_value(number: int) -> None:
 @given(whole=decimals, unit=st.sampled_from([*SCALE]))
 def test_amounts_are_rounded_up_and_stay_within_64_bits(whole: int, unit: str) -> None:
     exact = whole * Fraction(SCALE[unit])
-    found = amount("memory", f"{whole}{unit}")
-    assert found == min(2**63 - 1, -(-exact.numerator // exact.denominator))
+    result = amount("memory", f"{whole}{unit}")
+    assert result == min(2**63 - 1, -(-exact.numerator // exact.denominator))
 
 
 @given(st.lists(resources))

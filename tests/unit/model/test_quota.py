@@ -127,9 +127,9 @@ def test_which_pods_a_rule_covers(
 def test_whether_a_quota_allows_more_than_before() -> None:
     before = Quota("team", "q", {"cpu": 8, "pods": 4}, {"cpu": 6, "pods": 1})
     now = Quota("team", "q", {"cpu": 9, "pods": 3, "services": 2}, {"cpu": 5, "pods": 2})
-    found = now.tightened(before)
-    assert found.hard == {"cpu": 8, "pods": 3, "services": 2}
-    assert found.used == {"cpu": 6, "pods": 2}
+    result = now.tightened(before)
+    assert result.hard == {"cpu": 8, "pods": 3, "services": 2}
+    assert result.used == {"cpu": 6, "pods": 2}
     assert now.tightened(None) is now
 
 

@@ -70,6 +70,6 @@ def test_a_worker_beside_a_master_counts_the_request_of_its_init_container(
 ) -> None:
     specs = {type_: {"template": {"spec": {"containers": [trainer()]}}} for type_ in types}
     groups = parse_groups(PYTORCH, specs, namespace="team", shares_gpus=False)
-    found = [group.requests for group in groups]
-    assert [(asks.get(CPU, 0), asks.get(MEMORY, 0)) for asks in found] == want
+    results = [group.requests for group in groups]
+    assert [(asks.get(CPU, 0), asks.get(MEMORY, 0)) for asks in results] == want
     assert [group.charge.best_effort for group in groups] == [cpu == 0 for cpu, _ in want]

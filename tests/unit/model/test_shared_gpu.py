@@ -21,9 +21,9 @@ def raw(spec: Raw | None = None, **status: Any) -> Raw:
 
 
 def parsed(**status: Any) -> SharedGpu:
-    found = parse_shared_gpu(raw(**status))
-    assert found is not None
-    return found
+    parsed = parse_shared_gpu(raw(**status))
+    assert parsed is not None
+    return parsed
 
 
 def test_a_full_report_of_an_agent() -> None:
@@ -36,7 +36,7 @@ def test_a_full_report_of_an_agent() -> None:
         {"podUID": "f", "coarseMillis": 42, "guaranteeInfeasible": "true"},
         {"podUID": "g", "guaranteeInfeasible": True},
     ]
-    found = parsed(
+    result = parsed(
         reservation="uid",
         card="GPU-1",
         memoryMiB=16384,
@@ -45,7 +45,7 @@ def test_a_full_report_of_an_agent() -> None:
         moved=True,
         sharers=sharers,
     )
-    assert found == SharedGpu(
+    assert result == SharedGpu(
         "n",
         1,
         reservation="uid",
@@ -127,8 +127,8 @@ status = st.dictionaries(
     status=status | json_values,
 )
 def test_any_object_is_read_or_ignored(metadata: Any, spec: Any, status: Any) -> None:
-    found = parse_shared_gpu({"metadata": metadata, "spec": spec, "status": status})
-    if found is not None:
-        assert 0 <= found.slot < MOST_SLOTS
-        assert found.memory >= 0
-        assert all(isinstance(word, str) for word in (found.node, found.card))
+    parsed = parse_shared_gpu({"metadata": metadata, "spec": spec, "status": status})
+    if parsed is not None:
+        assert 0 <= parsed.slot < MOST_SLOTS
+        assert parsed.memory >= 0
+        assert all(isinstance(word, str) for word in (parsed.node, parsed.card))

@@ -36,16 +36,16 @@ def wrong(log: Log, followed: Followed) -> list[str]:
     """Return the shown values that no careful person would read."""
     progress = followed.reported().progress
     steps, ends = zip(*log["positions"], strict=True)
-    found = []
+    results = []
     if progress.step is not None and progress.step not in steps:
-        found.append(f"step {progress.step}")
+        results.append(f"step {progress.step}")
     if progress.total is not None and progress.total not in ends:
-        found.append(f"total {progress.total}")
+        results.append(f"total {progress.total}")
     if progress.metric and progress.value is not None and not _is_measure(log, progress):
-        found.append(f"measure {progress.metric}={progress.value}")
+        results.append(f"measure {progress.metric}={progress.value}")
     if followed.course.restarts > log["restarts"]:
-        found.append(f"restarts {followed.course.restarts}")
-    return found
+        results.append(f"restarts {followed.course.restarts}")
+    return results
 
 
 def is_known(log: Log, followed: Followed) -> bool:

@@ -121,12 +121,12 @@ class World:
             cluster.observe_card(None, slot(node, number, card=f"GPU-{number}"))
 
 
-def admitted(made: JobBuilder) -> JobBuilder:
+def admitted(builder: JobBuilder) -> JobBuilder:
     """Return a job after the job webhook: held, with its settings on the templates."""
-    annotations = {**made.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
-    for replica in made.raw["spec"]["pytorchReplicaSpecs"].values():
+    annotations = {**builder.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
+    for replica in builder.raw["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["metadata"] = {"annotations": dict(annotations)}
-    return made.held()
+    return builder.held()
 
 
 def started(replicas: int = 1, **settings: str) -> World:

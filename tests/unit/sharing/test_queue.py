@@ -20,10 +20,10 @@ LONG = 301.0
 """Longer than reserveAfter."""
 
 
-def arrives(world: World, uid: str, made: JobBuilder) -> None:
+def arrives(world: World, uid: str, builder: JobBuilder) -> None:
     """Admit a job of another team now."""
     world.planner.settings.observe_namespace(None, OTHERS)
-    raw = admitted(made.created(world.now)).raw
+    raw = admitted(builder.created(world.now)).raw
     raw["metadata"] |= {"namespace": OTHERS.name, "name": uid, "uid": uid}
     world.planner.cluster.observe_job(deepcopy(raw))
 

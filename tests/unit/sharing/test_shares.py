@@ -56,8 +56,8 @@ def test_a_sharing_job_requests_cards_instead_of_gpus() -> None:
 
 
 def test_cards_and_whole_gpus_are_counted_together_too() -> None:
-    made = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
-    groups = {group.type: group for group in as_sharing(made.suspended().build(), None).groups}
+    builder = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
+    groups = {group.type: group for group in as_sharing(builder.suspended().build(), None).groups}
     counts = {
         type_: sorted(n for name, n in group.requests.items() if counted(name))
         for type_, group in groups.items()
@@ -140,10 +140,10 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
 }
 
 
-def said(made: JobBuilder, plan: Plan | None) -> str:
-    for spec in made.raw["spec"]["pytorchReplicaSpecs"].values():
+def said(builder: JobBuilder, plan: Plan | None) -> str:
+    for spec in builder.raw["spec"]["pytorchReplicaSpecs"].values():
         spec["template"]["metadata"] = {"annotations": {names.GPU_SHARE: "0.5"}}
-    return edited_shares(as_sharing(made.build(), plan), plan)
+    return edited_shares(as_sharing(builder.build(), plan), plan)
 
 
 @pytest.mark.parametrize(("has", "made", "want"), EDITS.values(), ids=EDITS)
@@ -206,7 +206,7 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
 
 @pytest.mark.parametrize(("made", "why"), JOBS.values(), ids=JOBS)
 def test_the_reason_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
-    found = as_sharing(made.suspended().build(), None)
-    said = why_unshareable(found, resolve(found.annotations, {}, TrainingPolicy()))
+    result = as_sharing(made.suspended().build(), None)
+    said = why_unshareable(result, resolve(result.annotations, {}, TrainingPolicy()))
     assert said.startswith(why)
     assert bool(said) == bool(why)

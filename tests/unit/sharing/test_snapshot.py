@@ -44,8 +44,8 @@ def test_a_planner_from_a_snapshot_knows_how_long_a_card_was_unreserved() -> Non
     world.now += 50
     copied = planner_of(taken(world), world.moment)
     world.now += 10
-    (found,) = outlooks(copied, world.moment).values()
-    assert isinstance(found.step, Suspend)
+    (result,) = outlooks(copied, world.moment).values()
+    assert isinstance(result.step, Suspend)
 
 
 @pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)
@@ -96,8 +96,8 @@ ASKED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("raw", "want"), ASKED.values(), ids=ASKED)
 def test_plan_answers_for_parts_of_gpus(raw: Any, want: str) -> None:
     world = placed()
-    found = Forecast(taken(world), now=world.now).submit(raw, home="team")
-    assert (found.outcome, set(found.nodes.values())) == (want, {"n"} if want == STARTS else set())
+    result = Forecast(taken(world), now=world.now).submit(raw, home="team")
+    assert (result.outcome, set(result.nodes.values())) == (want, {"n"} if want == STARTS else set())
 
 
 def test_plan_refuses_what_admission_refuses() -> None:

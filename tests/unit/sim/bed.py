@@ -99,7 +99,7 @@ class Bed(Cluster):
 
 
 def refuse(
-    of: Bed, chosen: Callable[[str, Any], bool], error: ApiError = CONFLICT, *, times: int = 1
+    bed: Bed, chosen: Callable[[str, Any], bool], error: ApiError = CONFLICT, *, times: int = 1
 ) -> list[float]:
     """Refuse the next writes chosen by uid and patch; return their times as they occur."""
     refused: list[float] = []
@@ -107,10 +107,10 @@ def refuse(
     def refusal(uid: str, change: Any) -> ApiError | None:
         if len(refused) == times or not chosen(uid, change):
             return None
-        refused.append(of.clock.now)
+        refused.append(bed.clock.now)
         return error
 
-    of.faults.refusal = refusal
+    bed.faults.refusal = refusal
     return refused
 
 
@@ -126,9 +126,9 @@ def scaled_bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
     return Bed(*jobs, policy=None, a=cpu)
 
 
-def sizes(of: Bed, name: str = "train") -> list[int]:
+def sizes(bed: Bed, name: str = "train") -> list[int]:
     """The sizes that kfext has given a job, in order."""
-    steps = [write.step for write in of.driver.written if write.job == name and not write.refused]
+    steps = [write.step for write in bed.driver.written if write.job == name and not write.refused]
     return [
         step.workers
         for step in steps

@@ -211,8 +211,8 @@ class GrowingBed(Bed):
 
     def bound(self, name: str = "train") -> int:
         """Return the number of bound pods of a job."""
-        found = self.api.jobs.get(f"uid-{name}")
-        return sum(bool(live.pod.node_name) for live in found.pods.values()) if found else 0
+        content = self.api.jobs.get(f"uid-{name}")
+        return sum(bool(live.pod.node_name) for live in content.pods.values()) if content else 0
 
     def reason(self, name: str = "train") -> str:
         """Return why a job waits."""

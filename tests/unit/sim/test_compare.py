@@ -25,16 +25,16 @@ def a_run(*elapsed: float, jobs: int = 2, makespan: float = 400.0) -> Run:
 
 
 def test_figures_of_an_arm() -> None:
-    found = row("arm", [a_run(110, 330), a_run(100, 100)], [a_run(100, 200), a_run(100, 100)])
-    assert (found.seeds, found.unended) == (2, 0)
-    assert found.mean == 160
-    assert found.against == pytest.approx(160 / 125 - 1)
-    assert found.by_seed == pytest.approx((220 / 150 + 1) / 2 - 1)
-    assert (found.low, found.high) == pytest.approx((0.0, 220 / 150 - 1))
-    assert found.stretch == pytest.approx(1.6)
-    assert found.stretch_p99 == 3.3
-    assert (found.late, found.worst) == (0.25, 1.65)  # 110 / 100 is not later by over 10 %
-    assert (found.makespan, found.utilisation, found.changes) == (400, 0.5, 0.5)
+    result = row("arm", [a_run(110, 330), a_run(100, 100)], [a_run(100, 200), a_run(100, 100)])
+    assert (result.seeds, result.unended) == (2, 0)
+    assert result.mean == 160
+    assert result.against == pytest.approx(160 / 125 - 1)
+    assert result.by_seed == pytest.approx((220 / 150 + 1) / 2 - 1)
+    assert (result.low, result.high) == pytest.approx((0.0, 220 / 150 - 1))
+    assert result.stretch == pytest.approx(1.6)
+    assert result.stretch_p99 == 3.3
+    assert (result.late, result.worst) == (0.25, 1.65)  # 110 / 100 is not later by over 10 %
+    assert (result.makespan, result.utilisation, result.changes) == (400, 0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_figures_of_an_arm() -> None:
 def test_a_seed_that_cannot_be_compared_is_counted_and_left_out(
     runs: list[Run], others: list[Run], unended: int
 ) -> None:
-    found = row("arm", [*runs, a_run(50, 50)], [*others, a_run(100, 100)])
-    assert (found.seeds, found.unended) == (2, unended)
-    assert (found.mean, found.against) == (50, -0.5)
+    result = row("arm", [*runs, a_run(50, 50)], [*others, a_run(100, 100)])
+    assert (result.seeds, result.unended) == (2, unended)
+    assert (result.mean, result.against) == (50, -0.5)
     alone = row("arm", runs, others)
     assert math.isnan(alone.mean)
     assert math.isnan(alone.late)

@@ -30,8 +30,8 @@ class Owned(Bed):
         return live
 
 
-def written(of: Bed) -> list[type]:
-    return [type(write.step) for write in of.driver.written if write.job == "train"]
+def written(bed: Bed) -> list[type]:
+    return [type(write.step) for write in bed.driver.written if write.job == "train"]
 
 
 @pytest.mark.parametrize("until", [60, 10**6], ids=["capacity is freed", "no capacity is freed"])

@@ -69,40 +69,40 @@ class PreemptBed(Bed):
             self.planner.queue.observe_class(None, known)
 
 
-def until(of: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
-    while not when(of):
-        of.after(1)
-        assert of.clock.now < most, "it never happened"
-    return of
+def until(bed: Bed, when: Callable[[Bed], Any], *, most: float = LATER) -> Bed:
+    while not when(bed):
+        bed.after(1)
+        assert bed.clock.now < most, "it never happened"
+    return bed
 
 
-def stops(of: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
+def stops(bed: Bed, reason: str = names.REASON_STOPPED) -> list[str]:
     """The names of the jobs stopped for a reason, in order; by default for another job."""
     return [
         write.job
-        for write in of.driver.written
+        for write in bed.driver.written
         if isinstance(write.step, Suspend) and write.step.state.reason == reason
         if not write.refused
     ]
 
 
-def asked(of: Bed) -> list[str]:
-    return [write.job for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+def asked(bed: Bed) -> list[str]:
+    return [write.job for write in bed.driver.written if isinstance(write.step, RequestCheckpoint)]
 
 
-def shown(of: Bed, name: str = "train") -> str:
-    status = of.driver.shown.get((name, names.STOPPED))
+def shown(bed: Bed, name: str = "train") -> str:
+    status = bed.driver.shown.get((name, names.STOPPED))
     return status.verdict.reason if status else ""
 
 
-def runs(of: Bed, name: str) -> bool:
-    return f"uid-{name}" in of.api.jobs and not of.job(name).job.suspend
+def runs(bed: Bed, name: str) -> bool:
+    return f"uid-{name}" in bed.api.jobs and not bed.job(name).job.suspend
 
 
-def check(of: Bed) -> None:
+def check(bed: Bed) -> None:
     """No hold remains, and no job failed."""
-    assert of.planner.cluster.holds.holders() == ()
-    assert not of.operator.failed
+    assert bed.planner.cluster.holds.holders() == ()
+    assert not bed.operator.failed
 
 
 def test_a_job_of_higher_priority_starts_once_another_has_saved_its_work_and_stopped() -> None:
@@ -176,25 +176,25 @@ STAYS: dict[str, Case] = {
 def test_no_job_is_stopped(
     jobs: tuple[JobSpec, ...], policy: TrainingPolicy, nodes: dict[str, int], reason: str
 ) -> None:
-    of = PreemptBed(*jobs, policy=policy, **nodes).at(250)
-    assert (stops(of), asked(of), shown(of)) == ([], [], reason)
+    bed = PreemptBed(*jobs, policy=policy, **nodes).at(250)
+    assert (stops(bed), asked(bed), shown(bed)) == ([], [], reason)
 
 
 def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_the_priority_of_their_leader() -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    of.at(101)
-    edit_class("", "Worker")(of)
-    of.at(400)
-    assert (stops(of), runs(of, "urgent")) == ([], False)
+    bed = PreemptBed(VICTIM, URGENT)
+    bed.at(101)
+    edit_class("", "Worker")(bed)
+    bed.at(400)
+    assert (stops(bed), runs(bed, "urgent")) == ([], False)
 
 
 def test_the_first_of_the_queue_is_checked_however_many_jobs_wait() -> None:
     fills = replace(VICTIM, name="fills", arrives=1.0, preempt="", saving=Saving.NEVER)
     small = replace(URGENT, arrives=60.0, workers=0, priority="")
     many = [replace(small, name=f"small{number}", cpu=900 + number % 9) for number in range(100)]
-    of = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
-    until(of.at(100), asked)
-    assert of.clock.now <= 100 + WAIT + 10
+    bed = PreemptBed(fills, VICTIM, *many, URGENT, a=4000, b=4000)
+    until(bed.at(100), asked)
+    assert bed.clock.now <= 100 + WAIT + 10
 
 
 def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
@@ -202,8 +202,8 @@ def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
 ) -> None:
     other = replace(HALF, name="other", preempt="")
     many = (replace(URGENT, name=f"urgent{number}") for number in range(12))
-    of = PreemptBed(HALF, other, *many)
-    of.at(100 + WAIT + 30)
+    bed = PreemptBed(HALF, other, *many)
+    bed.at(100 + WAIT + 30)
     searches: list[str] = []
     search = StopSearch.places
 
@@ -212,22 +212,22 @@ def test_jobs_of_one_shape_are_searched_for_once_until_capacity_changes(
         return search(found, waiting, *rest, now=now)
 
     monkeypatch.setattr(StopSearch, "places", counted)
-    of.after(60)
-    assert (searches, stops(of)) == ([], [])
+    bed.after(60)
+    assert (searches, stops(bed)) == ([], [])
 
 
 def test_a_stopped_job_is_never_released_however_long_it_waits() -> None:
     policy = replace(ACT, placement=Placement(release_after=300.0))
-    of = PreemptBed(VICTIM, replace(URGENT, steps=2400), policy=policy)
-    until(of, stops)
-    of.after(500)
-    assert (runs(of, "train"), of.job().job.released) == (False, False)
+    bed = PreemptBed(VICTIM, replace(URGENT, steps=2400), policy=policy)
+    until(bed, stops)
+    bed.after(500)
+    assert (runs(bed, "train"), bed.job().job.released) == (False, False)
 
 
 def test_no_job_is_stopped_for_a_job_that_a_quota_blocks() -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    limited(of, pods=4)
-    assert stops(of.at(250)) == []
+    bed = PreemptBed(VICTIM, URGENT)
+    limited(bed, pods=4)
+    assert stops(bed.at(250)) == []
 
 
 def two(first: dict[str, Any], second: dict[str, Any], **urgent: Any) -> PreemptBed:
@@ -295,11 +295,11 @@ def test_two_jobs_stop_together_after_the_slower_has_saved() -> None:
 
 
 def test_a_job_that_saves_by_itself_is_awaited() -> None:
-    of = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
-    until(of, stops)
-    assert asked(of) == []
-    assert of.job().training.done - of.job().training.saved <= 40
-    counts = of.planner.companion.preempted
+    bed = PreemptBed(replace(VICTIM, saving=Saving.PERIODIC, every=240), URGENT)
+    until(bed, stops)
+    assert asked(bed) == []
+    assert bed.job().training.done - bed.job().training.saved <= 40
+    counts = bed.planner.companion.preempted
     assert (dict(counts.asked), counts.work <= 10.0) == ({"answered": 1}, True)
 
 
@@ -319,10 +319,10 @@ LATE: dict[str, tuple[str, list[str], dict[str, int]]] = {
 
 @pytest.mark.parametrize(("opted", "stopped", "counted"), LATE.values(), ids=LATE)
 def test_an_answer_is_late(opted: str, stopped: list[str], counted: dict[str, int]) -> None:
-    of = PreemptBed(replace(VICTIM, answers=200.0, preempt=opted), URGENT).at(290)
-    assert (stops(of), dict(of.planner.companion.preempted.asked)) == (stopped, counted)
-    assert runs(of, "urgent") is bool(stopped)
-    check(of)
+    bed = PreemptBed(replace(VICTIM, answers=200.0, preempt=opted), URGENT).at(290)
+    assert (stops(bed), dict(bed.planner.companion.preempted.asked)) == (stopped, counted)
+    assert runs(bed, "urgent") is bool(stopped)
+    check(bed)
 
 
 def test_the_next_jobs_are_asked_if_the_first_do_not_answer() -> None:
@@ -333,11 +333,11 @@ def test_the_next_jobs_are_asked_if_the_first_do_not_answer() -> None:
 
 
 def test_an_answer_before_the_request_counts_for_no_later_request() -> None:
-    of = PreemptBed(VICTIM, URGENT).at(60)
-    of.ask(7)
-    until(of, stops)
-    assert of.job().training.done - of.job().training.saved <= 15
-    assert asked(of) == ["train"]
+    bed = PreemptBed(VICTIM, URGENT).at(60)
+    bed.ask(7)
+    until(bed, stops)
+    assert bed.job().training.done - bed.job().training.saved <= 15
+    assert asked(bed) == ["train"]
 
 
 def test_no_third_job_takes_the_capacity_while_two_jobs_end_60_s_apart() -> None:
@@ -366,25 +366,25 @@ def test_a_job_has_a_pause_after_each_stop_and_longer_each_time() -> None:
     assert at[2] - at[1] >= 1200
 
 
-def finish(of: Bed) -> None:
-    of.operator.end(of.job())
+def finish(bed: Bed) -> None:
+    bed.operator.end(bed.job())
 
 
-def delete_urgent(of: Bed) -> None:
-    of.api.delete_job(of.job("urgent"))
+def delete_urgent(bed: Bed) -> None:
+    bed.api.delete_job(bed.job("urgent"))
 
 
-def grow_urgent(of: Bed) -> None:
-    of.scale(30, "urgent")
+def grow_urgent(bed: Bed) -> None:
+    bed.scale(30, "urgent")
 
 
-def take_room(of: Bed) -> None:
+def take_room(bed: Bed) -> None:
     """Let a foreign pod take a part of the node."""
-    of.planner.cluster.observe_pod(None, FOREIGN)
+    bed.planner.cluster.observe_pod(None, FOREIGN)
 
 
-def lose_class(of: Bed) -> None:
-    of.planner.queue.observe_class(CLASSES[1], None)
+def lose_class(bed: Bed) -> None:
+    bed.planner.queue.observe_class(CLASSES[1], None)
 
 
 def edit_class(name: str, *groups: str) -> Callable[[Bed], None]:
@@ -398,15 +398,15 @@ def edit_class(name: str, *groups: str) -> Callable[[Bed], None]:
     return edit
 
 
-def keep_back(of: Bed) -> None:
-    limited(of, pods=2)
+def keep_back(bed: Bed) -> None:
+    limited(bed, pods=2)
 
 
-def lack_volume(of: Bed) -> None:
+def lack_volume(bed: Bed) -> None:
     """Let the workers of the waiting job mount a volume claim that does not exist."""
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
     spec = "spec", "pytorchReplicaSpecs", "Worker", "template", "spec"
-    of.write("urgent", *spec, "volumes", value=volumes)
+    bed.write("urgent", *spec, "volumes", value=volumes)
 
 
 AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], str]] = {
@@ -437,12 +437,12 @@ AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], s
 def test_an_event_during_a_preemption(
     event: Callable[[Bed], None], when: Callable[[Bed], Any], stopped: list[str], runner: str
 ) -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    until(of, when)
-    event(of)
-    of.after(60)
-    assert (stops(of), not runner or runs(of, runner)) == (stopped, True)
-    check(of)
+    bed = PreemptBed(VICTIM, URGENT)
+    until(bed, when)
+    event(bed)
+    bed.after(60)
+    assert (stops(bed), not runner or runs(bed, runner)) == (stopped, True)
+    check(bed)
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TrainJob", "TFJob"])
@@ -490,10 +490,10 @@ def test_a_refused_stop_is_shown_and_the_next_jobs_stop() -> None:
 
 
 def test_the_waiting_job_shows_which_jobs_of_its_namespace_stop_for_it() -> None:
-    of = PreemptBed(VICTIM, URGENT)
-    until(of, asked)
-    of.after(1)
-    sentence = of.planner.queue.shown_verdict(of.planner.cluster.jobs["uid-urgent"])
+    bed = PreemptBed(VICTIM, URGENT)
+    until(bed, asked)
+    bed.after(1)
+    sentence = bed.planner.queue.shown_verdict(bed.planner.cluster.jobs["uid-urgent"])
     assert sentence is not None
     assert sentence.reason == names.REASON_PREEMPTING
     assert sentence.message.startswith("PyTorchJob team/train has to save and stop for it; ")
@@ -572,8 +572,8 @@ def worlds(draw: st.DrawFn) -> tuple[JobSpec, ...]:
 @given(jobs=worlds())
 @settings(max_examples=15)
 def test_the_rules_of_preemption_hold_in_random_clusters(jobs: tuple[JobSpec, ...]) -> None:
-    of = PreemptBed(*jobs, a=4000, b=4000)
-    watch = Watch(of)
-    of.run()
-    assert (watch.broken, of.operator.failed, of.over) == ([], {}, True)
-    assert of.planner.cluster.holds.holders() == ()
+    bed = PreemptBed(*jobs, a=4000, b=4000)
+    watch = Watch(bed)
+    bed.run()
+    assert (watch.broken, bed.operator.failed, bed.over) == ([], {}, True)
+    assert bed.planner.cluster.holds.holders() == ()

@@ -21,9 +21,9 @@ def made(number: int, *, created: float = 0.0, name: str = "train") -> JobBuilde
     return of.master(cpu="2", memory="4Gi").worker(1, cpu="1", memory="8Gi", gpus=1)
 
 
-def ended(of: JobBuilder, *, started: float, at: float, how: str = "Succeeded") -> TrainingJob:
-    of.raw["status"] = {"startTime": moment(started)}
-    return of.condition(how, since=at).build()
+def ended(builder: JobBuilder, *, started: float, at: float, how: str = "Succeeded") -> TrainingJob:
+    builder.raw["status"] = {"startTime": moment(started)}
+    return builder.condition(how, since=at).build()
 
 
 NODES = [

@@ -221,8 +221,8 @@ def test_more_cpu_requested_in_place_than_a_node_has(has: str, rules: list[str])
     grown["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "65"
     told = {"name": "pytorch", "resources": {"requests": {"cpu": has}}}
     grown["status"]["containerStatuses"] = [told]
-    found = Checker(Limits(bind=5, create=5)).look(cluster(at=0.0, **gang(pods=(grown,))))
-    assert [violation.rule for violation in found] == rules
+    result = Checker(Limits(bind=5, create=5)).look(cluster(at=0.0, **gang(pods=(grown,))))
+    assert [violation.rule for violation in result] == rules
 
 
 @pytest.mark.parametrize(

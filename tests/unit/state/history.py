@@ -313,10 +313,10 @@ class History:
         self._create_pods(uid, most=self.draw.draw(st.integers(1, 5), label="pods"))
 
     def _create_pods(self, uid: str, *, most: int) -> None:
-        of = parse_job(self.jobs[uid])
-        assert of is not None
+        job = parse_job(self.jobs[uid])
+        assert job is not None
         mine = [pod_uid for pod_uid in self.pods if parse_pod(self.pods[pod_uid]).owner_uid == uid]
-        if of.suspend:
+        if job.suspend:
             for pod_uid in mine:
                 self.remove_pod(pod_uid)
             raw = copied(self.jobs[uid])
@@ -327,16 +327,16 @@ class History:
             }
             raw["status"] = {"conditions": [since]}
             self.put_job(raw)
-        elif not of.finished:
+        elif not job.finished:
             present = {parse_pod(self.pods[pod_uid]).replica for pod_uid in mine}
-            missing = [key for key, _ in of.replicas() if key not in present]
+            missing = [key for key, _ in job.replicas() if key not in present]
             for key in missing[:most]:
                 self.count += 1
                 uid, spec = f"p-{self.count}", self.assigned
-                made = raw_pod(of, key.type, key.index, gated=not of.released, uid=uid, spec=spec)
-                template = self.jobs[of.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+                made = raw_pod(job, key.type, key.index, gated=not job.released, uid=uid, spec=spec)
+                template = self.jobs[job.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
                 made["metadata"]["annotations"] = dict(template["metadata"]["annotations"])
-                part = gpu_part(of.kind, made["metadata"], made["spec"])
+                part = gpu_part(job.kind, made["metadata"], made["spec"])
                 if not part.refusal:
                     self.put_pod({**made, "spec": part.spec})
 

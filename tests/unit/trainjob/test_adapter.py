@@ -42,10 +42,10 @@ SETTINGS = {names.COLOCATION: "preferred", names.NETWORK: "pod"}
 
 def read(raw: Raw | None = None, made: Raw | None = None) -> TrainingJob:
     """The job with its JobSet."""
-    of = parse_job(raw or train_job(held=True))
-    assert of is not None
+    job = parse_job(raw or train_job(held=True))
+    assert job is not None
     rendered = parse_rendered(made or jobset())
-    return as_rendered(of, rendered) if rendered else of
+    return as_rendered(job, rendered) if rendered else job
 
 
 def patched(raw: Raw, operations: list[Raw]) -> Raw:
@@ -55,15 +55,15 @@ def patched(raw: Raw, operations: list[Raw]) -> Raw:
 
 def entry(raw: Raw) -> Raw:
     (ours,) = [item for item in raw["spec"]["runtimePatches"] if item["manager"] == OURS["manager"]]
-    found: Raw = ours["trainingRuntimeSpec"]["template"]
-    return found
+    result: Raw = ours["trainingRuntimeSpec"]["template"]
+    return result
 
 
 def of_pods(raw: Raw, name: str = "node") -> dict[str, str]:
     """The annotations that kfext's entry gives to the pods of a replicated job."""
     jobs = {item["name"]: item for item in entry(raw)["spec"]["replicatedJobs"]}
-    found: dict[str, str] = jobs[name]["template"]["spec"]["template"]["metadata"]["annotations"]
-    return found
+    results: dict[str, str] = jobs[name]["template"]["spec"]["template"]["metadata"]["annotations"]
+    return results
 
 
 # --- reading ---
@@ -74,20 +74,20 @@ def test_the_templates_are_those_of_the_jobset() -> None:
         replicated_job("dataset-initializer", pods=1, torch=False),
         replicated_job(pods=2, after={"dataset-initializer": "Complete"}),
     ]
-    found = read(made=jobset(*stages))
-    assert [(group.type, group.replicas, group.after) for group in found.groups] == [
+    content = read(made=jobset(*stages))
+    assert [(group.type, group.replicas, group.after) for group in content.groups] == [
         ("dataset-initializer", 1, ()),
         ("node", 2, ("dataset-initializer",)),
     ]
-    assert (found.pods, found.training_pods) == (3, 2)
-    assert found.requests["cpu"] == 3000
+    assert (content.pods, content.training_pods) == (3, 2)
+    assert content.requests["cpu"] == 3000
     assert read(train_job(), jobset(namespace="other")).groups == ()
 
 
 def test_replicated_jobs_in_order_depend_on_the_previous_one() -> None:
     stages = [replicated_job(name, torch=False) for name in ("first", "second", "third")]
-    found = read(made=jobset(*stages, in_order=True))
-    assert [group.after for group in found.groups] == [(), ("first",), ("second",)]
+    content = read(made=jobset(*stages, in_order=True))
+    assert [group.after for group in content.groups] == [(), ("first",), ("second",)]
 
 
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
@@ -143,8 +143,8 @@ class Unread(dict[str, Any]):
 
 def test_only_the_allowed_number_of_replicated_jobs_is_read() -> None:
     many = [replicated_job(f"job-{n}") for n in range(17)]
-    found = KINDS["TrainJob"].templates({"replicatedJobs": [*many, *([Unread()] * 28_000)]})
-    assert len(found) == 17
+    result = KINDS["TrainJob"].templates({"replicatedJobs": [*many, *([Unread()] * 28_000)]})
+    assert len(result) == 17
 
 
 ODD: list[Any] = [
@@ -184,17 +184,17 @@ def test_the_service_of_a_jobset_exists_before_a_quota_is_checked() -> None:
 
 def test_the_status_of_a_trainjob_is_read_like_that_of_other_kinds() -> None:
     raw = {**train_job(activeDeadlineSeconds=7200), "status": STATUS}
-    found = read(raw)
-    assert (found.run_seconds, found.deadline) == (3600.0, 7200.0)
-    assert found.finished
-    assert found.has("Running")
-    assert found.run_by_operator
+    content = read(raw)
+    assert (content.run_seconds, content.deadline) == (3600.0, 7200.0)
+    assert content.finished
+    assert content.has("Running")
+    assert content.run_by_operator
     assert not read(train_job(managedBy="kueue.x-k8s.io/multikueue")).run_by_operator
 
 
 def test_a_pod_names_its_job_by_the_jobset() -> None:
-    found = parse_pod(trainer_pod(1))
-    assert (found.owner_uid, found.replica) == (JOBSET_UID, NODE_1)
+    parsed = parse_pod(trainer_pod(1))
+    assert (parsed.owner_uid, parsed.replica) == (JOBSET_UID, NODE_1)
     of_a_later_job = trainer_pod(1)
     of_a_later_job["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] = "1"
     assert parse_pod(of_a_later_job).replica is None

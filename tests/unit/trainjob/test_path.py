@@ -59,9 +59,9 @@ class World:
         raw = trainer_pod(index, **more)
         raw["metadata"]["resourceVersion"] = str(len(self.pods) + self.version + 100)
         self.version += 1
-        found = parse_pod(raw)
-        self.planner.cluster.observe_pod(self.pods.get(found.uid), found)
-        self.pods[found.uid] = found
+        parsed = parse_pod(raw)
+        self.planner.cluster.observe_pod(self.pods.get(parsed.uid), parsed)
+        self.pods[parsed.uid] = parsed
 
     def both(self, **more: Any) -> None:
         """Show the two pods of the job."""
@@ -88,8 +88,8 @@ class World:
         return step
 
     def condition(self, type_: str, status: str = "True") -> None:
-        found = {"type": type_, "status": status, "lastTransitionTime": moment(self.now)}
-        self.show({**self.raw, "status": {"conditions": [found]}})
+        result = {"type": type_, "status": status, "lastTransitionTime": moment(self.now)}
+        self.show({**self.raw, "status": {"conditions": [result]}})
 
 
 def started(*replicated: Raw, in_order: bool = False, **more: Any) -> World:
@@ -375,8 +375,8 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
         namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
     )
     sources = {(str(RUNTIME["kind"]), "", "torch-distributed"): RUNTIME}
-    found = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
-    assert (found.outcome, {*found.nodes}) == ("starts", {"train-node-0-0", "train-node-0-1"})
+    result = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
+    assert (result.outcome, {*result.nodes}) == ("starts", {"train-node-0-0", "train-node-0-1"})
     here = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}}
     jobs = [{"name": "node", "template": {"spec": {"template": here}}}]
     patch = {
@@ -384,8 +384,8 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
     steered = train_job(runtimePatches=[patch])
-    found = Forecast(snapshot, now=1.0).submit(steered, home="team", sources=sources)
-    assert set(found.nodes.values()) == {"b"}
+    result = Forecast(snapshot, now=1.0).submit(steered, home="team", sources=sources)
+    assert set(result.nodes.values()) == {"b"}
     with pytest.raises(
         UserError, match="ClusterTrainingRuntime 'torch-distributed', which does not"
     ):
@@ -453,8 +453,8 @@ def test_the_runtime_is_that_of_the_jobs_namespace_and_a_file_comes_first() -> N
 
     reference = {"kind": "TrainingRuntime", "name": "torch"}
     jobs = [train_job(runtimeRef=reference) for _ in range(3)]
-    for found, namespace in zip(jobs, ("a", "b", "c"), strict=True):
-        found["metadata"]["namespace"] = namespace
+    for result, namespace in zip(jobs, ("a", "b", "c"), strict=True):
+        result["metadata"]["namespace"] = namespace
     here, there = runtime(None), runtime("b")
     sources = sources_in([here, *jobs, there], jobs, home="a")
     assert sources == {

@@ -36,10 +36,10 @@ Present = Sequence[tuple[Pod, int, Sequence[int]]]
 
 
 def cluster(nodes: Sequence[Node], present: Present = ()) -> Cluster:
-    made = Cluster(nodes)
+    cluster = Cluster(nodes)
     for pod, row, gpus in present:
-        made.take(pod, (row, gpus))
-    return made
+        cluster.take(pod, (row, gpus))
+    return cluster
 
 
 # --- the cluster --------------------------------------------------------------------------------
@@ -138,10 +138,10 @@ def test_where_a_scheduler_by_scores_puts_a_pod(
 
 def test_the_random_scheduler_uses_all_nodes_and_gpus_with_capacity() -> None:
     place = scores.at_random(np.random.default_rng(0))
-    on = cluster([node(1), node(2), node(1)], [(part(600), 0, [0])])
-    found = [place(on, HALF) for _ in range(50)]
-    assert {(at[0], *at[1]) for at in found if at} == {(1, 0), (1, 1), (2, 0)}
-    assert place(on, whole(3)) is None
+    capacity = cluster([node(1), node(2), node(1)], [(part(600), 0, [0])])
+    results = [place(capacity, HALF) for _ in range(50)]
+    assert {(at[0], *at[1]) for at in results if at} == {(1, 0), (1, 1), (2, 0)}
+    assert place(capacity, whole(3)) is None
 
 
 # --- fragmentation and FGD ----------------------------------------------------------------------
@@ -162,9 +162,9 @@ USELESS: dict[str, tuple[Sequence[Pod], Node, Present, float]] = {
 def test_the_useless_part_of_the_gpus_of_a_node(
     typical: Sequence[Pod], on: Node, present: Present, want: float
 ) -> None:
-    made = cluster([on], present)
-    of = Typical(typical, made.models)
-    assert of.fragmented(made.cpu, made.gpu, made.model).tolist() == [want]
+    gpus = cluster([on], present)
+    of = Typical(typical, gpus.models)
+    assert of.fragmented(gpus.cpu, gpus.gpu, gpus.model).tolist() == [want]
 
 
 GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
@@ -190,18 +190,18 @@ GRADIENT: dict[str, tuple[Sequence[Node], Present, Pod, Place | None]] = {
 def test_where_fgd_puts_a_pod(
     nodes: Sequence[Node], present: Present, pod: Pod, want: Place | None
 ) -> None:
-    on = cluster(nodes, present)
-    assert FGD(Typical([whole(), whole(2), HALF], on.models))(on, pod) == want
+    capacity = cluster(nodes, present)
+    assert FGD(Typical([whole(), whole(2), HALF], capacity.models))(capacity, pod) == want
 
 
 def test_fgd_scores_a_node_again_after_a_new_pod() -> None:
-    on = cluster([node(2), node(2)])
-    place = FGD(Typical([whole(), whole(2), HALF], on.models))
-    assert place(on, HALF) == (0, [0])
-    on.take(whole(2), (0, [0, 1]))
-    assert place(on, HALF) == (1, [0])
-    on.take(HALF, (1, [1]))
-    assert place(on, HALF) == (1, [1])
+    capacity = cluster([node(2), node(2)])
+    place = FGD(Typical([whole(), whole(2), HALF], capacity.models))
+    assert place(capacity, HALF) == (0, [0])
+    capacity.take(whole(2), (0, [0, 1]))
+    assert place(capacity, HALF) == (1, [0])
+    capacity.take(HALF, (1, [1]))
+    assert place(capacity, HALF) == (1, [1])
 
 
 # --- a run --------------------------------------------------------------------------------------
@@ -257,13 +257,13 @@ PLACED: dict[str, tuple[Sequence[Node], Sequence[Pod], list[Place | None]]] = {
 def test_where_kfext_puts_pods(
     nodes: Sequence[Node], pods: Sequence[Pod], want: list[Place | None]
 ) -> None:
-    on, place, found = Cluster(nodes), ByKfext(nodes), []
+    on, place, results = Cluster(nodes), ByKfext(nodes), []
     for pod in pods:
         at = place(on, pod)
-        found.append(at)
+        results.append(at)
         if at is not None:
             on.take(pod, at)
-    assert found == want
+    assert results == want
 
 
 def test_a_part_finer_than_a_hundredth_is_rounded_up() -> None:

@@ -166,8 +166,8 @@ def test_time_passes_in_ticks(submitted: int, allocations: list[Allocation], exp
 
 def allocated(scheduler: Scheduler, *jobs: Job, now: int = 6000) -> dict[str, Allocation]:
     """Return the allocations of the jobs that train."""
-    found = scheduler.allocate(jobs, now=now)
-    return {name: allocation for name, allocation in found.items() if allocation}
+    result = scheduler.allocate(jobs, now=now)
+    return {name: allocation for name, allocation in result.items() if allocation}
 
 
 def whole(*nodes: int) -> Allocation:
@@ -249,11 +249,11 @@ def test_optimus_allocates_a_gpu_where_it_cuts_most_remaining_time() -> None:
     others = [job(f"other-{number}") for number in range(60)]
     long = job("long", application=model(steps=steps, ends=(100.0, 900.0)))
     short = job("short", application=model(steps=steps, ends=(800.0, 900.0)))
-    found = allocated(Optimus(), *others, long, short)
-    assert (len(found["long"]), len(found["short"])) == (3, 1)
+    result = allocated(Optimus(), *others, long, short)
+    assert (len(result["long"]), len(result["short"])) == (3, 1)
     long.epoch = 1
-    found = allocated(Optimus(), *others, long, short)
-    assert (len(found["long"]), len(found["short"])) == (1, 3)
+    result = allocated(Optimus(), *others, long, short)
+    assert (len(result["long"]), len(result["short"])) == (1, 3)
 
 
 NOISY = model(noisy=True)
@@ -292,8 +292,8 @@ def test_the_elastic_scheduler_allocates_gpus_that_add_speed(
 def test_the_elastic_scheduler_allocates_gpus_to_a_slow_job_although_a_fast_job_gains_more() -> None:
     fast = job("fast", 32, whole(*range(8)), application=NOISY)
     slow = job("slow", 8, whole(8, 9), application=model(noisy=True, steps={12: 1.3, 16: 1.5}))
-    found = allocated(Elastic(), fast, slow)
-    assert {name: len(allocation) for name, allocation in found.items()} == {"fast": 48, "slow": 16}
+    result = allocated(Elastic(), fast, slow)
+    assert {name: len(allocation) for name, allocation in result.items()} == {"fast": 48, "slow": 16}
 
 
 def test_the_elastic_scheduler_takes_gpus_for_a_waiting_job() -> None:
@@ -301,9 +301,9 @@ def test_the_elastic_scheduler_takes_gpus_for_a_waiting_job() -> None:
         job(f"holder-{number}", 16, whole(*range(4 * number, 4 * number + 4)), application=NOISY)
         for number in range(4)
     ]
-    found = allocated(Elastic(), *holders, job("late", application=NOISY))
-    assert len(found["late"]) == 1
-    assert sorted(len(found[holder.name]) for holder in holders) == [12, 16, 16, 16]
+    result = allocated(Elastic(), *holders, job("late", application=NOISY))
+    assert len(result["late"]) == 1
+    assert sorted(len(result[holder.name]) for holder in holders) == [12, 16, 16, 16]
 
 
 def folder(data: Path, *, optimus: float = 190.0) -> Path:
@@ -335,8 +335,8 @@ def folder(data: Path, *, optimus: float = 190.0) -> Path:
 
 
 def test_the_tables_show_the_agreement(tmp_path: Path) -> None:
-    found = measure(folder(tmp_path, optimus=380.0), quick=True)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in found.splitlines()]
+    result = measure(folder(tmp_path, optimus=380.0), quick=True)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.splitlines()]
     assert [[*row[:5], row[-1]] for row in rows if row and row[-1] in ("PASS", "MISS")] == [
         ["tiresias", "1.0", "mean s, workload-6", "190.0", "190.0", "PASS"],
         ["tiresias", "1.0", "jobs of workload-6 that agree", "1", "1", "PASS"],

@@ -27,8 +27,8 @@ def test_short_waits_and_jobs_that_never_start_do_not_count() -> None:
 
 def test_an_average_of_past_waits_counts_only_starts_before_the_look() -> None:
     looks = [look(0, "first"), look(150, "second", arrived=50.0), look(350, "third", arrived=10.0)]
-    found = list(averaged(looks, {"first": 100.0, "second": 300.0, "third": 900.0}))
-    assert [(each.job, each.time) for each in found] == [("second", 50.0), ("third", 110.0)]
+    results = list(averaged(looks, {"first": 100.0, "second": 300.0, "third": 900.0}))
+    assert [(each.job, each.time) for each in results] == [("second", 50.0), ("third", 110.0)]
 
 
 def test_the_cases_differ_as_named() -> None:

@@ -240,8 +240,8 @@ COPIED = {
 def test_templates_state_the_settings_of_the_job_and_no_part_that_it_lacks(stated: Raw) -> None:
     raw = workers(stated, metadata={"annotations": COPIED})
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
-    found = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
-    assert {key: value for key, value in found.items() if "gpu" in key} == stated
+    result = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    assert {key: value for key, value in result.items() if "gpu" in key} == stated
 
 
 # --- the part of a pod ----------------------------------------------------------------------------
@@ -312,8 +312,8 @@ def test_a_trial_that_katib_has_changed_gets_its_part_beside_the_collector() -> 
 
 def test_no_new_limit_or_request_is_stated() -> None:
     only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
-    found = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
-    assert found == {"limits": {"kfext.dev/gpu-0": "50"}}
+    result = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
+    assert result == {"limits": {"kfext.dev/gpu-0": "50"}}
 
 
 def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
@@ -546,8 +546,8 @@ def test_a_path_of_the_pod_follows_the_path_of_kfext(env: list[Raw], want: list[
 
 
 def test_the_last_of_several_values_counts_as_for_the_kubelet() -> None:
-    (found,) = with_hook({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
-    assert found["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
+    (result,) = with_hook({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
+    assert result["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
 
 
 @pytest.mark.parametrize("env", [None, [BEFORE], [FROM_MAP, AFTER]], ids=["no", "other", "its own"])
@@ -557,11 +557,11 @@ def test_a_shell_puts_the_hook_before_an_unknown_path_and_becomes_the_command(
     stated = {"env": env} if env else {}
     given = container(command=["torchrun", "a b"], args=["$x"], **stated)
     spec = with_hook({"containers": [given]})
-    (found,) = spec.pop("containers")
+    (result,) = spec.pop("containers")
     assert spec == {}, "it has no init container"
-    command = found.pop("command")
+    command = result.pop("command")
     del given["command"]
-    assert found == {**given, "env": [*(env or []), PRIORITY]}
+    assert result == {**given, "env": [*(env or []), PRIORITY]}
     assert command[:3] == ["/kfext/hook/busybox", "sh", "-c"]
     assert command[4:] == ["torchrun", "a b"]
 
@@ -588,8 +588,8 @@ def test_the_command_of_the_shell_has_the_path_and_its_arguments(
 ) -> None:
     says = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
     given = container(command=["/bin/sh", "-c", says, "sh", "a b"], args=["$c"])
-    (found,) = with_hook({"containers": [given]})["containers"]
-    command = ["/bin/sh", *found["command"][2:], *found["args"]]
+    (result,) = with_hook({"containers": [given]})["containers"]
+    command = ["/bin/sh", *result["command"][2:], *result["args"]]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.splitlines() == [want, "a b", "$c"]
 

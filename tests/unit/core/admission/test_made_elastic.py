@@ -54,16 +54,16 @@ def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
 
 
 def parsed(raw: Raw) -> TrainingJob:
-    found = parse_job(raw)
-    assert found is not None
-    return found
+    parsed = parse_job(raw)
+    assert parsed is not None
+    return parsed
 
 
 def verdict(raw: Raw, context: ReviewContext = CONTEXT) -> str:
-    found = [
+    results = [
         verdict for verdict in mutate_job(raw, context).verdicts if verdict.reason == "MadeElastic"
     ]
-    return found[0].message if found else ""
+    return results[0].message if results else ""
 
 
 MADE: dict[str, tuple[Raw, int]] = {
@@ -88,12 +88,12 @@ MADE: dict[str, tuple[Raw, int]] = {
 @pytest.mark.parametrize(("raw", "pods"), MADE.values(), ids=MADE)
 def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods: int) -> None:
     after = admitted(raw)
-    found = parsed(after)
-    assert [(group.key, group.replicas) for group in found.groups] == [("Worker", pods)]
-    assert found.scaling.elastic
-    assert found.rendezvous.dynamic
-    assert found.rendezvous.at_worker
-    assert not found.rendezvous.obstacle
+    result = parsed(after)
+    assert [(group.key, group.replicas) for group in result.groups] == [("Worker", pods)]
+    assert result.scaling.elastic
+    assert result.rendezvous.dynamic
+    assert result.rendezvous.at_worker
+    assert not result.rendezvous.obstacle
     low, _, high = raw["metadata"]["annotations"][names.ELASTIC].partition("-")
     sizes = {"minReplicas": int(low), "maxReplicas": int(high)}
     assert after["spec"]["elasticPolicy"] == POLICY | sizes

@@ -267,8 +267,8 @@ ISTIO: dict[str, tuple[Raw, bool]] = {
 @pytest.mark.parametrize(("metadata", "stated"), ISTIO.values(), ids=ISTIO)
 def test_the_sidecar_settings_of_a_template_stay(metadata: Raw, *, stated: bool) -> None:
     after = admitted(job(specs={"Worker": replica(1, metadata=metadata)}))
-    found = templates(after)[0]["metadata"]
-    values = {at: found.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")}
+    result = templates(after)[0]["metadata"]
+    values = {at: result.get(at, {}).get(names.ISTIO_INJECT) for at in ("labels", "annotations")}
     if stated:
         assert values == {at: metadata.get(at, {}).get(names.ISTIO_INJECT) for at in values}
     else:
@@ -380,16 +380,16 @@ def test_every_write_operation_of_a_patch_is_necessary(raw: Raw) -> None:
 @given(odd_jobs)
 def test_only_jobs_without_another_owner_are_ever_held(raw: Raw) -> None:
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
-    found = parse_job(after)
-    assert found is not None
-    if names.HELD not in found.annotations or mutate_job(raw, CONTEXT).refusal:
+    parsed = parse_job(after)
+    assert parsed is not None
+    if names.HELD not in parsed.annotations or mutate_job(raw, CONTEXT).refusal:
         return
     if mutate_job(raw, CONTEXT).ops:
-        assert found.suspend
-        assert found.run_by_operator
-        assert not found.started_by
-        assert not found.released
-        assert found.pods or found.kind.rendered
+        assert parsed.suspend
+        assert parsed.run_by_operator
+        assert not parsed.started_by
+        assert not parsed.released
+        assert parsed.pods or parsed.kind.rendered
 
 
 def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> None:

@@ -96,12 +96,12 @@ Present = Sequence[tuple[int, CardNeed]]
 
 def ledger(present: Present = (), *, whole: int = 0, cards: int = 2) -> Ledger:
     """A node of two cards; each slot with a sharer is reserved, `whole` GPUs are taken natively."""
-    made = Ledger([sharing_node("n", cards=cards)])
+    ledger = Ledger([sharing_node("n", cards=cards)])
     for number, (slot, need) in enumerate(present):
-        made.claim(("pod", number), Claim("n", taken_by(need, slot)))
-        made.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
-    made.claim("natively", Claim("n", {NATIVE_GPU: whole}))
-    return made
+        ledger.claim(("pod", number), Claim("n", taken_by(need, slot)))
+        ledger.claim(("reserved", slot), Claim("n", taken_by_reservation(slot)))
+    ledger.claim("natively", Claim("n", {NATIVE_GPU: whole}))
+    return ledger
 
 
 COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
@@ -141,8 +141,8 @@ def test_an_empty_cluster_would_have_a_card_for_each_gpu() -> None:
 
 
 def test_ignored_claims_count_as_free() -> None:
-    on = ledger([(0, HALF), (0, HALF)], whole=1)
-    assert on.free([HALF.name], ignoring=[("pod", 1)]).tolist() == [[1]]
+    capacity = ledger([(0, HALF), (0, HALF)], whole=1)
+    assert capacity.free([HALF.name], ignoring=[("pod", 1)]).tolist() == [[1]]
 
 
 def test_a_slot_without_a_report_of_an_agent_hosts_no_job() -> None:
@@ -171,20 +171,20 @@ BESIDE: dict[str, tuple[int | None, int | None, int]] = {
 def test_low_goes_beside_high_where_high_leaves_enough(
     high: int | None, low: int | None, want: int
 ) -> None:
-    on = Ledger([sharing_node("n", cards=1)])
+    capacity = Ledger([sharing_node("n", cards=1)])
     busy = GpuShare(50, high=True, busy=high)
-    on.claim("high", part_claim(busy, 0, "n", job="high"))
-    on.claim("reservation", Claim("n", taken_by_reservation(0)))
-    assert on.free([GpuShare(50, busy=low).need.name]).tolist() == [[want]]
+    capacity.claim("high", part_claim(busy, 0, "n", job="high"))
+    capacity.claim("reservation", Claim("n", taken_by_reservation(0)))
+    assert capacity.free([GpuShare(50, busy=low).need.name]).tolist() == [[want]]
 
 
 def test_the_minimums_of_those_beside_high_count_together() -> None:
-    on = Ledger([sharing_node("n", cards=1)])
-    on.claim("high", part_claim(GpuShare(50, high=True, busy=100), 0, "n", job="high"))
-    on.claim("reservation", Claim("n", taken_by_reservation(0)))
-    assert on.free([GpuShare(20).need.name]).tolist() == [[1]]
-    on.claim("low", Claim("n", taken_by(GpuShare(20, min_share=0.8).need, 0)))
-    assert on.free([GpuShare(20).need.name]).tolist() == [[0]]
+    capacity = Ledger([sharing_node("n", cards=1)])
+    capacity.claim("high", part_claim(GpuShare(50, high=True, busy=100), 0, "n", job="high"))
+    capacity.claim("reservation", Claim("n", taken_by_reservation(0)))
+    assert capacity.free([GpuShare(20).need.name]).tolist() == [[1]]
+    capacity.claim("low", Claim("n", taken_by(GpuShare(20, min_share=0.8).need, 0)))
+    assert capacity.free([GpuShare(20).need.name]).tolist() == [[0]]
 
 
 CHOICES: dict[str, tuple[Present, Sequence[CardNeed], int, list[int] | None]] = {
@@ -223,26 +223,26 @@ needs = st.builds(
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), needs), max_size=30))
 def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNeed]]) -> None:
     """Replicas come and go at random; `choose` places each."""
-    on, here = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
+    capacity, here = ledger(cards=3), dict[int, tuple[int, CardNeed]]()
     for comes, key, need in events:
         if not comes or key in here:
             here.pop(key, None)
-            on.drop(key)
+            capacity.drop(key)
             continue
-        chosen = on.cards().choose(0, [need])
-        assert (chosen is None) == (on.free([need.name])[0, 0] == 0)
+        chosen = capacity.cards().choose(0, [need])
+        assert (chosen is None) == (capacity.free([need.name])[0, 0] == 0)
         if chosen is not None:
             here[key] = (chosen[0], need)
-            on.claim(key, Claim("n", taken_by(need, chosen[0])))
+            capacity.claim(key, Claim("n", taken_by(need, chosen[0])))
         for slot in range(3):
             sharers = [need for at, need in here.values() if at == slot]
             units = sum(sharer.units for sharer in sharers)
             assert units <= 100
             assert sum(sharer.high for sharer in sharers) <= 1
             assert memory_of(sharers) <= USABLE < MEMORY
-            on.drop(("slot", slot))
+            capacity.drop(("slot", slot))
             if sharers:
-                on.claim(("slot", slot), Claim("n", taken_by_reservation(slot)))
+                capacity.claim(("slot", slot), Claim("n", taken_by_reservation(slot)))
 
 
 profiles = st.builds(
@@ -259,17 +259,17 @@ def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
     events: list[tuple[int, GpuShare | None]],
 ) -> None:
     """Sharers come, go, and are measured again; a sharer without a measurement counts as 1."""
-    on, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
+    capacity, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
     for key, event in events:
         slot, share = here.get(key, (None, event))
         if event is None or share is None:
             here.pop(key, None)
-            on.drop(key)
+            capacity.drop(key)
             continue
         if slot is not None:  # it is measured again
             share = replace(share, busy=event.busy)
         else:
-            chosen = on.cards().choose(0, [share.need])
+            chosen = capacity.cards().choose(0, [share.need])
             if chosen is None:
                 continue
             slot = chosen[0]
@@ -277,7 +277,7 @@ def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
             _assert_fits(share, beside)
         here[key] = slot, share
         taken = {**part_claim(share, slot, "n", job="").requests, resource_of(slot): share.units}
-        on.claim(key, Claim("n", taken))
+        capacity.claim(key, Claim("n", taken))
 
 
 def _assert_fits(low: GpuShare, beside: Sequence[GpuShare]) -> None:
@@ -302,15 +302,15 @@ def test_a_choice_is_found_exactly_if_enough_cards_fit(
     present: Present, need: CardNeed, replicas: int, whole: int
 ) -> None:
     """Against trying every order."""
-    on, wanted = ledger(present, whole=whole, cards=3), [need] * replicas
-    enough = replicas <= on.free([need.name])[0, 0]
-    assert (on.cards().choose(0, wanted) is not None) == enough
-    assert enough == _can_be_done(on, wanted)
+    capacity, wanted = ledger(present, whole=whole, cards=3), [need] * replicas
+    enough = replicas <= capacity.free([need.name])[0, 0]
+    assert (capacity.cards().choose(0, wanted) is not None) == enough
+    assert enough == _can_be_done(capacity, wanted)
 
 
-def _can_be_done(on: Ledger, wanted: list[CardNeed]) -> bool:
+def _can_be_done(capacity: Ledger, wanted: list[CardNeed]) -> bool:
     possible = [
-        {slot for slot in range(3) if on.free([replace(need, slot=slot).name])[0, 0]}
+        {slot for slot in range(3) if capacity.free([replace(need, slot=slot).name])[0, 0]}
         for need in wanted
     ]
     unreserved = {
@@ -318,11 +318,11 @@ def _can_be_done(on: Ledger, wanted: list[CardNeed]) -> bool:
         for slot in range(3)
         if not any(
             resource == f"card {slot} reserved"
-            for claim in on.claims().values()
+            for claim in capacity.claims().values()
             for resource in claim.requests
         )
     }
-    left = int(on.free([NATIVE_GPU])[0, 0])
+    left = int(capacity.free([NATIVE_GPU])[0, 0])
     for slots in permutations(range(3), len(wanted)):
         able = all(slot in able for slot, able in zip(slots, possible, strict=True))
         if able and len(unreserved.intersection(slots)) <= max(left, 0):

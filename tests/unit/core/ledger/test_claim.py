@@ -163,45 +163,45 @@ def test_the_tier_of_a_claim() -> None:
 def test_a_ledger_without_some_tiers_is_one_on_which_they_never_were(
     acts: Sequence[tuple[object, ...]], leaves: str
 ) -> None:
-    on, leave = Ledger([node(name) for name in "abc"]), LEAVES[leaves]
+    capacity, leave = Ledger([node(name) for name in "abc"]), LEAVES[leaves]
     for act in acts:
         match act:
             case ("claim", key, Claim() as claim):
-                on.claim(key, claim)
+                capacity.claim(key, claim)
             case ("drop", key):
-                on.drop(key)
+                capacity.drop(key)
             case ("come", str(name), str(device)):
-                on.set_node(node(name, **({device: "9"} if device else {})))
+                capacity.set_node(node(name, **({device: "9"} if device else {})))
             case ("go", str(name)):
-                on.remove_node(name)
-    want = Ledger(known for known in on.nodes if known is not None)
-    for key, claim in on.claims().items():
+                capacity.remove_node(name)
+    want = Ledger(known for known in capacity.nodes if known is not None)
+    for key, claim in capacity.claims().items():
         if not leave(tier_of(claim)):
             want.claim(key, claim)
-    left = on.without(leave)
+    left = capacity.without(leave)
     # A ledger still counts a resource that no node has any more; a new ledger does not know it.
     counted = sorted(
         {name for known in want.nodes if known is not None for name in known.allocatable}
     )
-    assert on.would_free(leave) == (len(want) < len(on))
+    assert capacity.would_free(leave) == (len(want) < len(capacity))
     for wanted in want.nodes:
         assert wanted is not None
-        for found, expected in (
+        for result, expected in (
             (left.free(counted), want.free(counted)),
             (left.scored_load(), want.scored_load()),
         ):
             row, other = left.row(wanted.name), want.row(wanted.name)
-            assert (found[:, row] == expected[:, other]).all()
+            assert (result[:, row] == expected[:, other]).all()
 
 
 @pytest.mark.parametrize("pods", [10, 1000])
 def test_a_ledger_without_some_tiers_reads_no_claim(pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    on = Ledger([node(name) for name in "abc"])
+    capacity = Ledger([node(name) for name in "abc"])
     for number in range(pods):
-        on.claim(number, Claim("abc"[number % 3], {"cpu": 1}, job="uid" if number % 2 else ""))
+        capacity.claim(number, Claim("abc"[number % 3], {"cpu": 1}, job="uid" if number % 2 else ""))
     looked: list[Claim] = []
     monkeypatch.setattr(ledger_module, "tier_of", looked.append)
-    left = on.without(lambda tier: tier.of_job)
-    assert left.free(["cpu"]).sum() < on.allocatable(["cpu"]).sum()
-    assert on.would_free(lambda tier: tier.of_job)
+    left = capacity.without(lambda tier: tier.of_job)
+    assert left.free(["cpu"]).sum() < capacity.allocatable(["cpu"]).sum()
+    assert capacity.would_free(lambda tier: tier.of_job)
     assert looked == []

@@ -46,19 +46,19 @@ def test_a_pod_claims_its_own_requests_with_its_ports_and_priority() -> None:
 
 
 def test_a_pod_that_must_be_apart_claims_that_in_its_namespace_and_so_does_its_plan() -> None:
-    made = job().worker(2, spec=apart(GangTerm("train"))).resumed().build()
+    training_job = job().worker(2, spec=apart(GangTerm("train"))).resumed().build()
     want = (GangTerm("train", namespace="team"),)
-    claim = pod_claim(pod(made, "worker", 0, bound="a"))
+    claim = pod_claim(pod(training_job, "worker", 0, bound="a"))
     assert claim is not None
     assert claim.gang_terms == want
-    gated = [pod(made, "worker", 0, gated=True)]
-    claims = plan_claims(made, planned("a", "b"), gated).values()
+    gated = [pod(training_job, "worker", 0, gated=True)]
+    claims = plan_claims(training_job, planned("a", "b"), gated).values()
     assert [claim.gang_terms for claim in claims] == [want, want]
 
 
 def test_a_pod_without_an_owner_claims_for_no_job() -> None:
-    made = job().worker(1, spec=apart(GangTerm("train"))).build()
-    claim = pod_claim(pod(made, "worker", 0, bound="a", owned=False))
+    training_job = job().worker(1, spec=apart(GangTerm("train"))).build()
+    claim = pod_claim(pod(training_job, "worker", 0, bound="a", owned=False))
     assert claim is not None
     assert (claim.job, claim.gang_terms) == ("", ())
 
@@ -106,9 +106,9 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
 def test_a_plan_holds_capacity_for_pods_that_do_not_claim_it_yet(
     made: JobBuilder, plan: Plan | None, states: list[Mapping[str, Any]], want: int
 ) -> None:
-    of = made.build()
-    there = [pod(of, "worker", index, **state) for index, state in enumerate(states)]
-    assert len(plan_claims(of, plan, there)) == want
+    job = made.build()
+    there = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(job, plan, there)) == want
 
 
 LAPSED: dict[str, tuple[JobBuilder, list[Mapping[str, Any]], int]] = {
@@ -129,22 +129,22 @@ LAPSED: dict[str, tuple[JobBuilder, list[Mapping[str, Any]], int]] = {
 def test_a_lapsed_plan_claims_only_for_gated_pods(
     made: JobBuilder, states: list[Mapping[str, Any]], want: int
 ) -> None:
-    of = made.build()
-    there = [pod(of, "worker", index, **state) for index, state in enumerate(states)]
-    assert len(plan_claims(of, ON_A, there)) == 3
-    assert len(plan_claims(of, ON_A, there, lapsed=True)) == want
+    job = made.build()
+    there = [pod(job, "worker", index, **state) for index, state in enumerate(states)]
+    assert len(plan_claims(job, ON_A, there)) == 3
+    assert len(plan_claims(job, ON_A, there, lapsed=True)) == want
 
 
 def test_a_planned_replica_claims_the_request_of_its_pod_else_that_of_its_template() -> None:
-    of = THREE.build()
+    job = THREE.build()
     larger = pod(
-        of,
+        job,
         "worker",
         0,
         gated=True,
         spec={"containers": [{"resources": {"requests": {"cpu": "5"}}}]},
     )
-    claims = plan_claims(of, planned("a", "b"), [larger], priority=4)
+    claims = plan_claims(job, planned("a", "b"), [larger], priority=4)
     assert list(claims.values()) == [
         Claim("a", {"cpu": 5000, "pods": 1}, job="uid-1", priority=4),
         Claim("b", {"cpu": 1000, "pods": 1}, job="uid-1", priority=4),
@@ -161,18 +161,18 @@ PLAN = Plan(
 )
 
 
-def ports_held(of: JobBuilder, **state: object) -> int:
-    made = of.build()
-    claims = plan_claims(made, PLAN, pods(made, bound="a", **state))
+def ports_held(builder: JobBuilder, **state: object) -> int:
+    job = builder.build()
+    claims = plan_claims(job, PLAN, pods(job, bound="a", **state))
     return sum(bool(claim.host_ports) for claim in claims.values())
 
 
 def test_a_planned_pod_holds_the_ports_that_it_declares_itself() -> None:
     container = {"name": "pytorch", "ports": [{"containerPort": 9090}]}
-    made = job().master(spec={"containers": [container]}).build()
+    training_job = job().master(spec={"containers": [container]}).build()
     plan = Plan("uid-1", 1, {ReplicaKey("master", 0): "a"}, port=20000)
     held_ports = {
-        port for claim in plan_claims(made, plan, ()).values() for port in claim.host_ports
+        port for claim in plan_claims(training_job, plan, ()).values() for port in claim.host_ports
     }
     assert held_ports == {("TCP", 9090), ("TCP", 20000)}
 

@@ -63,70 +63,70 @@ def test_a_booking_that_is_removed_leaves_no_trace(
     more: list[tuple[int, dict[str, int]]],
     data: st.DataObject,
 ) -> None:
-    made = columns(there, booked)
-    before = numbers(made)
+    ledger = columns(there, booked)
+    before = numbers(ledger)
     for row, requests in more:
-        made.book(row, requests, +1)
+        ledger.book(row, requests, +1)
     for row, requests in data.draw(st.permutations(more)):
-        made.book(row, requests, -1)
-    assert numbers(made) == before
+        ledger.book(row, requests, -1)
+    assert numbers(ledger) == before
 
 
 @given(booked=bookings, more=bookings)
 def test_a_booking_on_a_copy_leaves_the_original_unchanged(
     booked: list[tuple[int, dict[str, int]]], more: list[tuple[int, dict[str, int]]]
 ) -> None:
-    made = columns([{"cpu": 5}] * ROWS, booked)
-    before, copied = numbers(made), made.copy()
+    ledger = columns([{"cpu": 5}] * ROWS, booked)
+    before, copied = numbers(ledger), ledger.copy()
     assert numbers(copied) == before
     for row, requests in more:
         copied.book(row, requests, +1)
-    assert numbers(made) == before
+    assert numbers(ledger) == before
     assert numbers(copied) == numbers(columns([{"cpu": 5}] * ROWS, [*booked, *more]))
 
 
 def test_resources_that_only_a_copy_knows_are_unknown_to_the_original() -> None:
-    made, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
-    made.copy().book(0, many, +1)
-    assert not made.free(["example.com/8"], 1).any()
+    ledger, many = columns([{"cpu": 5}], []), {f"example.com/{number}": 1 for number in range(9)}
+    ledger.copy().book(0, many, +1)
+    assert not ledger.free(["example.com/8"], 1).any()
 
 
 def test_invented_names_of_resources_are_not_counted() -> None:
-    made, invented = columns([{"cpu": 5}], []), {f"x.y/{number}": 1 for number in range(30_000)}
-    known = set(made.resources)
-    made.book(0, invented, +1)
-    assert not made.free(invented, 1).any()
-    assert not made.allocatable(invented, 1).any()
-    assert set(made.resources) == known
+    ledger, invented = columns([{"cpu": 5}], []), {f"x.y/{number}": 1 for number in range(30_000)}
+    known = set(ledger.resources)
+    ledger.book(0, invented, +1)
+    assert not ledger.free(invented, 1).any()
+    assert not ledger.allocatable(invented, 1).any()
+    assert set(ledger.resources) == known
 
 
 def test_more_rows_keep_the_numbers_of_the_first_rows() -> None:
-    made = columns([{"cpu": 4}, {"cpu": 8}], [(1, {"cpu": 3})])
-    before, width = numbers(made), made.width
-    made.widen()
-    assert made.width > width
-    assert numbers(made) == before
-    assert not made.free(RESOURCES, made.width)[:, ROWS:].any()
-    made.book(made.width - 1, {"pods": 1}, +1)
-    assert made.scored_load(made.width)[:, -1].tolist() == list(ASSUMED.values())
+    ledger = columns([{"cpu": 4}, {"cpu": 8}], [(1, {"cpu": 3})])
+    before, width = numbers(ledger), ledger.width
+    ledger.widen()
+    assert ledger.width > width
+    assert numbers(ledger) == before
+    assert not ledger.free(RESOURCES, ledger.width)[:, ROWS:].any()
+    ledger.book(ledger.width - 1, {"pods": 1}, +1)
+    assert ledger.scored_load(ledger.width)[:, -1].tolist() == list(ASSUMED.values())
 
 
 def test_a_row_that_is_cleared_is_empty_and_the_others_stay() -> None:
-    made = columns([{"cpu": 4}, {"cpu": 8}], [(0, {"memory": 3}), (1, {"cpu": 3})])
-    made.clear(0)
-    assert numbers(made) == numbers(columns([{}, {"cpu": 8}], [(1, {"cpu": 3})]))
+    ledger = columns([{"cpu": 4}, {"cpu": 8}], [(0, {"memory": 3}), (1, {"cpu": 3})])
+    ledger.clear(0)
+    assert numbers(ledger) == numbers(columns([{}, {"cpu": 8}], [(1, {"cpu": 3})]))
 
 
 def test_new_amounts_of_a_node_replace_all_earlier_amounts() -> None:
-    made = columns([{"cpu": 4, "nvidia.com/gpu": 8}], [])
-    made.set_allocatable(0, {"cpu": 6})
-    assert made.allocatable(("cpu", "nvidia.com/gpu"), 1).tolist() == [[6], [0]]
+    ledger = columns([{"cpu": 4, "nvidia.com/gpu": 8}], [])
+    ledger.set_allocatable(0, {"cpu": 6})
+    assert ledger.allocatable(("cpu", "nvidia.com/gpu"), 1).tolist() == [[6], [0]]
 
 
 def test_a_pod_without_requests_has_an_assumed_weight_and_takes_nothing() -> None:
-    made = columns([{"cpu": 4}], [(0, {"pods": 1})])
-    assert made.scored_load(1).ravel().tolist() == list(ASSUMED.values())
-    assert made.free(["cpu", "memory"], 1).ravel().tolist() == [4, 0]
+    ledger = columns([{"cpu": 4}], [(0, {"pods": 1})])
+    assert ledger.scored_load(1).ravel().tolist() == list(ASSUMED.values())
+    assert ledger.free(["cpu", "memory"], 1).ravel().tolist() == [4, 0]
 
 
 def test_ports_alone_weigh_nothing_in_scores() -> None:
@@ -137,18 +137,18 @@ def test_ports_alone_weigh_nothing_in_scores() -> None:
 
 def test_a_node_with_more_resources_than_there_are_columns() -> None:
     many = {f"example.com/{number}": number + 1 for number in range(40)}
-    made = Ledger([Node("n", many)])
-    assert list(made.free(list(many))[:, 0]) == list(many.values())
+    ledger = Ledger([Node("n", many)])
+    assert list(ledger.free(list(many))[:, 0]) == list(many.values())
 
 
 def test_amounts_beyond_64_bits_never_become_free_capacity() -> None:
-    made = ledger(node("n"))
+    capacity = ledger(node("n"))
     for number in range(3):
-        made.claim(number, Claim("n", {"cpu": 2**70, "memory": 2**63 - 1}))
-    assert (made.free(["cpu", "memory"]) < 0).all()
+        capacity.claim(number, Claim("n", {"cpu": 2**70, "memory": 2**63 - 1}))
+    assert (capacity.free(["cpu", "memory"]) < 0).all()
     for number in range(3):
-        made.drop(number)
-    assert made.free(["cpu"])[0, 0] == 32_000
+        capacity.drop(number)
+    assert capacity.free(["cpu"])[0, 0] == 32_000
     assert LARGEST * 1000 < 2**63
 
 
@@ -188,8 +188,8 @@ def nodes(labels: list[Labels]) -> list[Node | None]:
 def test_nodes_share_a_domain_that_agree_on_its_label_and_on_all_wider_ones(
     labels: list[Labels], zones: list[int], racks: list[int]
 ) -> None:
-    found = Topology().domains(LEVELS, nodes(labels))
-    assert [level.tolist() for level in found] == [zones, racks]
+    result = Topology().domains(LEVELS, nodes(labels))
+    assert [level.tolist() for level in result] == [zones, racks]
 
 
 def test_without_keys_there_is_no_level() -> None:
@@ -214,9 +214,9 @@ def test_each_list_of_topology_keys_has_its_own_levels() -> None:
 def test_a_ledger_numbers_domains_by_their_labels_whatever_the_order_of_nodes() -> None:
     made = [Node(name, labels={"zone": zone}) for name, zone in ("az", "by", "cz")]
     for order in (made, made[::-1]):
-        on = Ledger(order)
-        (zones,) = on.domains(("zone",))
-        by_name = {known.name: int(zones[on.row(known.name) or 0]) for known in made}
+        capacity = Ledger(order)
+        (zones,) = capacity.domains(("zone",))
+        by_name = {known.name: int(zones[capacity.row(known.name) or 0]) for known in made}
         assert by_name == {"a": 1, "b": 0, "c": 1}
 
 

@@ -374,8 +374,8 @@ def test_a_mask_agrees_with_each_node_however_often_nodes_change(
 def test_exclusive_terms_do_not_affect_eligibility() -> None:
     eligibility, nodes = Eligibility(), [Node("n0")]
     alone = Constraints(host_ports=(("TCP", 80),), apart=(GangTerm("train"),))
-    found = eligibility.judge(alone, nodes, width=WIDTH)
-    assert found is eligibility.judge(ANYWHERE, nodes, width=WIDTH)
+    result = eligibility.judge(alone, nodes, width=WIDTH)
+    assert result is eligibility.judge(ANYWHERE, nodes, width=WIDTH)
 
 
 def test_rows_beyond_the_nodes_are_not_eligible() -> None:
@@ -395,11 +395,11 @@ def test_more_rows_keep_the_verdicts_of_the_first() -> None:
 
 
 def test_the_memory_for_constraints_has_a_bound() -> None:
-    made = ledger(node("n", labels={"k": "7"}))
+    capacity = ledger(node("n", labels={"k": "7"}))
     for number in range(2000):
-        possible = made.eligible(Constraints(node_selector=(("k", str(number)),)))
+        possible = capacity.eligible(Constraints(node_selector=(("k", str(number)),)))
         assert possible[0] == (number == 7)
-    assert len(made._eligible._judged) <= 256
+    assert len(capacity._eligible._judged) <= 256
 
 
 def pinned(cpu: str = "1", **spec: Any) -> Pod:

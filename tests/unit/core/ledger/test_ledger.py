@@ -156,32 +156,32 @@ TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline
 
 
 def test_a_claim_on_a_later_node_counts_once_the_node_exists() -> None:
-    made = ledger(used={"late": {"cpu": "3"}})
-    made.set_node(node("late", cpu="4"))
-    assert made.free(["cpu"])[0, 0] == 1000
+    capacity = ledger(used={"late": {"cpu": "3"}})
+    capacity.set_node(node("late", cpu="4"))
+    assert capacity.free(["cpu"])[0, 0] == 1000
 
 
 def test_a_resource_of_a_later_node_counts_for_existing_claims() -> None:
-    made = ledger(node("a"), used={"a": {"example/x": "2"}})
-    assert made.free(["example/x"])[0, 0] == 0
-    made.set_node(node("b", **{"example/x": "5"}))
-    made.set_node(node("a", **{"example/x": "3"}))
-    assert made.free(["example/x"])[0].tolist() == [1, 5]
+    capacity = ledger(node("a"), used={"a": {"example/x": "2"}})
+    assert capacity.free(["example/x"])[0, 0] == 0
+    capacity.set_node(node("b", **{"example/x": "5"}))
+    capacity.set_node(node("a", **{"example/x": "3"}))
+    assert capacity.free(["example/x"])[0].tolist() == [1, 5]
 
 
 def test_an_ignored_claim_frees_no_resource_that_no_node_has() -> None:
-    made = ledger(node("a"), used={"a": {"example/x": "2"}})
-    assert made.free(["example/x"], ignoring=[("other", "a")])[0, 0] == 0
+    capacity = ledger(node("a"), used={"a": {"example/x": "2"}})
+    assert capacity.free(["example/x"], ignoring=[("other", "a")])[0, 0] == 0
 
 
 def test_a_node_that_returns_has_its_claims() -> None:
-    made = ledger(node("n", cpu="4"), used={"n": {"cpu": "3"}})
-    made.remove_node("n")
-    made.set_node(node("other", cpu="4"))
-    made.set_node(node("n", cpu="4"))
-    free = made.free(["cpu"])
-    assert free[0, made.row("n")] == 1000
-    assert free[0, made.row("other")] == 4000
+    capacity = ledger(node("n", cpu="4"), used={"n": {"cpu": "3"}})
+    capacity.remove_node("n")
+    capacity.set_node(node("other", cpu="4"))
+    capacity.set_node(node("n", cpu="4"))
+    free = capacity.free(["cpu"])
+    assert free[0, capacity.row("n")] == 1000
+    assert free[0, capacity.row("other")] == 4000
 
 
 OLD = Claim("n", {"cpu": 2000})
@@ -212,65 +212,65 @@ GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
 
 @pytest.mark.parametrize(("change", "want"), GAINS.values(), ids=GAINS)
 def test_a_change_that_may_end_a_refusal_is_counted(change: Callable[[Ledger], object], want: bool) -> None:
-    on = ledger(node("n", cpu="8"), node("m"))
-    on.claim("old", OLD)
-    on.claim("heir", Claim("n", {"cpu": 4000}))
-    before = on.gains
-    change(on)
-    assert (on.gains > before) is want
+    capacity = ledger(node("n", cpu="8"), node("m"))
+    capacity.claim("old", OLD)
+    capacity.claim("heir", Claim("n", {"cpu": 4000}))
+    before = capacity.gains
+    change(capacity)
+    assert (capacity.gains > before) is want
 
 
 def test_a_claim_that_is_handed_over_leaves_its_capacity_to_the_receiver() -> None:
-    on = ledger(node("n", cpu="8"))
-    on.claim("plan", Claim("n", {"cpu": 2000}))
-    on.claim("pod", Claim("n", {"cpu": 2000}))
-    on.hand_over("plan", "pod")
-    assert on.free(["cpu"])[0, 0] == 6000
-    assert on.claims().keys() == {"pod"}
+    capacity = ledger(node("n", cpu="8"))
+    capacity.claim("plan", Claim("n", {"cpu": 2000}))
+    capacity.claim("pod", Claim("n", {"cpu": 2000}))
+    capacity.hand_over("plan", "pod")
+    assert capacity.free(["cpu"])[0, 0] == 6000
+    assert capacity.claims().keys() == {"pod"}
 
 
 def test_a_copy_without_some_claims_has_their_capacity_and_the_original_does_not() -> None:
-    on = ledger(node("n", cpu="8"))
-    on.claim("stays", Claim("n", {"cpu": 1000}, (("TCP", 80),)))
-    on.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
-    left = on.without(lambda tier: tier.of_job)
-    assert (left.free(["cpu"])[0, 0], on.free(["cpu"])[0, 0]) == (7000, 5000)
+    capacity = ledger(node("n", cpu="8"))
+    capacity.claim("stays", Claim("n", {"cpu": 1000}, (("TCP", 80),)))
+    capacity.claim("leaves", Claim("n", {"cpu": 2000}, (("TCP", 81),), job="uid"))
+    left = capacity.without(lambda tier: tier.of_job)
+    assert (left.free(["cpu"])[0, 0], capacity.free(["cpu"])[0, 0]) == (7000, 5000)
     assert (left.rows_with_any([("TCP", 81)]), left.rows_with_any([("TCP", 80)])) == ([], [0])
     assert [claim.requests["cpu"] for claim in left.claims_on("n")] == [1000]
     assert left.free(["cpu"], ignoring=["stays", "leaves"])[0, 0] == 8000
-    assert len(on) == 2
+    assert len(capacity) == 2
 
 
 def test_whether_any_claim_has_a_tier_is_known_without_reading_the_claims() -> None:
-    on = ledger(node("n", cpu="8"))
-    assert not on.would_free(lambda tier: True)
-    on.claim("low", Claim("n", {"cpu": 1000}, priority=1))
-    assert on.would_free(lambda tier: tier.priority == 1)
-    on.claim("low", Claim("n", {"cpu": 1000}, priority=2))
-    assert not on.would_free(lambda tier: tier.priority == 1)
-    on.drop("low")
-    assert not on.would_free(lambda tier: True)
+    capacity = ledger(node("n", cpu="8"))
+    assert not capacity.would_free(lambda tier: True)
+    capacity.claim("low", Claim("n", {"cpu": 1000}, priority=1))
+    assert capacity.would_free(lambda tier: tier.priority == 1)
+    capacity.claim("low", Claim("n", {"cpu": 1000}, priority=2))
+    assert not capacity.would_free(lambda tier: tier.priority == 1)
+    capacity.drop("low")
+    assert not capacity.would_free(lambda tier: True)
 
 
 def test_claims_are_found_by_their_nodes() -> None:
-    on = ledger(node("a"), node("b"), used={"a": {"cpu": "1"}, "b": {"cpu": "2"}})
-    assert [claim.requests["cpu"] for claim in on.claims_on("ba")] == [2000, 1000]
-    assert on.claims_on("a", ignoring=[("other", "a")]) == []
+    capacity = ledger(node("a"), node("b"), used={"a": {"cpu": "1"}, "b": {"cpu": "2"}})
+    assert [claim.requests["cpu"] for claim in capacity.claims_on("ba")] == [2000, 1000]
+    assert capacity.claims_on("a", ignoring=[("other", "a")]) == []
 
 
 def test_an_object_that_is_the_claim_of_several_keys_counts_for_each_key() -> None:
-    made = ledger(node("a", cpu="8"), node("b", cpu="8"))
+    capacity = ledger(node("a", cpu="8"), node("b", cpu="8"))
     shared, other = Claim("a", {"cpu": 1000}, priority=5), Claim("b", {"cpu": 500})
-    made.claim("held", other)
-    made.claim_all({"one": shared, "two": shared, "three": shared, "held": shared, "last": other})
-    assert list(made.free(("cpu",))[0]) == [4000, 7500]
-    assert made.without(lambda tier: tier.priority == 5).free(("cpu",))[0][0] == 8000
+    capacity.claim("held", other)
+    capacity.claim_all({"one": shared, "two": shared, "three": shared, "held": shared, "last": other})
+    assert list(capacity.free(("cpu",))[0]) == [4000, 7500]
+    assert capacity.without(lambda tier: tier.priority == 5).free(("cpu",))[0][0] == 8000
     for key in ("one", "two", "three"):
-        made.drop(key)
-    assert made.would_free(lambda tier: tier.priority == 5)
-    made.drop("held")
-    assert list(made.free(("cpu",))[0]) == [8000, 7500]
-    assert not made.would_free(lambda tier: tier.priority == 5)
+        capacity.drop(key)
+    assert capacity.would_free(lambda tier: tier.priority == 5)
+    capacity.drop("held")
+    assert list(capacity.free(("cpu",))[0]) == [8000, 7500]
+    assert not capacity.would_free(lambda tier: tier.priority == 5)
 
 
 LABELLED = replace(node("a", cpu="8"), labels={"zone": "x"})
@@ -294,10 +294,10 @@ def offered(floor: Ledger, name: str = "a") -> int:
 @pytest.fixture
 def floor() -> Ledger:
     """A node of eight CPUs, three in use; the other five are on offer."""
-    made = Ledger([node("a", cpu="8")])
-    made.claim("old", claim(3))
-    made.offer()
-    return made
+    ledger = Ledger([node("a", cpu="8")])
+    ledger.claim("old", claim(3))
+    ledger.offer()
+    return ledger
 
 
 Act = Callable[[Ledger], object]

@@ -97,15 +97,15 @@ MASTER = {ReplicaKey("master", 0): "a", ReplicaKey("worker", 0): "a"}
 
 
 def test_every_port_of_the_range_is_found_and_none_beyond() -> None:
-    books, made = ledger(node("a")), job().master().worker(1)
+    books, builder = ledger(node("a")), job().master().worker(1)
     given_out = set()
     for number in range(5):
-        base = free_base(made.build(), MASTER, books, ports=(20000, 20004))
+        base = free_base(builder.build(), MASTER, books, ports=(20000, 20004))
         assert base is not None
         given_out.add(base)
         books.claim(number, held(base))
     assert given_out == set(range(20000, 20005))
-    assert free_base(made.build(), MASTER, books, ports=(20000, 20004)) is None
+    assert free_base(builder.build(), MASTER, books, ports=(20000, 20004)) is None
 
 
 def test_a_range_that_is_too_small_for_the_job_has_no_base() -> None:
@@ -115,9 +115,9 @@ def test_a_range_that_is_too_small_for_the_job_has_no_base() -> None:
 
 def test_a_port_that_the_job_declares_itself_is_not_allocated_to_it() -> None:
     container = {"name": "pytorch", "ports": [{"containerPort": 20000}]}
-    made = job().master(spec={"containers": [container]}).build()
-    assert free_base(made, MASTER, ledger(node("a")), ports=(20000, 20000)) is None
-    assert free_base(made, MASTER, ledger(node("a")), ports=(20000, 20001)) == 20001
+    training_job = job().master(spec={"containers": [container]}).build()
+    assert free_base(training_job, MASTER, ledger(node("a")), ports=(20000, 20000)) is None
+    assert free_base(training_job, MASTER, ledger(node("a")), ports=(20000, 20001)) == 20001
 
 
 def test_an_udp_port_of_the_same_number_is_another_port() -> None:
@@ -208,21 +208,21 @@ def test_on_the_host_network_a_declared_port_is_a_port_of_the_node() -> None:
         {"name": "metrics", "containerPort": 9090},
         {"name": "pytorchjob-port", "containerPort": 23456},
     ]
-    made = job().master().worker(spec={"containers": [{"name": "pytorch", "ports": ports}]})
-    _, group = with_host_ports(made.build()).groups
+    builder = job().master().worker(spec={"containers": [{"name": "pytorch", "ports": ports}]})
+    _, group = with_host_ports(builder.build()).groups
     assert group.constraints.host_ports == (("TCP", 9090),)
 
 
 def test_a_host_port_that_a_pod_has_anyway_stays_a_port_of_the_node() -> None:
-    made = job().worker(
+    builder = job().worker(
         spec={"containers": [{"name": "pytorch", "ports": [{"containerPort": 80}]}]}
     )
-    (group,) = made.build().groups
+    (group,) = builder.build().groups
     learnt = replace(group, constraints=replace(group.constraints, host_ports=(("TCP", 9100),)))
-    (group,) = with_host_ports(replace(made.build(), groups=(learnt,))).groups
+    (group,) = with_host_ports(replace(builder.build(), groups=(learnt,))).groups
     assert group.constraints.host_ports == (("TCP", 80), ("TCP", 9100))
 
 
 def test_a_job_without_other_ports_is_placed_unchanged() -> None:
-    made = job().master().worker(2).build()
-    assert with_host_ports(made) == made
+    training_job = job().master().worker(2).build()
+    assert with_host_ports(training_job) == training_job

@@ -147,7 +147,7 @@ def kept(until: float = NOW + 60) -> Reservation:
 
 def with_kept_room(*, used: str = "0") -> Ledger:
     """Node a of four CPUs; two are reserved, and some may be used."""
-    on = ledger(node("a", cpu="4"), used={"a": {"cpu": used}})
+    capacity = ledger(node("a", cpu="4"), used={"a": {"cpu": used}})
     for key, claim in kept().claims.items():
-        on.claim(key, claim)
-    return on
+        capacity.claim(key, claim)
+    return capacity

@@ -245,8 +245,8 @@ STARTS: Mapping[str, tuple[int, Range | None, int]] = {
 
 @pytest.mark.parametrize(("cpus", "allowed", "want"), STARTS.values(), ids=STARTS.keys())
 def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int) -> None:
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
-    situation = situation_of(of, (), None, JobState(), NOW, elastic=allowed)
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    situation = situation_of(training_job, (), None, JobState(), NOW, elastic=allowed)
     step = next_step(situation, ledger(node("a", cpu=str(cpus))))
     if want:
         assert isinstance(step, Unsuspend)
@@ -287,18 +287,18 @@ def test_no_estimate_of_other_jobs_keeps_an_elastic_job_waiting_forever() -> Non
 def torchrun(*options: str, **policy: Any) -> JobBuilder:
     """Eight workers that torchrun starts; a field of the elasticPolicy that is None is unset."""
     written = {name: value for name, value in (ANY_SIZE | policy).items() if value is not None}
-    made = job().worker(8, cpu="1").held().elastic(**written)
-    (container,) = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
+    builder = job().worker(8, cpu="1").held().elastic(**written)
+    (container,) = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
         "containers"
     ]
     container |= {"name": "pytorch", "command": ["torchrun", *options, "train.py"]}
-    return made
+    return builder
 
 
 def of_tensorflow(**spec: Any) -> JobBuilder:
-    made = job("TFJob").ps(0).worker(8, cpu="1").held()
-    made.raw["spec"] |= spec
-    return made
+    builder = job("TFJob").ps(0).worker(8, cpu="1").held()
+    builder.raw["spec"] |= spec
+    return builder
 
 
 def by_policy(mode: Mode) -> Raw:
@@ -380,21 +380,21 @@ def test_on_how_many_nodes_pods_without_a_cpu_limit_start(case: dict[str, str], 
 
 
 def test_an_elastic_job_gets_no_fewer_workers_so_that_each_can_use_more() -> None:
-    of = job().worker(8, cpu="1", cpu_limit="").held().elastic(**ANY_SIZE).build()
-    situation = situation_of(of, (), None, JobState(), NOW, elastic=Range(2, 8))
+    training_job = job().worker(8, cpu="1", cpu_limit="").held().elastic(**ANY_SIZE).build()
+    situation = situation_of(training_job, (), None, JobState(), NOW, elastic=Range(2, 8))
     step = next_step(situation, ledger(node("a", cpu="8")))
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 8
 
 
 def test_pods_that_host_ports_keep_apart_are_not_said_to_be_spread_for_cpu() -> None:
-    made = job().master(cpu="1", cpu_limit="").held()
-    specs = made.raw["spec"]["pytorchReplicaSpecs"]
+    builder = job().master(cpu="1", cpu_limit="").held()
+    specs = builder.raw["spec"]["pytorchReplicaSpecs"]
     (container,) = specs["Master"]["template"]["spec"]["containers"]
     container["ports"] = [{"containerPort": 80}]
     specs["Worker"] = specs["Master"]
     requested = HostNetworkRequest(ports=(20000, 29999))
-    situation = Situation(made.build(), (), None, JobState(), NOW, host_network=requested)
+    situation = Situation(builder.build(), (), None, JobState(), NOW, host_network=requested)
     step = next_step(situation, ledger(node("a", cpu="8"), node("b", cpu="8")))
     assert isinstance(step, Unsuspend)
     assert (len(step.plan.nodes), step.plan.port > 0) == (2, True)
@@ -420,14 +420,14 @@ PREEMPT: dict[str, tuple[QueueContext, list[int | None], bool]] = {
 def test_whether_a_job_could_preempt_pods_for_capacity(
     context: QueueContext, priorities: list[int | None], want: bool
 ) -> None:
-    on = ledger(node("a", cpu="4"))
+    capacity = ledger(node("a", cpu="4"))
     for number, priority in enumerate(priorities):
-        on.claim(number, Claim("a", {"cpu": 2000, "pods": 1}, priority=priority))
-    of = job().worker(4, cpu="1").held().build()
-    found = find_place(Situation(of, (), None, JobState(), NOW, context=context), on, NoFitCache())
-    assert isinstance(found, NoFit)
-    assert found.verdict.reason == REASON_NO_ROOM
-    assert (found.after_preemption is not None) is want
+        capacity.claim(number, Claim("a", {"cpu": 2000, "pods": 1}, priority=priority))
+    training_job = job().worker(4, cpu="1").held().build()
+    placement = find_place(Situation(training_job, (), None, JobState(), NOW, context=context), capacity, NoFitCache())
+    assert isinstance(placement, NoFit)
+    assert placement.verdict.reason == REASON_NO_ROOM
+    assert (placement.after_preemption is not None) is want
 
 
 # --- one verdict for jobs of one shape --------------------------------------------------------
@@ -456,18 +456,18 @@ OWN_QUESTION: dict[str, Situation] = {
 
 
 def test_a_job_with_a_refused_shape_is_not_searched_for_again() -> None:
-    on, no_fits = full(), NoFitCache()
-    first = find_place(WAITS, on, no_fits)
+    capacity, no_fits = full(), NoFitCache()
+    first = find_place(WAITS, capacity, no_fits)
     other = replace(WAITS, job=job(uid="other").worker(3, cpu="1").held().build())
     assert isinstance(first, NoFit)
-    assert find_place(other, on, no_fits) is first
-    on.drop(("other", "a"))
-    assert not isinstance(find_place(other, on, no_fits), NoFit)
+    assert find_place(other, capacity, no_fits) is first
+    capacity.drop(("other", "a"))
+    assert not isinstance(find_place(other, capacity, no_fits), NoFit)
 
 
 @pytest.mark.parametrize("other", OWN_QUESTION.values(), ids=OWN_QUESTION)
 def test_a_job_with_another_request_is_searched_for(other: Situation) -> None:
-    on, no_fits = full(), NoFitCache()
-    first = find_place(WAITS, on, no_fits)
+    capacity, no_fits = full(), NoFitCache()
+    first = find_place(WAITS, capacity, no_fits)
     assert isinstance(first, NoFit)
-    assert find_place(other, on, no_fits) is not first
+    assert find_place(other, capacity, no_fits) is not first

@@ -41,12 +41,12 @@ PLAN = Plan(
 NO_SLOTS = replace(PLAN, slots={})
 
 
-def running(made: JobBuilder, plan: Plan | None = PLAN, **more: Any) -> Situation:
+def running(builder: JobBuilder, plan: Plan | None = PLAN, **more: Any) -> Situation:
     """A job that is not suspended, as the planner sees it; its settings are on its templates."""
-    for spec in made.raw["spec"]["pytorchReplicaSpecs"].values():
-        annotations = dict(made.raw["metadata"]["annotations"])
+    for spec in builder.raw["spec"]["pytorchReplicaSpecs"].values():
+        annotations = dict(builder.raw["metadata"]["annotations"])
         spec["template"]["metadata"] = {"annotations": annotations}
-    return situation_of(as_sharing(made.build(), plan), plan=plan, now=NOW, **more)
+    return situation_of(as_sharing(builder.build(), plan), plan=plan, now=NOW, **more)
 
 
 def gang() -> JobBuilder:
@@ -383,9 +383,9 @@ def test_pods_with_another_part_than_planned_do_not_start(made: Callable[[], Pod
 
 
 def test_pods_of_a_job_without_parts_are_not_checked() -> None:
-    made = job().worker(1, gpus=1)
-    gated = [pod(made.build(), "worker", 0, gated=True)]
-    assert before_cards(running(made, replace(NO_SLOTS, shares={})), gated) is None
+    builder = job().worker(1, gpus=1)
+    gated = [pod(builder.build(), "worker", 0, gated=True)]
+    assert before_cards(running(builder, replace(NO_SLOTS, shares={})), gated) is None
 
 
 MEASURED: dict[str, tuple[dict[str, int], list[dict[str, Any]], dict[str, int]]] = {
@@ -415,9 +415,9 @@ def test_the_remembered_use_of_gpus(
         (slot("n", at), CardSharer(f"pod-{at}", **shares)) for at, shares in enumerate(shown)
     )
     view, state = CardView(parts=parts), JobState(busy=before)
-    found = measured(running(gang(), pods=pods, cards=view, state=state))
-    assert found == want
-    again = replace(state, busy=found)
+    result = measured(running(gang(), pods=pods, cards=view, state=state))
+    assert result == want
+    again = replace(state, busy=result)
     assert measured(running(gang(), pods=pods, cards=view, state=again)) == want
 
 

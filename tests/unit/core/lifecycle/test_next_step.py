@@ -238,13 +238,13 @@ TAKEN: dict[str, tuple[JobBuilder, type]] = {
 
 @pytest.mark.parametrize(("made", "want"), TAKEN.values(), ids=TAKEN)
 def test_workers_that_were_removed_from_a_job_are_restored(made: JobBuilder, want: type) -> None:
-    of = made.build()
+    job = made.build()
     state = JobState(requested=3, assigned=2)
-    found = situation_of(
-        of, tuple(pods(of, bound="a")), plan("a", "a"), state, managed=False, waited=60.0
+    result = situation_of(
+        job, tuple(pods(job, bound="a")), plan("a", "a"), state, managed=False, waited=60.0
     )
-    assert type(next_step(found, TWO_NODES)) is want
-    early = replace(found, clocks=Clocks(waited=0.0))
+    assert type(next_step(result, TWO_NODES)) is want
+    early = replace(result, clocks=Clocks(waited=0.0))
     assert isinstance(next_step(early, TWO_NODES), Wait)
 
 

@@ -75,12 +75,12 @@ def not_created(
     **more: Any,
 ) -> Case:
     """`some` of three pods were created at the third start; `message` is of the start before."""
-    of = three().resumed()
-    of = of.condition("Suspended", status="False") if confirmed else of
+    job = three().resumed()
+    job = job.condition("Suspended", status="False") if confirmed else job
     state = JobState(strikes=2, reason=REASON_CREATE_TIMEOUT, message=message)
     more = {"waited": 30.0, "quiet": 30.0, **more}
     pods = workers(gated=True)[:some]
-    return Case(want, of, pods, plan("a", "a", "a"), state, check=check, more=more)
+    return Case(want, job, pods, plan("a", "a", "a"), state, check=check, more=more)
 
 
 def blames_a_policy(step: Any) -> bool:
@@ -242,18 +242,18 @@ def test_every_wait_has_an_end(case: Case) -> None:
 def test_a_required_gang_with_an_expected_lack_of_capacity_does_not_back_off() -> (
     None
 ):
-    on = ledger(node("a", cpu="2"), node("b", cpu="4"))
+    capacity = ledger(node("a", cpu="2"), node("b", cpu="4"))
     members = [worker(0, bound="a"), worker(1, bound="a"), worker(2, gated=True)]
     state = JobState(strikes=2, retry_at=NOW - 1, reason=REASON_NO_ROOM, message="no room")
     claims = {
         ("pod", pod.uid): Claim("a", pod.requests, job="uid-1") for pod in members if pod.node_name
     }
     for key, claim in claims.items():
-        on.claim(key, claim)
+        capacity.claim(key, claim)
     situation = situation_of(
         RUNNING, tuple(members), plan("a", "a", "a"), state, NOW, colocation="required", waited=61
     )
-    step = next_step(situation, on)
+    step = next_step(situation, capacity)
     assert isinstance(step, Suspend)
     assert step.state.retry_at == 0.0
 

@@ -58,10 +58,10 @@ from tests.unit.core.lifecycle.cases import (
 
 def preemptible(*more: Claim) -> Ledger:
     """A node of four CPUs that are all used, but by pods of priority 0."""
-    on = ledger(node("a", cpu="4"))
+    capacity = ledger(node("a", cpu="4"))
     for number, claim in enumerate((Claim("a", {"cpu": 4000, "pods": 1}, priority=0), *more)):
-        on.claim(("low", number), claim)
-    return on
+        capacity.claim(("low", number), claim)
+    return capacity
 
 
 def suspended(
@@ -432,8 +432,8 @@ QUOTAS: dict[str, tuple[QuotaView, bool]] = {
 
 @pytest.mark.parametrize(("quota", "stops"), QUOTAS.values(), ids=QUOTAS)
 def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bool) -> None:
-    of = three().held().build()
-    situation = Situation(of, (), None, JobState(), NOW, context=QueueContext(quota=quota))
+    job = three().held().build()
+    situation = Situation(job, (), None, JobState(), NOW, context=QueueContext(quota=quota))
     step = next_step(situation, TWO_NODES)
     if stops:
         assert isinstance(step, Wait)
@@ -444,9 +444,9 @@ def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bo
 
 
 def test_an_elastic_job_shows_what_keeps_its_fewest_workers_from_starting() -> None:
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "4"}),)))
-    situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(3, 8))
+    situation = situation_of(training_job, (), None, JobState(), NOW, context=context, elastic=Range(3, 8))
     step = next_step(situation, TWO_NODES)
     assert isinstance(step, Wait)
     assert step.verdict is not None
@@ -457,8 +457,8 @@ def test_an_elastic_job_shows_what_keeps_its_fewest_workers_from_starting() -> N
 def test_a_quota_too_small_for_all_workers_makes_an_elastic_job_start_short() -> None:
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "1"}),)))
     room = ledger(node("a", cpu="8"))
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
-    situation = Situation(of, (), None, JobState(), NOW, context=context)
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    situation = Situation(training_job, (), None, JobState(), NOW, context=context)
     step = next_step(replace(situation, settings=Settings(elastic=Range(2, 8))), room)
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 4
@@ -479,13 +479,13 @@ def test_a_quota_too_small_for_all_workers_makes_an_elastic_job_start_short() ->
 def test_a_stopped_job_that_kfext_may_not_scale_any_more_loses_growth(
     elastic: Range | None, state: JobState, want: int | None
 ) -> None:
-    of = job().worker(3, cpu="1").held().elastic(**ANY_SIZE).build()
-    step = next_step(situation_of(of, (), None, state, NOW, elastic=elastic), TWO_NODES)
+    training_job = job().worker(3, cpu="1").held().elastic(**ANY_SIZE).build()
+    step = next_step(situation_of(training_job, (), None, state, NOW, elastic=elastic), TWO_NODES)
     assert (step.workers if isinstance(step, SaveState) else None) == want
 
 
 def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows() -> None:
-    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     room = ledger(node("a", cpu="8"))
     room.claim("other", Claim("a", {"cpu": 4000}, job="other"))
     context = QueueContext(
@@ -493,7 +493,7 @@ def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows(
         length=lambda: 300.0,
         ends=lambda: {"other": NOW + 100},
     )
-    situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(2, 8))
+    situation = situation_of(training_job, (), None, JobState(), NOW, context=context, elastic=Range(2, 8))
     step = next_step(situation, room)
     assert isinstance(step, Wait)
     # With four of six workers the job takes 450 s, and all six start in 100 s.
@@ -512,8 +512,8 @@ def test_a_quota_is_checked_for_a_few_sizes_of_an_elastic_job_only(
 
     monkeypatch.setattr(QuotaView, "shortage", counted)
     context = QueueContext(quota=QuotaView((quota({"pods": "7"}),)))
-    of = job().worker(10_000, cpu="1").elastic(**ANY_SIZE).held().build()
-    situation = situation_of(of, elastic=Range(1, 10_000), context=context)
+    training_job = job().worker(10_000, cpu="1").elastic(**ANY_SIZE).held().build()
+    situation = situation_of(training_job, elastic=Range(1, 10_000), context=context)
     step = next_step(situation, ledger(node("a", cpu="64")))
     assert isinstance(step, Unsuspend)
     assert len(step.plan.assignment) == 7
@@ -521,8 +521,8 @@ def test_a_quota_is_checked_for_a_few_sizes_of_an_elastic_job_only(
 
 
 def test_a_plan_too_large_for_the_annotations_is_not_made() -> None:
-    of = job().worker(3, cpu="1").held().annotated("mine", "x" * 256_000).build()
-    step = next_step(situation_of(of), ledger(node("a")))
+    training_job = job().worker(3, cpu="1").held().annotated("mine", "x" * 256_000).build()
+    step = next_step(situation_of(training_job), ledger(node("a")))
     assert isinstance(step, Wait)
     assert step.verdict is not None
     assert step.verdict.reason == REASON_TOO_BIG

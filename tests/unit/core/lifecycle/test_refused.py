@@ -185,10 +185,10 @@ def test_a_running_job_that_cannot_be_changed_runs_on(
     job = three().resumed().build()
     refused = {type(step).__name__: Refused("denied by policy", 200.0)}
     situation = situation_of(job, tuple(members), plan("a", "a", "a"), refused=refused)
-    found = instead_of(situation, step)
-    assert isinstance(found, Wait)
-    assert found.verdict is not None
-    assert f"refuses {deed}: denied by policy" in found.verdict.message
+    result = instead_of(situation, step)
+    assert isinstance(result, Wait)
+    assert result.verdict is not None
+    assert f"refuses {deed}: denied by policy" in result.verdict.message
 
 
 def test_every_step_that_writes_can_be_refused() -> None:
@@ -196,11 +196,11 @@ def test_every_step_that_writes_can_be_refused() -> None:
 
 
 def test_a_job_shows_its_own_reason_if_only_the_record_of_its_settings_is_refused() -> None:
-    made = three().held()
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    builder = three().held()
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {"kfext.dev/colocation": "preferred"}}
     more = refusing("SaveState", stated={"kfext.dev/network": "host"})
-    decide(Case(Wait, made, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
+    decide(Case(Wait, builder, on=full(), more=more, check=phase(QUEUED, REASON_NO_ROOM)))
 
 
 def test_no_message_is_written_while_a_record_is_refused() -> None:

@@ -468,14 +468,14 @@ def test_only_a_job_on_few_nodes_keeps_a_node_where_members_run(
 
 def test_a_plan_does_not_block_itself() -> None:
     own = plan("a", "a", "a")
-    on = ledger(node("a", cpu="3"))
+    capacity = ledger(node("a", cpu="3"))
     for key, claim in plan_claims(RUNNING, own, workers(gated=True)).items():
-        on.claim(key, claim)
-    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), on)
+        capacity.claim(key, claim)
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), own, JobState(), NOW), capacity)
     assert isinstance(step, Pin)
     cordoned = JobState(excluded={"b": NOW + 1})
-    on.set_node(node("b", cpu="3"))
-    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), None, cordoned, NOW), on)
+    capacity.set_node(node("b", cpu="3"))
+    step = next_step(Situation(RUNNING, tuple(workers(gated=True)), None, cordoned, NOW), capacity)
     assert isinstance(step, Replan)
     assert step.plan.nodes == ("a",)
 
@@ -498,13 +498,13 @@ def test_a_pod_that_was_bound_after_all_to_an_excluded_node_stays() -> None:
 # --- on the host network ----------------------------------------------------------------------
 
 
-def agents(of: TrainingJob, *, bound: str = "") -> tuple[Pod, ...]:
+def agents(job: TrainingJob, *, bound: str = "") -> tuple[Pod, ...]:
     """Two workers on the host network, with the port that both declare; the first may run."""
     container = {"resources": {"requests": {"cpu": "2"}}, "ports": [{"containerPort": 20000}]}
     spec = {**ON_HOST, "containers": [container]}
     return (
-        pod(of, "worker", 0, gated=not bound, bound=bound, spec=spec),
-        pod(of, "worker", 1, gated=True, spec=spec),
+        pod(job, "worker", 0, gated=not bound, bound=bound, spec=spec),
+        pod(job, "worker", 1, gated=True, spec=spec),
     )
 
 
@@ -512,9 +512,9 @@ ELASTIC = job().worker(2, cpu="2").resumed().elastic(rdzvBackend="c10d")
 APART = Plan("uid-1", 1, {ReplicaKey("worker", n): on for n, on in enumerate("ab")}, port=20000)
 
 
-def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
+def with_agents(books: Ledger, job: TrainingJob, pods: tuple[Pod, ...]) -> Ledger:
     """The books once these pods and the plan are in them."""
-    for key, claim in plan_claims(of, APART, pods).items():
+    for key, claim in plan_claims(job, APART, pods).items():
         books.claim(key, claim)
     for placed in pods:
         if taken := pod_claim(placed):
@@ -525,45 +525,45 @@ def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger
 def test_elastic_workers_are_not_brought_together_once_they_have_started_on_the_host_network() -> (
     None
 ):
-    of = ELASTIC.build()
-    books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), of, agents(of))
+    job = ELASTIC.build()
+    books = with_agents(ledger(node("a", cpu="4"), node("b", cpu="2")), job, agents(job))
     books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    assert isinstance(step_of(of, books, plan=APART, pods=agents(of)), Suspend)
+    assert isinstance(step_of(job, books, plan=APART, pods=agents(job)), Suspend)
 
 
 def test_a_replaced_elastic_worker_on_the_host_network_goes_to_a_node_of_its_own() -> None:
-    of = ELASTIC.build()
-    pods = agents(of, bound="a")
+    job = ELASTIC.build()
+    pods = agents(job, bound="a")
     nodes = ledger(node("a", cpu="8"), node("b", cpu="2"), node("c", cpu="2"))
-    books = with_agents(nodes, of, pods)
+    books = with_agents(nodes, job, pods)
     books.claim("thief", Claim(node="b", requests={"cpu": 2000}))
-    found = step_of(of, books, plan=APART, pods=pods)
-    assert isinstance(found, Replan)
-    assert found.plan.assignment[ReplicaKey("worker", 1)] == "c"
+    step = step_of(job, books, plan=APART, pods=pods)
+    assert isinstance(step, Replan)
+    assert step.plan.assignment[ReplicaKey("worker", 1)] == "c"
 
 
 def test_a_gang_is_not_excluded_by_its_own_ports() -> None:
-    of, plan = started("TFJob"), planned()
+    job, plan = started("TFJob"), planned()
     listening = [
-        pod(of, "worker", n, gated=True, spec={
+        pod(job, "worker", n, gated=True, spec={
             **ON_HOST,
             "containers": [{"resources": {"requests": {"cpu": "1"}},
                             "ports": [{"containerPort": number}]}],
         })
-        for n, (_, number) in enumerate(block(of, plan.port))
+        for n, (_, number) in enumerate(block(job, plan.port))
     ]  # fmt: skip
-    found = step_of(of, books_of(of, plan), plan=plan, pods=tuple(listening))
-    assert isinstance(found, Pin)
+    step = step_of(job, books_of(job, plan), plan=plan, pods=tuple(listening))
+    assert isinstance(step, Pin)
 
 
 def test_a_gang_that_moves_keeps_its_ports() -> None:
-    of, plan = started(), planned()
-    books = books_of(of, plan)
+    job, plan = started(), planned()
+    books = books_of(job, plan)
     books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
-    found = step_of(of, books, plan=plan, pods=gang(of))
-    assert isinstance(found, Replan)
-    assert found.plan.nodes == ("b",)
-    assert found.plan.port == plan.port
+    step = step_of(job, books, plan=plan, pods=gang(job))
+    assert isinstance(step, Replan)
+    assert step.plan.nodes == ("b",)
+    assert step.plan.port == plan.port
 
 
 HIGH = {"priority": 100}

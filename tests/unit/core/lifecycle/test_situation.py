@@ -19,9 +19,9 @@ QUEUED = Situation(three().held().build(), (), None, JobState(), NOW)
 
 
 def ending(within: int) -> JobBuilder:
-    made = three().held()
-    made.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = within
-    return made
+    builder = three().held()
+    builder.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = within
+    return builder
 
 
 KEPT = kept(until=NOW + 60)
@@ -48,8 +48,8 @@ OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
 def test_which_jobs_a_reservation_admits(
     made: JobBuilder, context: QueueContext, want: bool
 ) -> None:
-    found = replace(QUEUED, job=made.build(), context=context).usable_claims
-    assert found == (tuple(KEPT.claims) if want else ())
+    result = replace(QUEUED, job=made.build(), context=context).usable_claims
+    assert result == (tuple(KEPT.claims) if want else ())
 
 
 OLD = three().created(NOW - 50)
@@ -98,9 +98,9 @@ def test_a_node_is_excluded_until_its_time_is_over() -> None:
 
 @pytest.mark.parametrize("colocation", Colocation)
 def test_only_a_required_job_must_be_on_one_node(colocation: Colocation) -> None:
-    found = replace(QUEUED, settings=Settings(colocation=colocation))
-    assert found.limits.max_nodes == (1 if colocation == "required" else None)
-    assert found.never_released is (colocation == "required")
+    result = replace(QUEUED, settings=Settings(colocation=colocation))
+    assert result.limits.max_nodes == (1 if colocation == "required" else None)
+    assert result.never_released is (colocation == "required")
 
 
 GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {

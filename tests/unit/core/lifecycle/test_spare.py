@@ -48,7 +48,7 @@ def dynamic(workers: int = 8) -> JobBuilder:
 
 
 def of(
-    made: JobBuilder,
+    builder: JobBuilder,
     *,
     runs: Iterable[int] = range(4),
     gated: Iterable[int] = (),
@@ -56,11 +56,11 @@ def of(
     **more: Any,
 ) -> list[Pod]:
     """Workers of a job: some run on node a, some are behind the gate, some are pinned there."""
-    found = made.build()
+    result = builder.build()
     return [
-        *(pod(found, "worker", n, bound="a", phase="Running") for n in runs),
-        *(pod(found, "worker", n, gated=True, **more) for n in gated),
-        *(pod(found, "worker", n, pinned="a") for n in pinned),
+        *(pod(result, "worker", n, bound="a", phase="Running") for n in runs),
+        *(pod(result, "worker", n, gated=True, **more) for n in gated),
+        *(pod(result, "worker", n, pinned="a") for n in pinned),
     ]
 
 

@@ -56,9 +56,9 @@ def created(
 
 def admitted(raw: Raw, *, alive: bool = True) -> Raw:
     before = deepcopy(raw)
-    found: Raw = jsonpatch.apply_patch(raw, list(mutate_pod(raw, controller_alive=alive).ops))
+    result: Raw = jsonpatch.apply_patch(raw, list(mutate_pod(raw, controller_alive=alive).ops))
     assert raw == before
-    return found
+    return result
 
 
 def env_of(pod: Raw) -> dict[str, Any]:
@@ -201,9 +201,9 @@ def test_every_replica_gets_the_same_addresses_and_listens_on_its_own(
     pod = admitted(created(TF, type_, index, env=told(FULL)))
     want = offsets(TF)
     assert cluster_in(pod) == {
-        kind: [address(kind, n, BASE + offset) for n, offset in enumerate(found)]
+        kind: [address(kind, n, BASE + offset) for n, offset in enumerate(results)]
         for kind in FULL
-        if (found := [offset for key, offset in want.items() if key.type == kind])
+        if (results := [offset for key, offset in want.items() if key.type == kind])
     }
     own = [BASE + offset for key, offset in want.items() if (key.type, key.index) == (type_, index)]
     assert host_ports(pod) == own
@@ -292,8 +292,8 @@ def training(*ports: Raw, container: str = "pytorch") -> Raw:
     return {"containers": [{"name": "logger"}, main]}
 
 
-def started(made: JobBuilder, *, port: int = 20000) -> Raw:
-    raw = made.held().raw
+def started(builder: JobBuilder, *, port: int = 20000) -> Raw:
+    raw = builder.held().raw
     parsed = parse_job(raw)
     assert parsed is not None
     plan = Plan(parsed.uid, 1, {ReplicaKey("worker", 0): "a"}, port=port)
@@ -325,8 +325,8 @@ def test_the_operator_finds_the_port_by_the_name_that_it_expects(
 ) -> None:
     after = started(job().master(spec=training(*ports)).worker(1, spec=training(*ports)))
     for type_ in ("Master", "Worker"):
-        found = port_of(after, type_)
-        assert [(port["name"], port["containerPort"]) for port in found] == want
+        result = port_of(after, type_)
+        assert [(port["name"], port["containerPort"]) for port in result] == want
     assert "ports" not in template(after)["spec"]["containers"][0]
 
 
@@ -335,21 +335,21 @@ def test_on_the_pod_network_no_port_is_written() -> None:
 
 
 def test_elastic_workers_meet_on_the_port_of_the_job() -> None:
-    made = job().worker(2, spec=training()).elastic(rdzvBackend="c10d", rdzvPort=29400)
-    after = started(made)
+    builder = job().worker(2, spec=training()).elastic(rdzvBackend="c10d", rdzvPort=29400)
+    after = started(builder)
     assert port_of(after, "Worker")[0]["containerPort"] == 20000
     assert after["spec"]["elasticPolicy"]["rdzvPort"] == 20000
 
 
 def test_a_rendezvous_outside_the_job_is_not_changed() -> None:
     policy = {"rdzvBackend": "etcd", "rdzvHost": "etcd.example", "rdzvPort": 2379}
-    made = job().worker(2, spec=training()).elastic(**policy)
-    assert started(made)["spec"]["elasticPolicy"] == policy
+    builder = job().worker(2, spec=training()).elastic(**policy)
+    assert started(builder)["spec"]["elasticPolicy"] == policy
 
 
 def test_the_ports_of_a_tfjob_are_left_to_its_pods() -> None:
-    made = job("TFJob").ps(1, spec=training(container="tensorflow")).worker(1)
-    assert port_of(started(made), "PS") is None
+    builder = job("TFJob").ps(1, spec=training(container="tensorflow")).worker(1)
+    assert port_of(started(builder), "PS") is None
 
 
 def test_the_patch_fails_if_the_containers_changed_places() -> None:

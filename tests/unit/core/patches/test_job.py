@@ -58,9 +58,9 @@ def a_plan(*nodes: str, uid: str = "uid-1", generation: int = 1) -> Plan:
 
 
 def parsed(raw: Raw) -> TrainingJob:
-    made = parse_job(raw)
-    assert made is not None
-    return made
+    job = parse_job(raw)
+    assert job is not None
+    return job
 
 
 def applied(operations: list[Operation], raw: Raw) -> Raw:
@@ -74,22 +74,22 @@ def started(raw: Raw, plan: Plan, *, state: JobState | None = None) -> Raw:
 
 
 def template(raw: Raw, type_: str = "Worker") -> Raw:
-    found: Raw = raw["spec"]["pytorchReplicaSpecs"][type_]["template"]
-    return found
+    result: Raw = raw["spec"]["pytorchReplicaSpecs"][type_]["template"]
+    return result
 
 
 def leaning(raw: Raw) -> list[Raw]:
-    found: list[Raw] = template(raw)["spec"]["affinity"]["nodeAffinity"][PREFERRED]
-    return found
+    results: list[Raw] = template(raw)["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    return results
 
 
 def test_start_unsuspends_under_the_plan_and_removes_the_mark() -> None:
     raw = gang().held().raw
     after = started(raw, a_plan("a", "b"))
-    found = parsed(after)
-    assert not found.suspend
-    assert not found.held, "a suspend from now on is a person's"
-    assert decode_plan(found.annotations[names.PLAN], job_uid="uid-1") == a_plan("a", "b")
+    result = parsed(after)
+    assert not result.suspend
+    assert not result.held, "a suspend from now on is a person's"
+    assert decode_plan(result.annotations[names.PLAN], job_uid="uid-1") == a_plan("a", "b")
     for type_ in ("Master", "Worker"):
         metadata = template(after, type_)["metadata"]
         assert metadata["annotations"][names.PLAN_GENERATION] == "1"
@@ -136,20 +136,20 @@ def test_start_is_all_or_nothing(change: Any) -> None:
 @pytest.mark.parametrize("patch", ["amend", "stop", "forget", "rescale", "release", "remember"])
 def test_every_patch_tests_its_preconditions(patch: str, change: Any) -> None:
     raw = gang().resumed().raw
-    found = parsed(raw)
+    result = parsed(raw)
     operations = {
-        "amend": lambda: replan_patch(raw, found, a_plan("a", "b", generation=2)),
-        "stop": lambda: suspend_patch(raw, found, JobState(strikes=1)),
-        "forget": lambda: forget_plan_patch(raw, found, JobState(generation=1)),
+        "amend": lambda: replan_patch(raw, result, a_plan("a", "b", generation=2)),
+        "stop": lambda: suspend_patch(raw, result, JobState(strikes=1)),
+        "forget": lambda: forget_plan_patch(raw, result, JobState(generation=1)),
         "rescale": lambda: rescale_patch(
             raw,
-            found,
+            result,
             a_plan("a", generation=2),
             workers=1,
             state=JobState(requested=2, assigned=1),
         ),
-        "release": lambda: release_patch(raw, found, RELEASE),
-        "remember": lambda: save_state_patch(raw, found, JobState(strikes=1)),
+        "release": lambda: release_patch(raw, result, RELEASE),
+        "remember": lambda: save_state_patch(raw, result, JobState(strikes=1)),
     }[patch]()
     assert applied(operations, raw) != raw
     change(raw)
@@ -244,11 +244,11 @@ def test_a_new_plan_replaces_the_preference_of_the_last_plan_and_nothing_else() 
 def test_stop_suspends_and_marks_the_job_and_removes_the_plan() -> None:
     raw = started(gang().held().raw, a_plan("a", "b"))
     state = JobState(strikes=2, suspended_at=7.0, reason="R", message="M")
-    found = parsed(applied(suspend_patch(raw, parsed(raw), state), raw))
-    assert found.suspend
-    assert found.held
-    assert names.PLAN not in found.annotations
-    assert state_in(found.annotations[names.STATE]) == state
+    result = parsed(applied(suspend_patch(raw, parsed(raw), state), raw))
+    assert result.suspend
+    assert result.held
+    assert names.PLAN not in result.annotations
+    assert state_in(result.annotations[names.STATE]) == state
 
 
 def test_a_job_without_its_plan_keeps_no_part_of_it_and_its_owner_may_resume_it() -> None:
@@ -256,12 +256,12 @@ def test_a_job_without_its_plan_keeps_no_part_of_it_and_its_owner_may_resume_it(
     raw["spec"]["runPolicy"]["suspend"] = True
     state = JobState(generation=1)
     after = applied(forget_plan_patch(raw, parsed(raw), state), raw)
-    found = parsed(after)
-    assert found.suspend
-    assert not found.held
-    assert names.PLAN not in found.annotations
+    result = parsed(after)
+    assert result.suspend
+    assert not result.held
+    assert names.PLAN not in result.annotations
     assert names.PORT_BASE not in str(after["spec"])
-    assert state_in(found.annotations[names.STATE]) == state
+    assert state_in(result.annotations[names.STATE]) == state
 
 
 def test_the_plan_of_a_job_that_was_resumed_meanwhile_stays() -> None:
@@ -284,19 +284,19 @@ def test_stop_removes_the_ports_of_the_host_network() -> None:
 def test_stop_of_a_job_that_never_stated_whether_it_is_suspended() -> None:
     raw = gang().raw
     del raw["spec"]["runPolicy"]
-    found = parsed(applied(suspend_patch(raw, parsed(raw), JobState()), raw))
-    assert found.suspend
-    assert found.held
+    result = parsed(applied(suspend_patch(raw, parsed(raw), JobState()), raw))
+    assert result.suspend
+    assert result.held
 
 
 def test_release_lets_the_job_start_and_its_pods_prefer_each_other() -> None:
     raw = gang().held().annotated(names.PLAN, "{}").raw
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
-    found = parsed(after)
-    assert found.released
-    assert not found.suspend
-    assert not found.held
-    assert names.PLAN not in found.annotations
+    result = parsed(after)
+    assert result.released
+    assert not result.suspend
+    assert not result.held
+    assert names.PLAN not in result.annotations
     for type_ in ("Master", "Worker"):
         made = template(after, type_)
         assert made["metadata"]["annotations"][names.RELEASED] == names.REASON_TOO_BIG
@@ -320,10 +320,10 @@ def test_release_records_the_reason_and_adds_nothing_to_templates() -> None:
 
 @pytest.mark.parametrize("before", [None, JobState(requested=12, message="not bound in time")])
 def test_a_user_who_releases_a_job_writes_no_mark(before: JobState | None) -> None:
-    made = gang().held().annotated(names.PLAN, "{}")
+    builder = gang().held().annotated(names.PLAN, "{}")
     if before:
-        made.annotated(names.STATE, before.encode(job_uid="uid-1"))
-    raw = made.raw
+        builder.annotated(names.STATE, before.encode(job_uid="uid-1"))
+    raw = builder.raw
     after = applied(user_release_patch(raw, parsed(raw)), raw)
     marks, earlier = after["metadata"]["annotations"], raw["metadata"]["annotations"]
     assert marks[names.RELEASED] == names.REASON_RELEASED_BY_USER
@@ -389,8 +389,8 @@ def torch(workers: int) -> Raw:
 
 def test_a_job_that_starts_short_is_scaled_down_and_recorded_as_short() -> None:
     raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
-    found = parsed(raw)
-    assert (found.suspend, workers_of(found)) == (False, 5)
+    result = parsed(raw)
+    assert (result.suspend, workers_of(result)) == (False, 5)
     assert state_in(raw["metadata"]["annotations"][names.STATE]).requested == 8
 
 
@@ -401,11 +401,11 @@ def test_a_job_that_starts_whole_is_not_short() -> None:
 
 def test_a_short_job_that_is_stopped_requests_all_of_its_workers_again() -> None:
     raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(requested=8, assigned=5))
-    found = parsed(raw)
+    result = parsed(raw)
     state = state_in(raw["metadata"]["annotations"][names.STATE])
-    stopped = applied(suspend_patch(raw, found, state), raw)
-    found = parsed(stopped)
-    assert (found.suspend, workers_of(found)) == (True, 8)
+    stopped = applied(suspend_patch(raw, result, state), raw)
+    result = parsed(stopped)
+    assert (result.suspend, workers_of(result)) == (True, 8)
     assert state_in(stopped["metadata"]["annotations"][names.STATE]).requested == 0
 
 
@@ -419,9 +419,9 @@ def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> No
 
 
 def of_tensorflow(workers: int, *, dynamic: bool) -> Raw:
-    made = job("TFJob").ps(1).worker(workers).held()
-    made.raw["spec"]["enableDynamicWorker"] = dynamic
-    return made.raw
+    builder = job("TFJob").ps(1).worker(workers).held()
+    builder.raw["spec"]["enableDynamicWorker"] = dynamic
+    return builder.raw
 
 
 SHORT, GROWN = JobState(requested=4, assigned=3), JobState(requested=4, assigned=6)
@@ -451,8 +451,8 @@ def test_a_released_job_has_its_requested_size(
     if runs:
         del annotations[names.HELD]
         raw["spec"]["runPolicy"]["suspend"] = False
-    found = parsed(raw)
-    patch = user_release_patch(raw, found) if by_user else release_patch(raw, found, RELEASE)
+    result = parsed(raw)
+    patch = user_release_patch(raw, result) if by_user else release_patch(raw, result, RELEASE)
     after = parsed(applied(patch, raw))
     assert (after.released, after.suspend, workers_of(after)) == (True, False, want)
     if want == state.requested:
@@ -526,16 +526,16 @@ def test_the_largest_gang_starts_by_a_patch_that_the_api_server_accepts() -> Non
 def test_D6_another_size_is_one_patch_of_workers_plan_and_state() -> None:
     raw = job().master().worker(3).resumed().raw
     plan, state = a_plan("a", "b", generation=2), JobState(requested=3, assigned=1)
-    found = applied(rescale_patch(raw, parsed(raw), plan, workers=1, state=state), raw)
-    assert decode_plan(found["metadata"]["annotations"][names.PLAN], job_uid="uid-1") == plan
-    assert state_of(parsed(found)) == state
-    found["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
-    assert found["spec"] == raw["spec"]
+    result = applied(rescale_patch(raw, parsed(raw), plan, workers=1, state=state), raw)
+    assert decode_plan(result["metadata"]["annotations"][names.PLAN], job_uid="uid-1") == plan
+    assert state_of(parsed(result)) == state
+    result["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
+    assert result["spec"] == raw["spec"]
 
 
 def test_D6_a_job_suspended_to_be_resized_keeps_its_requested_size() -> None:
     raw = job("TFJob").ps(1).worker(3).resumed().raw
     state = JobState(requested=3, assigned=2)
-    found = parsed(applied(suspend_patch(raw, parsed(raw), state, workers=2), raw))
-    assert (found.suspend, found.held, workers_of(found)) == (True, True, 2)
-    assert state_of(found) == state
+    result = parsed(applied(suspend_patch(raw, parsed(raw), state, workers=2), raw))
+    assert (result.suspend, result.held, workers_of(result)) == (True, True, 2)
+    assert state_of(result) == state

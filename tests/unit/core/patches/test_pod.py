@@ -40,8 +40,8 @@ def pinned(raw: Raw, where: str = "a") -> Raw:
 
 
 def terms_of(raw: Raw) -> list[Raw]:
-    found: list[Raw] = raw["spec"]["affinity"]["nodeAffinity"][PINNED]["nodeSelectorTerms"]
-    return found
+    results: list[Raw] = raw["spec"]["affinity"]["nodeAffinity"][PINNED]["nodeSelectorTerms"]
+    return results
 
 
 CASES: dict[str, tuple[Raw | None, list[Raw]]] = {
@@ -86,9 +86,9 @@ def test_pin(affinity: Raw | None, want_terms: list[Raw]) -> None:
     after = pinned(before)
     assert terms_of(after) == want_terms
     assert not after["spec"]["schedulingGates"]
-    found = parse_pod(after)
-    assert found.home == "a" or {} in want_terms or {"matchExpressions": []} in want_terms
-    assert not found.gated
+    parsed = parse_pod(after)
+    assert parsed.home == "a" or {} in want_terms or {"matchExpressions": []} in want_terms
+    assert not parsed.gated
 
 
 @pytest.mark.parametrize(("affinity", "_"), CASES.values(), ids=CASES.keys())

@@ -24,21 +24,21 @@ Group = tuple[Resources, tuple[Exclusive, ...], int]
 """The request of each member, its exclusive terms, and the number of members."""
 
 
-def nodes_of(found: Assignment | Verdict) -> list[str]:
+def nodes_of(result: Assignment | Verdict) -> list[str]:
     """The node of each member in rank order."""
-    assert not isinstance(found, Verdict), found
-    return list(found.values())
+    assert not isinstance(result, Verdict), result
+    return list(result.values())
 
 
-def verdict_of(found: Assignment | Verdict) -> Verdict:
-    assert isinstance(found, Verdict), found
-    return found
+def verdict_of(result: Assignment | Verdict) -> Verdict:
+    assert isinstance(result, Verdict), result
+    return result
 
 
 def placed(
-    of: JobBuilder, on: Ledger, *, max_nodes: int | None = None, weights: Weights = DEFAULT
+    builder: JobBuilder, capacity: Ledger, *, max_nodes: int | None = None, weights: Weights = DEFAULT
 ) -> list[str]:
-    return nodes_of(place(of.members(), on, limits(max_nodes=max_nodes), weights=weights))
+    return nodes_of(place(builder.members(), capacity, limits(max_nodes=max_nodes), weights=weights))
 
 
 def gpus(capacity: Mapping[str, int]) -> Ledger:

@@ -139,10 +139,10 @@ ASKS: dict[str, tuple[list[Mapping[str, Any]], list[int]]] = {
 
 @pytest.mark.parametrize(("pods", "want"), ASKS.values(), ids=ASKS)
 def test_the_request_of_each_member(pods: list[Mapping[str, Any]], want: list[int]) -> None:
-    of = job().worker(2, cpu="1").build()
-    there = [pod(of, "worker", index, **state) for index, state in enumerate(pods)]
-    members = members_of(of, there)
-    assert [member.key for member in members] == [key for key, _ in of.replicas()]
+    training_job = job().worker(2, cpu="1").build()
+    there = [pod(training_job, "worker", index, **state) for index, state in enumerate(pods)]
+    members = members_of(training_job, there)
+    assert [member.key for member in members] == [key for key, _ in training_job.replicas()]
     assert [member.requests["cpu"] for member in members] == want
     limits = [None if cpus == 5000 else cpus for cpus in want]
     assert [member.cpu_limit for member in members] == limits

@@ -159,9 +159,9 @@ def test_a_clock_that_jumps_makes_no_job_faster(
         line = read_line(f"step {time}/1000 loss 1")
         assert line is not None
         followed.read_line(line, at=printed(time), now=reads(time - time % 10 + 10))
-    found = followed.progress()
-    assert found.rate == (None if want is None else pytest.approx(want, rel=0.05))
-    assert found.left == (None if want is None else pytest.approx(871 / want, rel=0.05))
+    result = followed.progress()
+    assert result.rate == (None if want is None else pytest.approx(want, rel=0.05))
+    assert result.left == (None if want is None else pytest.approx(871 / want, rel=0.05))
 
 
 ODD = [
@@ -174,17 +174,17 @@ ODD = [
 
 @given(st.lists(st.tuples(st.floats(-1e12, 1e12), st.sampled_from(ODD)), max_size=60))
 def test_whatever_a_job_prints_its_numbers_are_numbers(lines: list[tuple[float, str]]) -> None:
-    found = course(*lines, now=1000.0).progress()
-    for number in (found.value, found.rate, found.left, found.at):
+    result = course(*lines, now=1000.0).progress()
+    for number in (result.value, result.rate, result.left, result.at):
         assert number is None or math.isfinite(number)
-    for count in (found.step, found.total, found.left):
+    for count in (result.step, result.total, result.left):
         assert count is None or 0 <= count < 2**63
 
 
 def test_steps_of_many_epochs_end_at_the_most_that_can_be_written() -> None:
     line = "Epoch [1000000000/1000000000], Step [{}/1000000000000], loss: 1"
-    found = course((0, line.format(5)), (1, line.format(6))).progress()
-    assert (found.step, found.total, found.left) == (MOST, MOST, None)
+    result = course((0, line.format(5)), (1, line.format(6))).progress()
+    assert (result.step, result.total, result.left) == (MOST, MOST, None)
     slow = course((0, f"step 1/{MOST} loss 1"), (90_000, f"step 2/{MOST} loss 1")).progress()
     assert slow.left == MOST
 
@@ -249,12 +249,12 @@ SECONDS = 30.0
 
 def windows(*of: list[float], start: float = 3000.0) -> Windows:
     """One window for each list of values, which stand at equal distances."""
-    made = Windows(SECONDS)
+    windows = Windows(SECONDS)
     for number, values in enumerate(of):
         for index, value in enumerate(values):
             at = start + SECONDS * (number + (index + 0.5) / len(values))
-            made.add(at, value)
-    return made
+            windows.add(at, value)
+    return windows
 
 
 def progress(*of: list[float], better: Better = Better.LOWER) -> float | None:
@@ -302,19 +302,19 @@ def test_unknown_progress_is_no_end_of_progress(of: list[list[float]]) -> None:
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=4, max_size=40))
 def test_progress_is_a_share_whatever_a_job_prints(values: list[float]) -> None:
     half = len(values) // 2
-    found = progress(values[:half], values[half:])
-    assert found is None or (0 <= found <= 1 and not math.isnan(found))
+    result = progress(values[:half], values[half:])
+    assert result is None or (0 <= result <= 1 and not math.isnan(result))
 
 
 def lists(seconds: float, half_life: float, *, until: float = 3600.0) -> list[GrowthState]:
     """The list of a job with a loss that decays exponentially, after each interval."""
-    windows, followed, found = Windows(seconds), GrowthList(), list[GrowthState]()
+    windows, followed, result = Windows(seconds), GrowthList(), list[GrowthState]()
     for at in range(int(until)):
         windows.add(float(at), 2 ** (-at / half_life))
         if (at + 1) % seconds == 0:
             followed.add_interval(progress_of(windows, Better.LOWER, now=float(at)), 1.0)
-            found.append(followed.state)
-    return found
+            result.append(followed.state)
+    return result
 
 
 @pytest.mark.parametrize("half_life", [60.0, 100.0, 200.0, 400.0])

@@ -120,11 +120,11 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
 
 @pytest.mark.parametrize(("raw", "measures", "position"), TRAINING.values(), ids=TRAINING)
 def test_a_line_of_a_training(raw: str, measures: dict[str, float], position: Position) -> None:
-    found = read_line(raw)
-    assert found is not None
-    said = found.position
+    result = read_line(raw)
+    assert result is not None
+    said = result.position
     of = Position(said.step, said.steps, said.whole, said.epoch, said.epochs)
-    assert (dict(found.measures), of) == (measures, position)
+    assert (dict(result.measures), of) == (measures, position)
 
 
 NOTHING = {
@@ -147,8 +147,8 @@ def test_a_line_of_something_else(raw: str) -> None:
 
 @given(st.text(max_size=300))
 def test_no_line_is_too_odd(raw: str) -> None:
-    found = read_line(raw)
-    assert found is None or found.measures or found.position.known or found.evaluation
+    result = read_line(raw)
+    assert result is None or result.measures or result.position.known or result.evaluation
 
 
 @pytest.mark.parametrize("back", ["\r", "\x08"])
@@ -170,6 +170,6 @@ def test_few_states_of_a_line_that_overwrites_itself_are_read(
     "piece", ["loss=", "loss 1 ", "1/", "[1/2]", "epoch ", "\r1", "a.b/", "|1"]
 )
 def test_only_the_end_of_a_line_of_a_hundred_megabytes_is_read(piece: str) -> None:
-    found = read_line(piece * (10**8 // len(piece)) + " loss=0.5")
-    assert found is not None
-    assert any(name.endswith("loss") for name, _ in found.measures)
+    result = read_line(piece * (10**8 // len(piece)) + " loss=0.5")
+    assert result is not None
+    assert any(name.endswith("loss") for name, _ in result.measures)

@@ -39,7 +39,7 @@ def steps(*posts: tuple[dict[str, str], int | None]) -> list[tuple[int | None, i
 
 def test_the_posts_of_the_callback_of_transformers() -> None:
     begun, ended = ({"total_steps": "100"}, 0), ({**LOG, "train_loss": "2.4"}, 100)
-    found = posts_of(
+    result = posts_of(
         begun,
         ({**LOG, **COUNTS}, 10),
         ({**LOG, **COUNTS, "current_step": "15"}, 15),
@@ -47,10 +47,10 @@ def test_the_posts_of_the_callback_of_transformers() -> None:
         ({**LOG, **EVALUATION, **COUNTS, "current_step": "25", "loss": "2.4"}, 25),
         ended,
     )
-    assert [(post.step, post.total) for post in found] == [
+    assert [(post.step, post.total) for post in result] == [
         *((10, 100), (15, 100), (20, 100), (25, 100), (100, 100)),
     ]
-    assert [post.measures for post in found[:4]] == [
+    assert [post.measures for post in result[:4]] == [
         (LOSS,),
         (),
         (("eval_loss", 2.7),),
@@ -72,10 +72,10 @@ REPEATED: dict[str, tuple[dict[str, str], bool]] = {
 def test_a_loss_counts_once_for_each_time_that_it_was_measured(
     metrics: dict[str, str], want: bool
 ) -> None:
-    found = posts_of(
+    result = posts_of(
         ({**LOG, "current_step": "10"}, None), ({"current_step": "12"} | metrics, None)
     )
-    assert any(name == "loss" for name, _ in found[1].measures) is want
+    assert any(name == "loss" for name, _ in result[1].measures) is want
 
 
 STEPS: dict[str, tuple[list[tuple[dict[str, str], int | None]], list[Any]]] = {
@@ -128,8 +128,8 @@ def test_the_first_of_many_metrics_are_kept(others: int, kept: bool) -> None:
 
 
 def test_the_newest_posts_are_kept() -> None:
-    found = posts_of(*(({"step": str(number)}, None) for number in range(100)))
-    assert [post.step for post in found] == list(range(100 - MOST_POSTS, 100))
+    result = posts_of(*(({"step": str(number)}, None) for number in range(100)))
+    assert [post.step for post in result] == list(range(100 - MOST_POSTS, 100))
 
 
 def test_a_number_instead_of_a_text_is_ignored() -> None:
@@ -147,9 +147,9 @@ values = st.floats().map(repr) | st.integers().map(str) | st.text(max_size=9)
 
 @given(posts=st.lists(st.tuples(st.dictionaries(names, values), st.integers(0, 100) | st.none())))
 def test_written_posts_are_read_back(posts: list[tuple[dict[str, str], int | None]]) -> None:
-    found = tuple(posts_of(*posts))
-    read = decode_posted(encode_posted(Posted("uid", found)))
-    assert repr(read) == repr(Posted("uid", found) if found else None)
+    result = tuple(posts_of(*posts))
+    read = decode_posted(encode_posted(Posted("uid", result)))
+    assert repr(read) == repr(Posted("uid", result) if result else None)
 
 
 @given(json_values)

@@ -9,15 +9,15 @@ from kfext.core.progress.step_count import Step, Steps
 
 def steps_of(*lines: str) -> list[Step | None]:
     """The step after each line that has a measure."""
-    follower, found = Steps(), []
+    follower, results = Steps(), []
     for raw in lines:
         line = read_line(raw)
         assert line is not None, raw
         if line.measures:
-            found.append(follower.step_at(line.position))
+            results.append(follower.step_at(line.position))
         else:
             follower.add_position(line.position)
-    return found
+    return results
 
 
 CASES: dict[str, tuple[list[str], list[Step | None]]] = {

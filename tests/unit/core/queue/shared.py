@@ -16,8 +16,8 @@ from tests.builders import JobBuilder, job, limits
 from tests.gpu_builders import sharing, sharing_node
 
 
-def members(made: JobBuilder) -> list[Member]:
-    return members_of(as_sharing(made.suspended().build(), None))
+def members(builder: JobBuilder) -> list[Member]:
+    return members_of(as_sharing(builder.suspended().build(), None))
 
 
 def part(share: str = "0.5", *, replicas: int = 1, **settings: str) -> list[Member]:
@@ -38,17 +38,17 @@ class Floor:
 
     def starts(self, uid: str, wanted: Sequence[Member], *, slot: int | None = None) -> bool:
         """Place a job, in a slot if given; return whether there was capacity."""
-        found = place(wanted, self.ledger, limits())
-        if isinstance(found, Verdict):
+        placement = place(wanted, self.ledger, limits())
+        if isinstance(placement, Verdict):
             return False
-        slots = slots_for(wanted, found, self.ledger)
+        slots = slots_for(wanted, placement, self.ledger)
         assert slots is not None
         for pod in wanted:
             requests, at = uncounted(pod.requests), slots.get(pod.key)
             if pod.card is not None and at is not None:
                 at = at if slot is None else slot
                 requests |= taken_by(pod.card, at)
-            claim = replica_claim(pod.constraints, requests, found[pod.key], job=uid, priority=0)
+            claim = replica_claim(pod.constraints, requests, placement[pod.key], job=uid, priority=0)
             self.ledger.claim((uid, pod.key), claim)
         self._reserve_gpus()
         return True
@@ -63,11 +63,11 @@ class Floor:
     def reserve(self, wanted: Sequence[Member], *, ends: Ends | None = None) -> Reservation | None:
         """Reserve capacity for a job, replacing the reservation before."""
         before = self.kept.claims if self.kept else {}
-        found = reserve("head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before)
+        reservation = reserve("head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before)
         self.give_up()
-        self.kept = found
-        self.ledger.claim_all(found.claims if found else {})
-        return found
+        self.kept = reservation
+        self.ledger.claim_all(reservation.claims if reservation else {})
+        return reservation
 
     def give_up(self) -> None:
         """Drop the reservation."""

@@ -25,8 +25,8 @@ RESTS: dict[str, tuple[float | None, float, float]] = {
 
 @pytest.mark.parametrize(("series", "ran", "want"), RESTS.values(), ids=RESTS)
 def test_the_remaining_time_of_a_job(series: float | None, ran: float, want: float) -> None:
-    found = expected_remaining(series, usual=USUAL_SECONDS, ran=ran)
-    assert found == pytest.approx(want)
+    result = expected_remaining(series, usual=USUAL_SECONDS, ran=ran)
+    assert result == pytest.approx(want)
 
 
 STARTS: dict[str, tuple[int, float, float, bool]] = {

@@ -20,26 +20,26 @@ REFUSED = NoFit(Verdict(REASON_NO_ROOM, "8 short"))
 
 
 def test_a_refusal_is_known_until_capacity_is_freed() -> None:
-    no_fits, on = NoFitCache(), ledger(node("a", cpu="8"))
-    assert no_fits.known("shape", on) is None
-    no_fits.note("shape", REFUSED, on)
-    assert no_fits.known("shape", on) is REFUSED
-    assert no_fits.known("another", on) is None
-    on.claim("more", Claim("a", {"cpu": 1000}))
-    assert no_fits.known("shape", on) is REFUSED
-    on.drop("more")
-    assert no_fits.known("shape", on) is None
-    assert no_fits.known("shape", on) is None
+    no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
+    assert no_fits.known("shape", capacity) is None
+    no_fits.note("shape", REFUSED, capacity)
+    assert no_fits.known("shape", capacity) is REFUSED
+    assert no_fits.known("another", capacity) is None
+    capacity.claim("more", Claim("a", {"cpu": 1000}))
+    assert no_fits.known("shape", capacity) is REFUSED
+    capacity.drop("more")
+    assert no_fits.known("shape", capacity) is None
+    assert no_fits.known("shape", capacity) is None
 
 
 def test_a_fit_of_a_shape_is_known_until_anything_is_claimed() -> None:
-    no_fits, on = NoFitCache(), ledger(node("a", cpu="8"))
+    no_fits, capacity = NoFitCache(), ledger(node("a", cpu="8"))
     refused = NoFit(Verdict(REASON_NO_ROOM, "8 short"), would_fit=True)
-    assert no_fits.known("shape", on) is None
-    no_fits.note("shape", refused, on)
-    assert no_fits.known("shape", on) is refused
-    on.claim("more", Claim("a", {"cpu": 1000}))
-    assert no_fits.known("shape", on) is None
+    assert no_fits.known("shape", capacity) is None
+    no_fits.note("shape", refused, capacity)
+    assert no_fits.known("shape", capacity) is refused
+    capacity.claim("more", Claim("a", {"cpu": 1000}))
+    assert no_fits.known("shape", capacity) is None
 
 
 SAME: dict[str, JobBuilder] = {
@@ -135,10 +135,10 @@ def test_a_job_that_fits_after_a_gain_and_not_before_is_one_that_it_may_help(
     for number, (on, cpu, gpus) in enumerate(taken):
         amounts = {"cpu": 1000 * cpu, "pods": 1, "nvidia.com/gpu": gpus}
         ledger.claim(number, Claim(on, amounts))
-    made = job().worker(of["workers"], cpu=str(of["cpu"]), gpus=of["gpus"])
+    builder = job().worker(of["workers"], cpu=str(of["cpu"]), gpus=of["gpus"])
     if of["master"]:
-        made.group("Master", 1, cpu=str(of["master"]))
-    wants = made.build()
+        builder.group("Master", 1, cpu=str(of["master"]))
+    wants = builder.build()
 
     def fits() -> bool:
         return not isinstance(place(members_of(wants), ledger, LIMITS), Verdict)

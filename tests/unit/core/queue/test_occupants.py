@@ -42,8 +42,8 @@ def test_whole_gpus_and_parts_of_them_are_one_measure() -> None:
     floor = Floor()
     floor.starts("a", part("0.5"))
     floor.starts("b", whole(1))
-    on = Occupants({"n": Need({NATIVE_GPU: 2})}, floor.ledger)
-    assert [on.size(uid, Need({NATIVE_GPU: 2})) for uid in "ab"] == [0.25, 0.5]
+    occupants = Occupants({"n": Need({NATIVE_GPU: 2})}, floor.ledger)
+    assert [occupants.size(uid, Need({NATIVE_GPU: 2})) for uid in "ab"] == [0.25, 0.5]
 
 
 HELPS: dict[str, tuple[Need, dict[str, bool]]] = {
@@ -72,8 +72,8 @@ def test_which_jobs_free_a_short_resource_when_they_end(need: Need, want: dict[s
     floor.starts("whole", whole(1))
     floor.starts("part", part("0.5"))
     floor.starts("idle", job().worker(1, cpu="1").members())
-    on = Occupants({"n": need}, floor.ledger)
-    assert {uid: on.helps(uid, "n", need) for uid in want} == want
+    occupants = Occupants({"n": need}, floor.ledger)
+    assert {uid: occupants.helps(uid, "n", need) for uid in want} == want
 
 
 def test_the_gpu_of_a_slot_is_freed_with_its_last_sharer() -> None:
@@ -81,14 +81,14 @@ def test_the_gpu_of_a_slot_is_freed_with_its_last_sharer() -> None:
     floor.starts("a", part("0.2"))
     floor.starts("b", part("0.3"))
     need = Need({NATIVE_GPU: 1})
-    on = Occupants({"n": need}, floor.ledger)
-    on.leave("a")
-    assert (on.holds("n", need), on.emptied("n")) == (False, [])
-    on.leave("b")
-    assert (on.holds("n", need), on.emptied("n")) == (True, [0])
-    assert not on.holds("n", need, already=True)
-    on.stay("a")
-    assert not on.holds("n", need)
+    occupants = Occupants({"n": need}, floor.ledger)
+    occupants.leave("a")
+    assert (occupants.holds("n", need), occupants.emptied("n")) == (False, [])
+    occupants.leave("b")
+    assert (occupants.holds("n", need), occupants.emptied("n")) == (True, [0])
+    assert not occupants.holds("n", need, already=True)
+    occupants.stay("a")
+    assert not occupants.holds("n", need)
 
 
 def test_a_gpu_without_sharers_is_about_to_be_released() -> None:
@@ -96,8 +96,8 @@ def test_a_gpu_without_sharers_is_about_to_be_released() -> None:
     floor.starts("a", part("0.2"))
     floor.ledger.drop(("a", ReplicaKey("worker", 0)))
     need = Need({NATIVE_GPU: 1})
-    on = Occupants({"n": need}, floor.ledger)
-    assert (on.holds("n", need), on.holds("n", need, already=True)) == (True, False)
+    occupants = Occupants({"n": need}, floor.ledger)
+    assert (occupants.holds("n", need), occupants.holds("n", need, already=True)) == (True, False)
 
 
 any_jobs = st.one_of(
@@ -116,17 +116,17 @@ def test_the_capacity_after_some_jobs_end_is_that_of_the_ledger_without_them(
     for number, members in enumerate(there):
         floor.starts(f"job-{number}", members)
     needs = {node: Need({NATIVE_GPU: 1, "cpu": 1}, (HALF,)) for node in "ab"}
-    on = Occupants(needs, floor.ledger)
-    before = {node: amounts.copy() for node, amounts in on.now.items()}
+    occupants = Occupants(needs, floor.ledger)
+    before = {node: amounts.copy() for node, amounts in occupants.now.items()}
     gone = data.draw(
-        st.lists(st.sampled_from(sorted(on.held)), unique=True) if on.held else st.just([])
+        st.lists(st.sampled_from(sorted(occupants.held)), unique=True) if occupants.held else st.just([])
     )
     for uid in gone:
-        on.leave(uid)
-    left = {node: amounts.copy() for node, amounts in on.now.items()}
+        occupants.leave(uid)
+    left = {node: amounts.copy() for node, amounts in occupants.now.items()}
     for uid in gone:
-        on.stay(uid)
-    assert all(np.array_equal(on.now[node], before[node]) for node in "ab")
+        occupants.stay(uid)
+    assert all(np.array_equal(occupants.now[node], before[node]) for node in "ab")
     floor.ends(*gone)
     then = Occupants(needs, floor.ledger)
     assert all(np.array_equal(then.free[node], left[node]) for node in "ab")
@@ -195,10 +195,10 @@ def test_D5_a_gang_waits_for_the_fewest_jobs_that_free_its_cards(case: Leaving) 
     floor = Floor()
     for uid, (wanted, slot) in case.there.items():
         assert floor.starts(uid, wanted, slot=slot)
-    on = Occupants({"n": case.need}, floor.ledger)
-    found = leavers(on, {"n": case.need}, total=case.need, ends=case.ends)
-    assert sorted(found) == sorted(case.waits_for)
-    assert on.holds("n", case.need)
+    occupants = Occupants({"n": case.need}, floor.ledger)
+    result = leavers(occupants, {"n": case.need}, total=case.need, ends=case.ends)
+    assert sorted(result) == sorted(case.waits_for)
+    assert occupants.holds("n", case.need)
 
 
 sharers = st.one_of(
@@ -221,13 +221,13 @@ def test_each_awaited_job_is_necessary(
     for number, members in enumerate(there):
         floor.starts(f"job-{number}", members)
     ends = {f"job-{number}": float(number) for number in ended}
-    on = Occupants({"n": need}, floor.ledger)
-    found = leavers(on, {"n": need}, total=need, ends=ends)
-    assert on.holds("n", need)
-    for uid in found:
-        on.stay(uid)
-        assert not on.holds("n", need)
-        on.leave(uid)
+    occupants = Occupants({"n": need}, floor.ledger)
+    result = leavers(occupants, {"n": need}, total=need, ends=ends)
+    assert occupants.holds("n", need)
+    for uid in result:
+        occupants.stay(uid)
+        assert not occupants.holds("n", need)
+        occupants.leave(uid)
 
 
 shares = st.builds(
@@ -265,23 +265,23 @@ def test_D5_no_job_takes_the_cards_for_which_the_head_waits(
         floor.starts(f"old-{number}", members)
     if fits(floor, head):
         return
-    found = floor.reserve(head)
-    if found is None:
+    reservation = floor.reserve(head)
+    if reservation is None:
         assert not fits(Floor(*nodes), head), "it would fit if all of them ended"
         return
     started = [floor.starts(f"young-{number}", members) for number, members in enumerate(young)]
     event(f"{sum(started)} started beside a reservation")
-    floor.ends(*found.waits_for)
+    floor.ends(*reservation.waits_for)
     floor.give_up()
-    assert fits(floor, head, within=found.nodes)
+    assert fits(floor, head, within=reservation.nodes)
 
 
 def fits(floor: Floor, wanted: Sequence[Member], *, within: Sequence[str] | None = None) -> bool:
     others = [
         node.name for node in floor.ledger.nodes if node and within and node.name not in within
     ]
-    found = place(wanted, floor.ledger, limits(excluded=others))
-    return not isinstance(found, Verdict) and slots_for(wanted, found, floor.ledger) is not None
+    placement = place(wanted, floor.ledger, limits(excluded=others))
+    return not isinstance(placement, Verdict) and slots_for(wanted, placement, floor.ledger) is not None
 
 
 @dataclass(frozen=True)
@@ -355,9 +355,9 @@ def test_a_gpu_that_is_about_to_be_released_is_reserved_too() -> None:
     floor = Floor(cards=1)
     floor.starts("a", part("0.5"))
     floor.ledger.drop(("a", FIRST))
-    found = floor.reserve(GPU_HEAD)
-    assert found is not None
-    assert found.waits_for == ()
+    reservation = floor.reserve(GPU_HEAD)
+    assert reservation is not None
+    assert reservation.waits_for == ()
     assert not floor.starts("young", part("0.1"))
     assert floor.reserve(HALF_HEAD) is None, "that job can have it now"
 
@@ -367,15 +367,15 @@ def test_no_capacity_is_reserved_on_a_card_that_is_closed_to_the_job() -> None:
     for uid, share, slot in (("a", "0.6", 0), ("b", "0.9", 1)):
         assert floor.starts(uid, part(share), slot=slot)
     for closed, waits_for in (((), ("a",)), ([("n", 0)], ("b",))):
-        found = reserve("head", part("0.5"), floor.ledger, limits(closed=closed), ends={})
-        assert found is not None
-        assert found.waits_for == waits_for
+        reservation = reserve("head", part("0.5"), floor.ledger, limits(closed=closed), ends={})
+        assert reservation is not None
+        assert reservation.waits_for == waits_for
 
 
 def test_of_full_nodes_the_node_where_least_must_be_freed() -> None:
     floor = Floor("a", "b", "c", cards=1)
     for uid, share in (("a", "0.9"), ("b", "0.6"), ("c", "0.8")):
         assert floor.starts(uid, part(share))
-    found = floor.reserve(part("0.5"))
-    assert found is not None
-    assert (found.nodes, found.waits_for) == (("b",), ("b",))
+    reservation = floor.reserve(part("0.5"))
+    assert reservation is not None
+    assert (reservation.nodes, reservation.waits_for) == (("b",), ("b",))

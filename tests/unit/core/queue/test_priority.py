@@ -25,10 +25,10 @@ def one(*templates: str, workers: int = 1) -> JobBuilder:
     return job().master(spec=master).worker(workers, spec=worker)
 
 
-def scheduled(made: JobBuilder, name: str) -> JobBuilder:
+def scheduled(builder: JobBuilder, name: str) -> JobBuilder:
     """The job with a class in its schedulingPolicy."""
-    made.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
-    return made
+    builder.raw["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
+    return builder
 
 
 CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {

@@ -244,9 +244,9 @@ DUE: dict[str, tuple[list[dict[str, Any]], int]] = {
 
 @pytest.mark.parametrize(("states", "want"), DUE.values(), ids=DUE)
 def test_the_pods_that_are_yet_to_be_created(states: list[dict[str, Any]], want: int) -> None:
-    made = job().worker(3, cpu="1").build()
-    there = [pod(made, "worker", index, **state) for index, state in enumerate(states)]
-    assert sum(demand(made, there).values()) == want
+    training_job = job().worker(3, cpu="1").build()
+    there = [pod(training_job, "worker", index, **state) for index, state in enumerate(states)]
+    assert sum(demand(training_job, there).values()) == want
 
 
 def test_pending_pods_outside_the_scope_take_nothing() -> None:
@@ -307,10 +307,10 @@ def created_one_by_one(need: Demand, pending: Demand, quotas: list[Quota]) -> bo
 def test_no_shortage_means_that_every_pod_can_be_created(
     need: dict[PodCharge, int], pending: dict[PodCharge, int], quotas: list[Quota]
 ) -> None:
-    found = QuotaView(tuple(quotas), pending=pending).shortage(need)
-    if found is None and created_one_by_one({}, pending, quotas):
+    result = QuotaView(tuple(quotas), pending=pending).shortage(need)
+    if result is None and created_one_by_one({}, pending, quotas):
         assert created_one_by_one(need, pending, quotas)
-    if found is not None:
+    if result is not None:
         assert not created_one_by_one(need, pending, quotas)
 
 

@@ -68,14 +68,14 @@ PRECEDENCE = {
 def test_precedence(
     job: Annotations, namespace: Annotations, policy: Annotations, want: str, source: str
 ) -> None:
-    found = settings(job, namespace, policy)
-    assert (found.colocation, found.source(C)) == (want, source)
-    assert not found.errors
+    result = settings(job, namespace, policy)
+    assert (result.colocation, result.source(C)) == (want, source)
+    assert not result.errors
 
 
 def test_every_malformed_annotation_of_the_job_is_an_error() -> None:
-    found = settings({C: "x", names.ELASTIC: "8-2", names.NETWORK: "pod"})
-    assert sorted(error.field for error in found.errors) == [
+    result = settings({C: "x", names.ELASTIC: "8-2", names.NETWORK: "pod"})
+    assert sorted(error.field for error in result.errors) == [
         f"annotation {C} of the job",
         f"annotation {names.ELASTIC} of the job",
     ]
@@ -84,17 +84,17 @@ def test_every_malformed_annotation_of_the_job_is_an_error() -> None:
 def test_a_malformed_annotation_of_the_namespace_is_a_warning_even_if_the_job_overrides_it() -> (
     None
 ):
-    found = settings({C: "off"}, {C: "sometimes"})
-    assert not found.errors
-    assert len(found.warnings) == 1
-    assert "'sometimes'" in found.warnings[0]
-    assert "the namespace" in found.warnings[0]
+    result = settings({C: "off"}, {C: "sometimes"})
+    assert not result.errors
+    assert len(result.warnings) == 1
+    assert "'sometimes'" in result.warnings[0]
+    assert "the namespace" in result.warnings[0]
 
 
 def test_a_malformed_edit_falls_back_to_the_next_source() -> None:
-    found = settings({C: "x"}, {C: "required"})
-    assert found.errors
-    assert found.colocation == "required"
+    result = settings({C: "x"}, {C: "required"})
+    assert result.errors
+    assert result.colocation == "required"
 
 
 LAST = {
@@ -109,9 +109,9 @@ LAST = {
 def test_a_malformed_edit_keeps_the_last_good_value(
     job: Annotations, last_good: Annotations, want: str
 ) -> None:
-    found = resolve(job, {C: "off"}, NO_POLICY, last_good=last_good)
-    assert found.colocation == want
-    assert bool(found.errors) is (job.get(C) == "x")
+    result = resolve(job, {C: "off"}, NO_POLICY, last_good=last_good)
+    assert result.colocation == want
+    assert bool(result.errors) is (job.get(C) == "x")
 
 
 UNKNOWN = {
@@ -122,9 +122,9 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(("job", "want"), UNKNOWN.values(), ids=UNKNOWN)
 def test_an_unknown_key_is_a_warning(job: Annotations, want: str) -> None:
-    found = settings(job)
-    assert not found.errors
-    assert want in found.warnings[0]
+    result = settings(job)
+    assert not result.errors
+    assert want in result.warnings[0]
 
 
 def test_an_unknown_key_is_not_repeated_at_any_length() -> None:
@@ -134,14 +134,14 @@ def test_an_unknown_key_is_not_repeated_at_any_length() -> None:
 
 
 def test_annotations_of_others_and_the_marks_of_kfext_are_no_settings() -> None:
-    found = settings({"example.com/colocation": "x", names.HELD: "true", names.RELEASED: "x"})
-    assert found == Settings()
+    result = settings({"example.com/colocation": "x", names.HELD: "true", names.RELEASED: "x"})
+    assert result == Settings()
 
 
 def test_many_unknown_keys_do_not_flood_the_terminal() -> None:
-    found = settings({f"kfext.dev/x{i}": "1" for i in range(100)})
-    assert len(found.warnings) == 9
-    assert "92 more" in found.warnings[-1]
+    result = settings({f"kfext.dev/x{i}": "1" for i in range(100)})
+    assert len(result.warnings) == 9
+    assert "92 more" in result.warnings[-1]
 
 
 def test_a_similar_key_is_searched_for_only_where_it_is_shown(
@@ -177,10 +177,10 @@ OPTED_OUT: dict[str, tuple[Annotations, Annotations, Annotations]] = {
 def test_a_nearer_source_opts_out_of_elastic(
     layers: tuple[Annotations, Annotations, Annotations],
 ) -> None:
-    found = settings(*layers)
-    assert found.elastic is None
-    assert found.source(names.ELASTIC) != DEFAULT
-    assert found.errors == () == found.warnings
+    result = settings(*layers)
+    assert result.elastic is None
+    assert result.source(names.ELASTIC) != DEFAULT
+    assert result.errors == () == result.warnings
 
 
 def test_settings_without_an_effect_do_not_warn() -> None:
@@ -194,9 +194,9 @@ def test_resize_has_an_effect_and_does_not_warn(value: str) -> None:
 
 
 def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
-    found = settings({names.ELASTIC: "2-8", names.GPU_SHARE: "0.5"})
-    assert found.elastic == Range(minimum=2, maximum=8)
-    assert found.gpu_share == 50
+    result = settings({names.ELASTIC: "2-8", names.GPU_SHARE: "0.5"})
+    assert result.elastic == Range(minimum=2, maximum=8)
+    assert result.gpu_share == 50
 
 
 SHARE = {names.GPU_SHARE: "0.5"}
@@ -210,9 +210,9 @@ UNPLACED: dict[str, tuple[Annotations, Annotations, int]] = {
 def test_a_job_that_shares_gpus_is_placed_whatever_switches_colocation_off(
     job: Annotations, namespace: Annotations, want: int
 ) -> None:
-    found = settings(job, namespace)
-    assert len(found.errors) == want
-    assert found.colocation == "preferred"
+    result = settings(job, namespace)
+    assert len(result.errors) == want
+    assert result.colocation == "preferred"
 
 
 def test_gpu_settings_without_a_share_warn() -> None:
@@ -237,9 +237,9 @@ RESTARTS: dict[str, tuple[Annotations, bool, bool]] = {
 def test_a_stalled_job_is_restarted_only_if_it_resumes_from_checkpoints(
     written: Annotations, restarts: bool, warns: bool
 ) -> None:
-    found = settings(written)
-    assert (found.restarts_stalled, bool(found.warnings)) == (restarts, warns)
-    assert all("without kfext.dev/migrate: checkpointed" in each for each in found.warnings)
+    result = settings(written)
+    assert (result.restarts_stalled, bool(result.warnings)) == (restarts, warns)
+    assert all("without kfext.dev/migrate: checkpointed" in each for each in result.warnings)
 
 
 def test_a_job_that_shares_gpus_is_never_released_automatically() -> None:
@@ -261,9 +261,9 @@ def test_a_job_that_shares_gpus_is_never_released_automatically() -> None:
 def test_any_annotations_resolve(
     job: Annotations, namespace: Annotations, policy: Annotations
 ) -> None:
-    found = settings(job, namespace, policy)
-    assert found.colocation in ("preferred", "required", "off")
-    assert {error.field.split()[1] for error in found.errors} <= job.keys()
+    result = settings(job, namespace, policy)
+    assert result.colocation in ("preferred", "required", "off")
+    assert {error.field.split()[1] for error in result.errors} <= job.keys()
 
 
 # --- from a job to its settings --------------------------------------------------
@@ -283,27 +283,27 @@ def parsed(key: str) -> object:
 
 
 def of(
-    made: JobBuilder, *, namespace: Namespace = TEAM, policy: dict[str, str] | None = None
+    builder: JobBuilder, *, namespace: Namespace = TEAM, policy: dict[str, str] | None = None
 ) -> Settings:
     raw = {"metadata": {"name": "gold"}, "spec": {"settings": policy or {}}}
-    return settings_of(made.build(), namespace, [parse_policy(raw)])
+    return settings_of(builder.build(), namespace, [parse_policy(raw)])
 
 
-def record_of(made: JobBuilder) -> Mapping[str, str]:
-    built = made.build()
-    return recorded(built, of(made), before=state_of(built).settings)
+def record_of(builder: JobBuilder) -> Mapping[str, str]:
+    built = builder.build()
+    return recorded(built, of(builder), before=state_of(built).settings)
 
 
 def admitted(**stated: str) -> JobBuilder:
     """A job with its settings written into its templates by admission."""
-    made = job().worker(2)
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    builder = job().worker(2)
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}
-    return made
+    return builder
 
 
-def remembers(made: JobBuilder, **settings: str) -> JobBuilder:
-    return made.annotated(names.STATE, JobState(settings=settings).encode(job_uid="uid-1"))
+def remembers(builder: JobBuilder, **settings: str) -> JobBuilder:
+    return builder.annotated(names.STATE, JobState(settings=settings).encode(job_uid="uid-1"))
 
 
 @ALL
@@ -328,9 +328,9 @@ def test_the_policy_decides_if_the_namespace_does_not(key: str) -> None:
 def test_only_the_job_itself_can_request_shared_gpus(key: str) -> None:
     namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
     policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
-    found = of(job(), namespace=namespace, policy=policy)
-    assert not found.sources
-    assert [key in warning for warning in found.warnings] == [True, True]
+    result = of(job(), namespace=namespace, policy=policy)
+    assert not result.sources
+    assert [key in warning for warning in result.warnings] == [True, True]
 
 
 RUNNING: dict[str, tuple[bool, str, str]] = {
@@ -349,9 +349,9 @@ def test_an_edit_of_a_share_holds_from_the_next_start(suspend: bool, now: str, w
 
 @ALL
 def test_after_a_malformed_edit_the_value_at_admission_holds(key: str) -> None:
-    found = of(admitted(**{key: WELL_FORMED[key]}).annotated(key, MALFORMED[key]))
-    assert (value(found, key), found.source(key)) == (parsed(key), LAST_GOOD)
-    (error,) = found.errors
+    result = of(admitted(**{key: WELL_FORMED[key]}).annotated(key, MALFORMED[key]))
+    assert (value(result, key), result.source(key)) == (parsed(key), LAST_GOOD)
+    (error,) = result.errors
     assert error.field == f"annotation {key} of the job"
 
 
@@ -442,15 +442,15 @@ WEIGHTS: dict[str, tuple[str, str]] = {
 def test_a_malformed_weight_is_a_warning_for_each_job_of_the_namespace(
     written: str, why: str
 ) -> None:
-    found = settings({}, {W: written})
-    assert not found.errors
-    assert [why in warning for warning in found.warnings] == ([True] if why else [])
-    assert replace(found, warnings=()) == Settings()
+    result = settings({}, {W: written})
+    assert not result.errors
+    assert [why in warning for warning in result.warnings] == ([True] if why else [])
+    assert replace(result, warnings=()) == Settings()
 
 
 @pytest.mark.parametrize("place", ["job", "policy"])
 def test_the_weight_of_a_namespace_is_no_setting_of_a_job(place: str) -> None:
-    found = settings({W: "9"} if place == "job" else {}, {}, {W: "9"} if place == "policy" else {})
-    (warning,) = found.warnings
+    result = settings({W: "9"} if place == "job" else {}, {}, {W: "9"} if place == "policy" else {})
+    (warning,) = result.warnings
     assert "it is for namespaces only" in warning
-    assert replace(found, warnings=()) == Settings()
+    assert replace(result, warnings=()) == Settings()

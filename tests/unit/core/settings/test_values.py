@@ -142,8 +142,8 @@ def test_an_expression_is_compiled_once_even_if_that_fails(
 
 
 def test_an_expression_finds_its_groups() -> None:
-    found = compiled(r"step (?P<step>\d+): (?P<value>[0-9.]+)").search("at step 10: 0.5")
-    assert (found["step"], found["value"]) == ("10", "0.5")
+    placement = compiled(r"step (?P<step>\d+): (?P<value>[0-9.]+)").search("at step 10: 0.5")
+    assert (placement["step"], placement["value"]) == ("10", "0.5")
 
 
 @pytest.mark.parametrize(

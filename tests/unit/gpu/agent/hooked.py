@@ -39,11 +39,11 @@ class Hooked:
         self.peer.setblocking(False)
         while True:
             try:
-                found = receive(self.peer)
+                answer = receive(self.peer)
             except BlockingIOError:
                 return self
-            assert found is not None
-            message, descriptors = found
+            assert answer is not None
+            message, descriptors = answer
             self.messages += 1
             if "bells" in message:
                 self.bells = [socket.socket(fileno=descriptor) for descriptor in descriptors]

@@ -171,8 +171,8 @@ async def test_a_pod_that_gets_the_units_of_a_deleted_pod_has_its_own_terms(
     await until(lambda: high.bells == 1)
     high.busy()
     await until(lambda: other.led() and not other.passes())
-    found, _ = node.agent.reports()
-    assert {(sharer.pod, sharer.high, sharer.waited) for sharer in found.sharers} == {
+    result, _ = node.agent.reports()
+    assert {(sharer.pod, sharer.high, sharer.waited) for sharer in result.sharers} == {
         *(("next", True, 0), ("other", False, 0)),
     }
 

@@ -41,8 +41,8 @@ TERMS: dict[str, tuple[dict[str, str], GpuShare | None]] = {
 
 @pytest.mark.parametrize(("annotations", "want"), TERMS.values(), ids=TERMS)
 def test_the_terms_of_a_pod(annotations: dict[str, str], want: Any) -> None:
-    found = _decode(pod(annotations))
-    assert (found.uid, found.terms) == ("u", want)
+    result = _decode(pod(annotations))
+    assert (result.uid, result.terms) == ("u", want)
 
 
 def pod_shown(name: str, *, namespace: str = "team", shares: bool = True, **more: Any) -> bytes:
@@ -72,9 +72,9 @@ RUNNING: dict[str, tuple[bytes, bool]] = {
 @pytest.mark.parametrize(("raw", "runs"), RUNNING.values(), ids=RUNNING)
 async def test_the_pods_that_kubelet_must_list(raw: bytes, *, runs: bool) -> None:
     pods = NodePods(cast(Client, None), node="node-1")
-    found = _decode(raw)
-    pods._pods.store.put(Key(found.uid, *found.pod), found)
-    assert (found.pod in pods.running()) is runs
+    result = _decode(raw)
+    pods._pods.store.put(Key(result.uid, *result.pod), result)
+    assert (result.pod in pods.running()) is runs
 
 
 HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512, uid="uid-high")
@@ -108,13 +108,13 @@ def shown(client: FakeClient) -> SharedGpus:
 
 
 def test_the_controller_reads_what_the_agent_writes() -> None:
-    found = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(SLOT)})
-    assert found is not None
-    assert (found.card, found.reservation, found.memory) == ("GPU-1", "uid-hold", 16384)
-    assert (found.healthy, found.moved) == (True, False)
+    parsed = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(SLOT)})
+    assert parsed is not None
+    assert (parsed.card, parsed.reservation, parsed.memory) == ("GPU-1", "uid-hold", 16384)
+    assert (parsed.healthy, parsed.moved) == (True, False)
     assert [
         (sharer.pod, sharer.busy, sharer.loss, sharer.gets, sharer.evict)
-        for sharer in found.sharers
+        for sharer in parsed.sharers
     ] == [
         ("uid-high", 510, 10, None, False),
         ("uid-low", None, None, 400, False),
@@ -127,15 +127,15 @@ def test_a_card_with_an_unknown_reservation_is_not_shown_as_reserved() -> None:
 
 def test_a_silent_job_of_high_priority_is_not_shown_as_idle() -> None:
     deaf = replace(HIGH, busy=None, unhooked="CallbackList")
-    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
-    assert "busyPermille" not in found
-    assert found["unhooked"] == "CallbackList"
+    (result,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+    assert "busyPermille" not in result
+    assert result["unhooked"] == "CallbackList"
 
 
 def test_an_unknown_value_of_a_job_is_not_shown_as_zero() -> None:
     deaf = replace(LOW, harvest=None, memory=None)
-    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
-    assert found.keys().isdisjoint({"harvestPermille", "memoryMiB"})
+    (result,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+    assert result.keys().isdisjoint({"harvestPermille", "memoryMiB"})
     (idle,) = status_of(replace(SLOT, sharers=(replace(LOW, harvest=0.0),)))["sharers"]
     assert idle["harvestPermille"] == 0
 

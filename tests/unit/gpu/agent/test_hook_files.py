@@ -13,11 +13,11 @@ def test_all_files_are_laid_out_for_any_user(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, busybox=BUSYBOX)
     os.umask(0o022)
     (source,) = map(Path, kfext.gpu.hook.__path__)
-    found = {path.name: path for path in folder.rglob("*.py")}
-    assert found.keys() == {path.name for path in source.glob("*.py")}
-    assert found["sitecustomize.py"].parent == folder
-    assert found["gate.py"].parent == folder / "kfext_hook"
-    assert all(path.stat().st_mode & 0o444 == 0o444 for path in found.values())
+    result = {path.name: path for path in folder.rglob("*.py")}
+    assert result.keys() == {path.name for path in source.glob("*.py")}
+    assert result["sitecustomize.py"].parent == folder
+    assert result["gate.py"].parent == folder / "kfext_hook"
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in result.values())
     assert (folder / "busybox").stat().st_mode & 0o555 == 0o555
     assert all(path.stat().st_mode & 0o555 == 0o555 for path in (folder, folder / "kfext_hook"))
 

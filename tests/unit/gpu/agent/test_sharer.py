@@ -26,8 +26,8 @@ def without_hook(card: SharedCard, pod: str, reason: int) -> Hooked:
 
 def of(card: SharedCard, pod: str, *, now: float = 2.0) -> SharerReport:
     card.look(now)
-    (found,) = (sharer for sharer in card.report(now).sharers if sharer.pod == pod)
-    return found
+    (result,) = (sharer for sharer in card.report(now).sharers if sharer.pod == pod)
+    return result
 
 
 REASONS = {
@@ -62,8 +62,8 @@ def test_a_failed_hook_is_shown_and_its_beacon_is_no_longer_believed(card: Share
     assert not low.read().passes(2.0)
     assert of(card, "high").beacon_age == pytest.approx(0.1)
     high.own.words[words.UNHOOKED] = words.FAILED
-    found = of(card, "high")
-    assert (found.unhooked, found.beacon_age) == (HOOK_FAILED, None)
+    result = of(card, "high")
+    assert (result.unhooked, result.beacon_age) == (HOOK_FAILED, None)
 
 
 def test_the_use_of_a_pod_without_a_hook_is_unknown_instead_of_zero(card: SharedCard) -> None:
@@ -138,14 +138,14 @@ def test_a_job_that_still_loads_data_is_not_known_to_be_idle(card: SharedCard) -
 
 def test_a_job_of_high_priority_is_known_after_a_minute_of_its_steps(card: SharedCard) -> None:
     high, now = joined(card, "high", HIGH), 1.0
-    found: list[float | None] = []
+    results: list[float | None] = []
     while now < 2 * STRETCH:
         beats(high, now, busy=0.7)
         card.look(now)
-        found.append(known(card, "high", now))
+        results.append(known(card, "high", now))
         now += STEP
-    assert found.count(None) == pytest.approx(STRETCH / STEP, abs=4)
-    assert found[-1] == pytest.approx(0.7, abs=0.01)
+    assert results.count(None) == pytest.approx(STRETCH / STEP, abs=4)
+    assert results[-1] == pytest.approx(0.7, abs=0.01)
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a busy job"])
@@ -216,5 +216,5 @@ def state(hooked: Hooked, gate: int, seconds: float) -> None:
 
 
 def shown(card: SharedCard, pod: str) -> tuple[float | None, bool]:
-    (found,) = (sharer for sharer in card.report(2.0).sharers if sharer.pod == pod)
-    return found.longest, found.coarse
+    (result,) = (sharer for sharer in card.report(2.0).sharers if sharer.pod == pod)
+    return result.longest, result.coarse

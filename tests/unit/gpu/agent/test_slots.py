@@ -47,10 +47,10 @@ async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
     slots: Slots, tmp_path: Path
 ) -> None:
     slots.take([RESERVED, WHOLE])
-    found = slots.allocate(1, UNITS)
-    assert found.env["NVIDIA_VISIBLE_DEVICES"] == CARD
-    assert found.env["KFEXT_GPU_SOCKET"] == "/kfext/socket/agent"
-    assert found.mounts == {
+    result = slots.allocate(1, UNITS)
+    assert result.env["NVIDIA_VISIBLE_DEVICES"] == CARD
+    assert result.env["KFEXT_GPU_SOCKET"] == "/kfext/socket/agent"
+    assert result.mounts == {
         "/var/lib/kfext/hook/1": "/kfext/hook",
         str(tmp_path / "s/1-00"): "/kfext/socket",
     }

@@ -41,19 +41,19 @@ def inode(descriptor: int) -> int:
 
 def open_descriptors(file: int) -> int:
     """Return how many descriptors this process has of the file with an inode."""
-    found = 0
+    result = 0
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # a thread of another test has closed it
-            found += inode(descriptor) == file
-    return found
+            result += inode(descriptor) == file
+    return result
 
 
 def test_descriptors_arrive_beside_their_message(pair: Pair) -> None:
     page = Page.make()
     send(pair[0], {"bells": 1}, [page.descriptor])
-    found = receive(pair[1])
-    assert found is not None
-    message, (arrived,) = found
+    answer = receive(pair[1])
+    assert answer is not None
+    message, (arrived,) = answer
     assert message == {"bells": 1}
     assert inode(arrived) == inode(page.descriptor)
     assert not os.get_inheritable(arrived)
@@ -122,9 +122,9 @@ def test_a_link_greets_each_agent_that_it_finds_and_handles_its_messages(tmp_pat
             agent, _ = listening.accept()
             with agent:
                 agent.settimeout(20)
-                found = receive(agent)
-                assert found is not None
-                message, (page,) = found
+                answer = receive(agent)
+                assert answer is not None
+                message, (page,) = answer
                 assert message == {}
                 assert inode(page) == inode(own.descriptor)
                 os.close(page)
@@ -168,11 +168,11 @@ def test_a_hidden_thread_does_not_wait_for_itself() -> None:
 
     def act() -> None:
         made.wait(60)
-        found[0].join(60)
+        result[0].join(60)
         ended.set()
 
-    made, found = threading.Event(), list[HiddenThread]()
-    found.append(HiddenThread(act))
+    made, result = threading.Event(), list[HiddenThread]()
+    result.append(HiddenThread(act))
     made.set()
     assert ended.wait(30)
 
@@ -192,9 +192,9 @@ def stated(agent: socket.socket) -> int:
     peer, _ = agent.accept()
     with peer:
         peer.settimeout(20)
-        found = receive(peer)
-        assert found is not None
-        _, (page,) = found
+        answer = receive(peer)
+        assert answer is not None
+        _, (page,) = answer
         assert receive(peer) is None
     its = words_of(page)
     assert its[words.LAYOUT] == words.VERSION

@@ -264,8 +264,8 @@ def test_the_pauses_are_on_the_page_and_the_oldest_is_replaced(timed: Timed) -> 
         timed.works(busy=10, pause=pause)
     page = timed.page
     assert page[words.PAUSED] == KEPT + 2  # the last pause has not ended
-    found = list(page[words.PAUSES : words.PAUSES + KEPT])
-    assert found == [pause * MS for pause in (KEPT + 1, KEPT + 2, *range(3, KEPT + 1))]
+    results = list(page[words.PAUSES : words.PAUSES + KEPT])
+    assert results == [pause * MS for pause in (KEPT + 1, KEPT + 2, *range(3, KEPT + 1))]
 
 
 def test_the_end_of_work_is_expected_after_the_median_of_the_last_times(timed: Timed) -> None:

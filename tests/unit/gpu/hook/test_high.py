@@ -47,8 +47,8 @@ class Trial:
 
     def written(self) -> str:
         """Return the calls since the last time."""
-        found, self.beacons[-1].calls = self.beacons[-1].calls, ""
-        return found
+        result, self.beacons[-1].calls = self.beacons[-1].calls, ""
+        return result
 
 
 @pytest.fixture
@@ -229,6 +229,6 @@ def test_many_forwards_before_a_backward_are_one_piece_of_work(trial: Trial) -> 
             trial.calls.forward(module)
         trial.calls.backward()
         trial.calls.step()
-    found = trial.written()
-    assert found.startswith("bp" * 10)
-    assert found.count("e") == 2
+    result = trial.written()
+    assert result.startswith("bp" * 10)
+    assert result.count("e") == 2

@@ -101,21 +101,21 @@ class Trial:
 @pytest.fixture
 def tensorflow(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """TensorFlow with one initialised GPU; a question before that would initialise it."""
-    found = SimpleNamespace(initialized=True, gpus=["GPU:0"])
+    result = SimpleNamespace(initialized=True, gpus=["GPU:0"])
 
     def list_logical_devices(kind: str) -> list[str]:
         assert kind == "GPU"
-        assert found.initialized
-        return list(found.gpus)
+        assert result.initialized
+        return list(result.gpus)
 
     context = ModuleType("context")
     context._context = SimpleNamespace(_initialized=True)  # type: ignore[attr-defined]
-    found.context = context
+    result.context = context
     main = ModuleType("tensorflow")
     main.config = SimpleNamespace(list_logical_devices=list_logical_devices)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tensorflow", main)
     monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", context)
-    return found
+    return result
 
 
 @pytest.fixture

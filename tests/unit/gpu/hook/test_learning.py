@@ -122,8 +122,8 @@ def test_one_slow_step_decides_nothing() -> None:
 
 def test_the_length_of_a_micro_step_is_the_work_up_to_the_next_kept_place() -> None:
     quick, slow = laps(0.001, 0.002, 0.004, 0.001), laps(0.001, 0.9, 0.004, 0.001)
-    found = micro_steps([quick, slow, quick], frozenset({0, 2, "never reached"}))
-    assert found == pytest.approx({0: 0.003, 2: 0.005})
+    result = micro_steps([quick, slow, quick], frozenset({0, 2, "never reached"}))
+    assert result == pytest.approx({0: 0.003, 2: 0.005})
 
 
 @given(steps=st.lists(LAPS, min_size=1, max_size=5))

@@ -58,8 +58,8 @@ class Trial:
 
     def passed(self) -> int:
         """Return the number of passes of the gate since the last time."""
-        found, self.gates[-1].passed = self.gates[-1].passed, 0
-        return found
+        result, self.gates[-1].passed = self.gates[-1].passed, 0
+        return result
 
 
 @pytest.fixture

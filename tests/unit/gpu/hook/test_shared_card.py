@@ -51,8 +51,8 @@ def shared(u: float, pauses: Kind) -> tuple[float, float]:
     busy = BUSY / NS
     pause = pauses(busy / u - busy)
     before = trained(pause, low=False).high
-    found = trained(pause, micro_step=ordered(1 / before))
-    return 1 - found.high / before, found.low / alone() / (1 - before * busy)
+    result = trained(pause, micro_step=ordered(1 / before))
+    return 1 - result.high / before, result.low / alone() / (1 - before * busy)
 
 
 @pytest.mark.parametrize(("u", "use"), [(0.5, 0.9), (0.8, 0.8), (0.9, 0.8)])
@@ -82,11 +82,11 @@ def test_a_low_job_alone_loses_at_most_half_a_percent_to_the_hook(micro_step: fl
 def test_high_loses_no_more_where_its_beacon_is_late_as_with_keras(pauses: Kind) -> None:
     busy = BUSY / NS
     pause = pauses(busy)
-    before, found = (
+    before, result = (
         trained(pause, low=low, micro_step=ordered(2 * busy), late=LATE) for low in (False, True)
     )
-    assert found.high >= 0.99 * before.high
-    assert found.low / alone() >= 0.8 * (1 - before.high * busy)
+    assert result.high >= 0.99 * before.high
+    assert result.low / alone() >= 0.8 * (1 - before.high * busy)
 
 
 @pytest.mark.parametrize(("u", "works"), [(0.4, True), (0.8, False)])
@@ -95,6 +95,6 @@ def test_a_low_job_that_is_one_graph_trains_only_in_pauses_that_are_longer(
 ) -> None:
     busy = BUSY / NS
     pause = _regular(busy / u - busy)
-    before, found = (trained(pause, low=low, graph=True, warm=4.0) for low in (False, True))
-    assert found.high >= 0.99 * before.high
-    assert (found.low > 0) is works
+    before, result = (trained(pause, low=low, graph=True, warm=4.0) for low in (False, True))
+    assert result.high >= 0.99 * before.high
+    assert (result.low > 0) is works

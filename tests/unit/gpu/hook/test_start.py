@@ -67,8 +67,8 @@ def test_a_sitecustomize_that_imports_the_next_does_not_hook_the_process_twice(
     )
     theirs = module(tmp_path / "theirs", "sitecustomize", again)
     code = "import sys; print([type(one).__name__ for one in sys.meta_path].count('_Finder'))"
-    found = run(code, PYTHONPATH=f"{hook}:{theirs}", KFEXT_GPU_SOCKET="/nowhere")
-    assert found == "1\n"
+    result = run(code, PYTHONPATH=f"{hook}:{theirs}", KFEXT_GPU_SOCKET="/nowhere")
+    assert result == "1\n"
 
 
 def test_the_hook_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -> None:
@@ -124,10 +124,10 @@ def test_the_hook_hides_no_module_of_the_program(hook: Path, tmp_path: Path, pri
     code = f"import sys; sys.path.insert(0, {str(theirs)!r})\n"
     code += "import statistics, queue, json, random, select, array\n"
     code += "print(statistics.of, queue.of, json.of, random.of, select.of, array.of)"
-    found = run(
+    result = run(
         code, PYTHONPATH=str(hook), KFEXT_GPU_SOCKET="/nowhere", KFEXT_GPU_PRIORITY=priority
     )
-    assert found == "statistics queue json random select array\n"
+    assert result == "statistics queue json random select array\n"
 
 
 def test_a_hook_that_fails_leaves_the_job_alone(hook: Path, tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def states(hook: Path, agent: Path, theirs: Path, code: str, *, priority: str = 
         with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as job:
             peer, _ = listening.accept()
             with peer:
-                found = receive(peer)
-                assert found is not None
-                _, (page,) = found
+                answer = receive(peer)
+                assert answer is not None
+                _, (page,) = answer
                 reason = words_of(page)[words.UNHOOKED]
                 assert receive(peer) is None, "it takes no place from a process with a hook"
             assert job.stdin is not None
@@ -228,16 +228,16 @@ def test_a_framework_that_cannot_be_hooked_is_stated_to_the_agent(
     hook: Path, tmp_path: Path
 ) -> None:
     theirs = module(tmp_path / "theirs", "torch", "mark = 7")
-    found = states(hook, tmp_path / "agent", theirs, "import torch", priority="low")
-    assert found == words.FAILED
+    result = states(hook, tmp_path / "agent", theirs, "import torch", priority="low")
+    assert result == words.FAILED
 
 
 def test_a_tensorflow_whose_keras_is_a_part_of_it_is_stated_to_the_agent(
     hook: Path, tmp_path: Path
 ) -> None:
     theirs = module(tmp_path / "theirs", "tensorflow", "__version__ = '2.5.3'")
-    found = states(hook, tmp_path / "agent", theirs, "import tensorflow")
-    assert found == words.OLD_TENSORFLOW
+    result = states(hook, tmp_path / "agent", theirs, "import tensorflow")
+    assert result == words.OLD_TENSORFLOW
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.16.1", "unknown", ""])

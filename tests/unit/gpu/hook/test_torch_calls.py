@@ -86,8 +86,8 @@ class Result:
 def test_tensors_are_found_in_all_that_modules_return() -> None:
     first, two, three, four = (Tensor() for _ in range(4))
     value = {"loss": first, "more": [two, {"deep": (Result(three, held={"deeper": [four]}),)}]}
-    found = list(tensors(FakeTorch(), value))
-    assert found == [first, two, three, four]
+    results = list(tensors(FakeTorch(), value))
+    assert results == [first, two, three, four]
 
 
 def test_a_reference_to_itself_or_to_a_model_causes_no_endless_search() -> None:
@@ -221,15 +221,15 @@ def test_all_modules_have_the_same_hooks_if_they_have_any(
     trial.torch.nn.modules = SimpleNamespace(module=modules)
     dynamo = SimpleNamespace(counters={"stats": {"unique_graphs": int(compiled)}})
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
-    found = []
+    results = []
     for name in ("one", "two"):
         handles = trial.calls.on_modules(trial.note(f"before {name}"), trial.note(f"after {name}"))
-        found.append((dict(modules.before), dict(modules.after)))
+        results.append((dict(modules.before), dict(modules.after)))
         modules.forward()
         trial.calls.unhook(handles)
         assert bool(modules.before) is compiled, "what was compiled with them keeps them"
         modules.forward()
-    assert found[0] == found[1]
+    assert results[0] == results[1]
     assert trial.done == ["before one", "after one", "before two", "after two"]
 
 
@@ -243,11 +243,11 @@ STEPS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("calls", "announced"), STEPS.values(), ids=STEPS)
 def test_only_the_inner_of_two_nested_steps_counts(calls: str, announced: str) -> None:
-    found = list[str]()
-    begin, end = innermost(lambda: None, lambda _: found.append("s"), lambda: found.append("a"))
+    result = list[str]()
+    begin, end = innermost(lambda: None, lambda _: result.append("s"), lambda: result.append("a"))
     for call in calls:
         begin() if call == "b" else end("optimizer")
-    assert "".join(found) == announced
+    assert "".join(result) == announced
 
 
 def test_the_steps_of_1_13_are_announced_under_a_scheduler_too(

@@ -52,8 +52,8 @@ def test_the_first_step_of_a_stretch_is_left_out() -> None:
 
 def test_steps_are_averaged_over_a_span() -> None:
     stretch = Stretch(Reading(0.0, 0, 0.0), span=1.0)
-    found = [stretch.note(Reading(step / 10, step, step / 10)) for step in range(1, 40)]
-    assert [seconds for seconds in found if seconds is not None] == pytest.approx([0.1] * 3)
+    results = [stretch.note(Reading(step / 10, step, step / 10)) for step in range(1, 40)]
+    assert [seconds for seconds in results if seconds is not None] == pytest.approx([0.1] * 3)
 
 
 LIES = {
@@ -82,11 +82,11 @@ def test_of_many_long_steps_most_run_beside_others() -> None:
 
 def noted(times: list[tuple[float, bool]]) -> Throughput:
     """Return the throughput of a job from the length of each step, alone or not."""
-    found, now = Throughput(), 0.0
+    result, now = Throughput(), 0.0
     for steps, (took, alone) in enumerate(times, 1):
         now += took
-        found.note(Reading(now, steps, now), alone=alone)
-    return found
+        result.note(Reading(now, steps, now), alone=alone)
+    return result
 
 
 def test_the_speed_beside_others_is_a_part_of_the_speed_alone() -> None:
@@ -99,11 +99,11 @@ def test_without_both_speeds_nothing_is_known(alone: bool) -> None:
 
 
 def test_time_in_which_a_job_is_held_back_does_not_count_for_its_speed() -> None:
-    found = noted([(0.1, True)] * 100 + [(0.4, False)] * 20)
-    found.restart()
+    result = noted([(0.1, True)] * 100 + [(0.4, False)] * 20)
+    result.restart()
     for steps in range(1, 30):
-        found.note(Reading(1000 + steps, 120 + steps, 1000 + 0.4 * steps), alone=False)
-    assert found.normalised == pytest.approx(0.25)
+        result.note(Reading(1000 + steps, 120 + steps, 1000 + 0.4 * steps), alone=False)
+    assert result.normalised == pytest.approx(0.25)
 
 
 LOOK = 0.05
@@ -151,10 +151,10 @@ def test_a_stretch_with_few_steps_waits_for_more() -> None:
 def test_later_changes_are_followed_over_five_minutes() -> None:
     trial = Trial()
     trial.run(10 * STRETCH + 1, busy=0.4)
-    found = [trial.run(STRETCH, busy=0.9) for _ in range(6)]
-    assert found == sorted(found, key=lambda busy: busy or 0)
-    assert found[0] == pytest.approx(0.5, abs=0.02)
-    assert found[-1] == pytest.approx(0.9)
+    results = [trial.run(STRETCH, busy=0.9) for _ in range(6)]
+    assert results == sorted(results, key=lambda busy: busy or 0)
+    assert results[0] == pytest.approx(0.5, abs=0.02)
+    assert results[-1] == pytest.approx(0.9)
 
 
 def test_a_new_process_starts_a_new_stretch_and_known_values_stay() -> None:

@@ -46,9 +46,9 @@ def rates(shared: Card, *, after: float, seconds: float) -> Rates:
 def test_G6_high_keeps_95_percent_and_low_has_20_while_high_is_busy_for_80_at_most(
     busy: float,
 ) -> None:
-    found = rates(card(busy), after=40, seconds=80)
-    assert found.loss < BUDGET
-    assert found.low >= MINIMUM - 0.01
+    result = rates(card(busy), after=40, seconds=80)
+    assert result.loss < BUDGET
+    assert result.low >= MINIMUM - 0.01
 
 
 def test_G6_high_waits_at_most_for_the_work_that_the_gate_leaves_on_the_card() -> None:
@@ -61,17 +61,17 @@ def test_G6_high_waits_at_most_for_the_work_that_the_gate_leaves_on_the_card() -
 
 def test_the_budget_wins_over_the_minimum_and_that_is_reported() -> None:
     shared = card(0.95)
-    found = rates(shared, after=40, seconds=PATIENCE + 40)
-    assert found.loss < BUDGET
-    assert found.low < MINIMUM
+    result = rates(shared, after=40, seconds=PATIENCE + 40)
+    assert result.loss < BUDGET
+    assert result.low < MINIMUM
     assert shared.ruling.infeasible
     assert not shared.ruling.evict
 
 
 def test_without_a_minimum_low_has_what_high_leaves() -> None:
     shared = card(0.95, minimum=0.0)
-    found = rates(shared, after=10, seconds=30)
-    assert found.low == pytest.approx(0.05, abs=0.03)
+    result = rates(shared, after=10, seconds=30)
+    assert result.low == pytest.approx(0.05, abs=0.03)
     assert not shared.ruling.infeasible
 
 
@@ -160,8 +160,8 @@ def test_a_job_that_does_not_give_way_is_suspected_before_a_job_that_does() -> N
 
 
 def test_the_gate_keeps_the_loss_small() -> None:
-    found = rates(card(0.5, looks=False), after=5, seconds=30)
-    assert found.loss > BUDGET
+    result = rates(card(0.5, looks=False), after=5, seconds=30)
+    assert result.loss > BUDGET
 
 
 @pytest.mark.parametrize(("efficiency", "splits"), [(1.0, False), (0.4, True)])
@@ -213,11 +213,11 @@ def without_loss() -> LossMeter:
 
 
 def allowances(pair: Pair, *, intruded: float, seconds: range) -> list[float]:
-    found = []
+    results = []
     for now in seconds:
         pair.note(worked=0.0, intruded=intruded, waits=True, gated=True, now=float(now))
-        found.append(pair.allowance)
-    return found
+        results.append(pair.allowance)
+    return results
 
 
 def test_neither_savings_nor_debts_grow_without_end() -> None:

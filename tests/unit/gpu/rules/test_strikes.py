@@ -13,17 +13,17 @@ class Trial:
 
     def run(self, seconds: float, *, losing: bool, excess: float = 0.0) -> list[set[str]]:
         """Return the jobs with shut gates, each time that this changed; `excess`: in budgets."""
-        found: list[set[str]] = []
+        results: list[set[str]] = []
         until = self.now + seconds
         while self.now < until:
             windows = int(self.now / self._measures)
             shut = self.jobs.shut(
                 losing=losing, excess=excess, windows=windows, worked=WORKED, now=self.now
             )
-            if not found or found[-1] != shut:
-                found.append(shut)
+            if not results or results[-1] != shut:
+                results.append(shut)
             self.now += 0.5
-        return found
+        return results
 
     def strikes(self, name: str) -> int:
         return self.jobs.records[name].strikes

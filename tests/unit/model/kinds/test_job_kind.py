@@ -62,9 +62,9 @@ def raw_job(*, cpu: str = "1", **workers: Any) -> dict[str, Any]:
 
 
 def made(**fields: Any) -> TrainingJob:
-    found = parse_job(raw_job(**fields))
-    assert found is not None
-    return found
+    parsed = parse_job(raw_job(**fields))
+    assert parsed is not None
+    return parsed
 
 
 def raw_pod(labels: Mapping[str, str], **fields: Any) -> dict[str, Any]:
@@ -146,6 +146,6 @@ def test_a_plan_names_the_pods_as_the_operator_does() -> None:
 
 def test_the_trainer_is_the_container_of_the_kind() -> None:
     container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
-    found: Pod = parse_pod(raw_pod({}, spec={"containers": [container, {"name": "pytorch"}]}))
-    assert found.trainer is not None
-    assert found.trainer.request == 1000
+    result: Pod = parse_pod(raw_pod({}, spec={"containers": [container, {"name": "pytorch"}]}))
+    assert result.trainer is not None
+    assert result.trainer.request == 1000

@@ -15,9 +15,9 @@ def scaling(policy: Any) -> Scaling:
     """The numbers of workers of a job of workers alone."""
     raw = raw_job(specs={"Worker": replica(2)})
     raw["spec"]["elasticPolicy"] = policy
-    found = parse_job(raw)
-    assert found is not None
-    return found.scaling
+    parsed = parse_job(raw)
+    assert parsed is not None
+    return parsed.scaling
 
 
 POLICIES: dict[str, tuple[Any, int, int, bool]] = {
@@ -40,8 +40,8 @@ POLICIES: dict[str, tuple[Any, int, int, bool]] = {
 def test_what_an_elastic_policy_allows(
     policy: Any, fewest: int, most: int, *, autoscaled: bool
 ) -> None:
-    found = scaling(policy)
-    assert (found.fewest, found.most, found.autoscaled) == (fewest, most, autoscaled)
+    result = scaling(policy)
+    assert (result.fewest, result.most, result.autoscaled) == (fewest, most, autoscaled)
 
 
 RESTARTS: dict[str, tuple[dict[str, Any], bool]] = {
@@ -80,9 +80,9 @@ MEETING: dict[str, tuple[JobBuilder, bool, bool]] = {
 
 @pytest.mark.parametrize(("made", "dynamic", "at_worker"), MEETING.values(), ids=MEETING)
 def test_where_the_workers_meet(made: JobBuilder, *, dynamic: bool, at_worker: bool) -> None:
-    found = made.build().rendezvous
-    assert (found.dynamic, found.at_worker) == (dynamic, at_worker)
-    assert bool(found.alike) is dynamic
+    result = made.build().rendezvous
+    assert (result.dynamic, result.at_worker) == (dynamic, at_worker)
+    assert bool(result.alike) is dynamic
 
 
 NO_PORT: dict[str, tuple[TrainingJob, str]] = {

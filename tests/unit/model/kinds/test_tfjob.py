@@ -66,9 +66,9 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_the_addresses_of_a_cluster_are_moved(cluster: dict[str, Any], want: Any) -> None:
     moved = TFConfig(config(**cluster)).moved("train", base=BASE)
     assert moved is not None
-    found = json.loads(moved)
-    assert found["cluster"] == want
-    assert found["task"] == {"type": "worker", "index": 1}
+    content = json.loads(moved)
+    assert content["cluster"] == want
+    assert content["task"] == {"type": "worker", "index": 1}
 
 
 def test_moving_twice_moves_once() -> None:
@@ -121,9 +121,9 @@ DAMAGED: dict[str, str] = {
 
 @pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_cluster_stays_unchanged(written: str) -> None:
-    found = TFConfig(written)
-    assert found.moved("train", base=BASE) is None
-    assert found.port_of("worker", 0, base=BASE) is None
+    result = TFConfig(written)
+    assert result.moved("train", base=BASE) is None
+    assert result.port_of("worker", 0, base=BASE) is None
 
 
 @given(

@@ -325,9 +325,9 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
 
 @pytest.mark.parametrize(("container", "why"), ONE_SIZE.values(), ids=ONE_SIZE)
 def test_only_the_present_number_of_agents_is_known_to_train(container: Raw, why: str) -> None:
-    found = agents_of(container)
-    assert isinstance(found, str)
-    assert why in found
+    result = agents_of(container)
+    assert isinstance(result, str)
+    assert why in result
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(["command", "args", "env"], json_values)))

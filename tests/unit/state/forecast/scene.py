@@ -78,8 +78,8 @@ class Scene:
 def waits(uid: str, workers: int = 4, **more: Any) -> JobBuilder:
     """A job that came an hour ago, so that it is not expected to come again."""
     created = more.pop("created", NOW - 3600)
-    made = job(name=uid, uid=uid).worker(workers, **{"cpu": "1", **more})
-    return made.held().created(created)
+    builder = job(name=uid, uid=uid).worker(workers, **{"cpu": "1", **more})
+    return builder.held().created(created)
 
 
 def started(uid: str) -> JobBuilder:
@@ -101,6 +101,6 @@ def ended(uid: str, *, seconds: float) -> JobBuilder:
     return made
 
 
-def elsewhere(made: JobBuilder) -> JobBuilder:
-    made.raw["metadata"]["namespace"] = "secret"
-    return made
+def elsewhere(builder: JobBuilder) -> JobBuilder:
+    builder.raw["metadata"]["namespace"] = "secret"
+    return builder

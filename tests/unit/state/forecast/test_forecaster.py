@@ -19,28 +19,28 @@ from tests.unit.state.forecast.scene import NOW, Scene, elsewhere, ended, runs, 
 
 
 def known(scene: Scene, uid: str = "head") -> ExpectedStart:
-    found = scene.expected(uid)
-    assert found is not None
-    assert not found.unknown
-    return found
+    result = scene.expected(uid)
+    assert result is not None
+    assert not result.unknown
+    return result
 
 
 def unknown(scene: Scene, uid: str = "head") -> ExpectedStart:
-    found = scene.expected(uid)
-    assert found is not None
-    assert found.time is None
-    return found
+    result = scene.expected(uid)
+    assert result is not None
+    assert result.time is None
+    return result
 
 
 def test_a_job_starts_when_the_job_on_its_node_ends() -> None:
-    found = known(Scene(runs("first"), waits("head"), first=600))
-    assert found == ExpectedStart(NOW + 600, NOW + 380, NOW + 980, after="PyTorchJob team/first")
+    result = known(Scene(runs("first"), waits("head"), first=600))
+    assert result == ExpectedStart(NOW + 600, NOW + 380, NOW + 980, after="PyTorchJob team/first")
 
 
 def test_the_last_of_several_ends_counts_and_all_are_named() -> None:
-    found = known(Scene(runs("first"), runs("second"), waits("head"), first=600, second=900))
-    assert found.time == NOW + 900
-    assert found.after == "PyTorchJob team/first and PyTorchJob team/second"
+    result = known(Scene(runs("first"), runs("second"), waits("head"), first=600, second=900))
+    assert result.time == NOW + 900
+    assert result.after == "PyTorchJob team/first and PyTorchJob team/second"
 
 
 def test_a_job_behind_another_takes_the_length_of_its_series_into_account() -> None:
@@ -63,8 +63,8 @@ def test_a_job_that_fits_beside_the_first_starts_before_it() -> None:
 
 
 def test_a_deadline_bounds_an_unknown_length() -> None:
-    found = known(Scene(runs("first", deadline=int(NOW) + 1800), waits("head")))
-    assert found.time == pytest.approx(NOW + 1801)  # it started in second 1
+    result = known(Scene(runs("first", deadline=int(NOW) + 1800), waits("head")))
+    assert result.time == pytest.approx(NOW + 1801)  # it started in second 1
 
 
 def quota(scene: Scene) -> None:
@@ -83,8 +83,8 @@ def volume(scene: Scene) -> None:
 
 def staying(scene: Scene, uid: str = "head") -> None:
     """Leave pods of a job that does not run, as on a lost node, for more than a minute."""
-    found = scene.planner.cluster.jobs[uid].job
-    for pod in members(found, bound="a", phase="Running"):
+    result = scene.planner.cluster.jobs[uid].job
+    for pod in members(result, bound="a", phase="Running"):
         scene.planner.cluster.observe_pod(None, replace(pod, deleting=True))
     scene.tick()
     scene.after(61)
@@ -178,14 +178,14 @@ def test_a_start_is_forecast_again_once_remaining_pods_are_deleted() -> None:
 
 def test_an_unknown_length_that_the_start_does_not_need_does_not_matter() -> None:
     """A job of unknown length runs on one CPU that the waiting job leaves free."""
-    found = known(Scene(runs("first", 2), runs("silent"), waits("head", 3), first=600))
-    assert (found.time, found.after) == (NOW + 600, "PyTorchJob team/first")
+    result = known(Scene(runs("first", 2), runs("silent"), waits("head", 3), first=600))
+    assert (result.time, result.after) == (NOW + 600, "PyTorchJob team/first")
 
 
 def test_a_start_is_not_before_the_known_ends() -> None:
-    found = unknown(Scene(runs("first"), runs("silent"), waits("head"), first=7200))
-    assert found.unknown == "the duration of PyTorchJob team/silent is unknown"
-    assert found.earliest == NOW + 7100  # to five minutes
+    result = unknown(Scene(runs("first"), runs("silent"), waits("head"), first=7200))
+    assert result.unknown == "the duration of PyTorchJob team/silent is unknown"
+    assert result.earliest == NOW + 7100  # to five minutes
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_a_job_that_a_person_suspended_has_no_forecast() -> None:
 def test_only_the_first_jobs_of_the_queue_are_forecast() -> None:
     many = [waits(f"job-{n}", 1, created=NOW - 3600 + n) for n in range(MOST_JOBS)]
     scene = Scene(runs("first", 4), *many, waits("last", 1, created=NOW - 10), first=600)
-    found = unknown(scene, "last")
-    assert found.unknown == f"it is behind the first {MOST_JOBS} jobs of the queue"
-    assert scene.forecaster.expected("job-0") != found
+    result = unknown(scene, "last")
+    assert result.unknown == f"it is behind the first {MOST_JOBS} jobs of the queue"
+    assert scene.forecaster.expected("job-0") != result
 
 
 def test_recent_jobs_may_come_again_and_go_first() -> None:
@@ -216,10 +216,10 @@ def test_recent_jobs_may_come_again_and_go_first() -> None:
     urgent = ended("urgent-1", seconds=400).created(NOW - 900).prioritized("high")
     scene = Scene(urgent, runs("first"), waits("head"), first=1200)
     scene.planner.queue.observe_class(None, PriorityClass("high", 100))
-    found = known(scene)
-    assert found.time == NOW + 1200
+    result = known(scene)
+    assert result.time == NOW + 1200
     alone = known(Scene(runs("first"), waits("head"), first=1200))
-    assert (found.latest, alone.latest) == (NOW + 2000, NOW + 1880)
+    assert (result.latest, alone.latest) == (NOW + 2000, NOW + 1880)
 
 
 # --- when ---------------------------------------------------------------------------------------
@@ -353,8 +353,8 @@ def test_after_an_error_all_starts_are_unknown(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("kfext.state.forecast.forecaster.outset_of", None)
     with pytest.raises(TypeError):
         list(scene.forecaster.forecast(scene.now))
-    found = scene.forecaster.expected("head")
-    assert found == ExpectedStart(unknown="an error of kfext; see the controller's log")
+    result = scene.forecaster.expected("head")
+    assert result == ExpectedStart(unknown="an error of kfext; see the controller's log")
 
 
 # --- scores -------------------------------------------------------------------------------------

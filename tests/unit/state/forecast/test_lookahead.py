@@ -41,14 +41,14 @@ def test_the_remaining_time_of_a_late_job_is_its_delay() -> None:
     assert lefts == [600, 100, 0, 100]
 
 
-def times(found: Lookahead) -> dict[str, float]:
-    return {uid: start.at - NOW for uid, start in found.starts.items()}
+def times(result: Lookahead) -> dict[str, float]:
+    return {uid: start.at - NOW for uid, start in result.starts.items()}
 
 
 def test_jobs_start_one_after_the_other() -> None:
     series = [waits(f"job-{n}", created=NOW - 3600 + n) for n in range(2, 6)]
-    found = times(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
-    assert found == {"job-2": 50, "job-3": 150, "job-4": 250, "job-5": 350}
+    result = times(ahead(Scene(runs("first"), ended("job-1", seconds=100), *series, first=50)))
+    assert result == {"job-2": 50, "job-3": 150, "job-4": 250, "job-5": 350}
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_when_a_job_of_unknown_length_ends(silent: float, starts: dict[str, floa
 
 def test_a_job_that_does_not_start_shows_the_reason() -> None:
     large = waits("large", 9).annotated("kfext.dev/colocation", "required")
-    found = ahead(Scene(runs("first"), large, first=600))
-    assert not found.starts
-    assert found.planner.cluster.jobs["large"].lacks == "TooBig"
+    result = ahead(Scene(runs("first"), large, first=600))
+    assert not result.starts
+    assert result.planner.cluster.jobs["large"].lacks == "TooBig"
 
 
 def test_jobs_start_in_the_order_by_usage() -> None:
@@ -100,8 +100,8 @@ def test_a_job_starts_on_a_doubted_node_only_if_it_fits_nowhere_else(
 def test_pods_to_be_created_do_not_close_the_queue() -> None:
     """In the cluster, more than 500 pods to create keep further jobs from starting."""
     many = [waits(f"job-{n}", 40, cpu="1m", created=NOW - 3600 + n) for n in range(30)]
-    found = times(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
-    assert found == {f"job-{n}": 600 for n in range(30)}
+    result = times(ahead(Scene(runs("first", 4), *many, pods=5000, first=600)))
+    assert result == {f"job-{n}": 600 for n in range(30)}
 
 
 def test_the_planner_is_unchanged() -> None:
@@ -124,6 +124,6 @@ def test_a_look_ahead_ends_after_any_history(data: st.DataObject) -> None:
     history.end_round()
     outset = outset_of(history.planner, history.moment)
     for silent in (None, 0.0, math.inf):
-        found = Lookahead(outset, silent=silent, arrivals=outset.arrivals)
-        for parts, _ in enumerate(found.run()):
+        result = Lookahead(outset, silent=silent, arrivals=outset.arrivals)
+        for parts, _ in enumerate(result.run()):
             assert parts < 5000

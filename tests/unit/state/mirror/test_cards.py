@@ -53,8 +53,8 @@ def reserved(*, uid: str = "uid", **more: object) -> Callable[[Bed], None]:
 
 
 def reported(**more: object) -> Callable[[Bed], None]:
-    found = replace(GPU, **more)  # type: ignore[arg-type]
-    return lambda bed: bed.cards.observe(None, found)
+    result = replace(GPU, **more)  # type: ignore[arg-type]
+    return lambda bed: bed.cards.observe(None, result)
 
 
 UNREADY = CardView(unready=(HERE,))
@@ -164,8 +164,8 @@ def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed() -> No
         made.raw["metadata"]["uid"] = "uid-1"
         cluster.observe_job(made.annotated(names.STATE, state.encode(job_uid="uid-1")).held().raw)
         (tracked,) = cluster.jobs.values()
-        found = cluster.claim_tracker.limits(tracked, Settings(), now=60.0)
-        assert (found.on_nodes, found.closed) == ((Excluded(frozenset("m")),), closed)
+        result = cluster.claim_tracker.limits(tracked, Settings(), now=60.0)
+        assert (result.on_nodes, result.closed) == ((Excluded(frozenset("m")),), closed)
         cluster = Cluster()
         cluster.claim_tracker.cards.want("uid-high", {HERE: ()})
 
@@ -247,10 +247,10 @@ def test_a_node_has_what_its_agent_reports() -> None:
     assert bed.cards.with_cards(whole) == whole
     sick: SharedGpu = slot("n", 1, healthy=False, trouble=MIG)
     bed.cards.observe(slot("n", 1), sick)
-    found = bed.cards.with_cards(whole)
-    assert "card 1 memory" not in found.allocatable
-    assert found.troubles == (MIG,)
-    assert without_cards(found) == plain
+    result = bed.cards.with_cards(whole)
+    assert "card 1 memory" not in result.allocatable
+    assert result.troubles == (MIG,)
+    assert without_cards(result) == plain
 
 
 def test_a_node_keeps_its_other_slots_while_kubelet_has_no_units_of_a_faulty_slot() -> None:
@@ -258,12 +258,12 @@ def test_a_node_keeps_its_other_slots_while_kubelet_has_no_units_of_a_faulty_slo
     time = {name: n for name, n in plain.allocatable.items() if name != resource_of(0)}
     for number, trouble in enumerate((MIG, "")):
         bed.cards.observe(None, slot("n", number, healthy=not trouble, trouble=trouble))
-    found = bed.cards.with_cards(replace(plain, allocatable=time))
-    assert "card 0 memory" not in found.allocatable
-    assert "card 1 memory" in found.allocatable
-    assert found.troubles == (MIG,)
+    result = bed.cards.with_cards(replace(plain, allocatable=time))
+    assert "card 0 memory" not in result.allocatable
+    assert "card 1 memory" in result.allocatable
+    assert result.troubles == (MIG,)
     bed.cards.observe(slot("n", 0), None)
-    assert bed.cards.with_cards(found).troubles == ()
+    assert bed.cards.with_cards(result).troubles == ()
 
 
 # --- steps --------------------------------------------------------------------------------------
@@ -273,28 +273,28 @@ TOLERATES = (Toleration(key="gpu", operator="Exists"),)
 
 def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
     bed = Bed()
-    found = bed.cards
+    result = bed.cards
     bed.cards.want("uid-1", {HERE: TOLERATES})
-    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
-    assert list(found.due(1.0)) == [], "it is being written"
-    found.finish(Reserve(HERE, TOLERATES), 1.0)
+    assert list(result.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    assert list(result.due(1.0)) == [], "it is being written"
+    result.finish(Reserve(HERE, TOLERATES), 1.0)
     bed.cards.observe_pod("uid", reservation("n"))
-    assert list(found.due(2.0)) == []
-    assert not found.pending
+    assert list(result.due(2.0)) == []
+    assert not result.pending
 
 
 def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
     bed = Bed()
-    found, pod = bed.cards, reservation("n")
+    result, pod = bed.cards, reservation("n")
     bed.cards.observe_pod("uid", pod)
     bed.cards.claim_share(SHARER, planned=False, tolerations=TOLERATES)
-    assert list(found.due(0.0)) == []
+    assert list(result.due(0.0)) == []
     bed.cards.observe_pod("uid", None)
-    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
-    found.finish(Reserve(HERE, TOLERATES), 0.0)
+    assert list(result.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    result.finish(Reserve(HERE, TOLERATES), 0.0)
     bed.cards.observe_pod("uid", pod)
     bed.cards.observe_pod(SHARER.uid, None)
-    assert list(found.due(1.0)) == [Unreserve(HERE, pod)]
+    assert list(result.due(1.0)) == [Unreserve(HERE, pod)]
 
 
 def test_a_removed_node_gets_no_reservation() -> None:
@@ -305,37 +305,37 @@ def test_a_removed_node_gets_no_reservation() -> None:
 
 def test_a_failed_step_is_tried_again_later_each_time() -> None:
     bed = Bed()
-    found = bed.cards
+    result = bed.cards
     bed.cards.want("uid-1", {HERE: ()})
-    (step,) = found.due(0.0)
-    found.finish(step, 0.0)
-    assert list(found.due(0.5)) == []
-    assert [*found.pending.values()] == [1.0]
-    (step,) = found.due(1.0)
-    found.finish(step, 1.0)
-    assert [*found.pending.values()] == [3.0]
+    (step,) = result.due(0.0)
+    result.finish(step, 0.0)
+    assert list(result.due(0.5)) == []
+    assert [*result.pending.values()] == [1.0]
+    (step,) = result.due(1.0)
+    result.finish(step, 1.0)
+    assert [*result.pending.values()] == [3.0]
 
 
 def test_G4_a_card_is_released_at_once_when_nothing_uses_it() -> None:
     bed = Bed()
-    found, pod = bed.cards, reservation("n")
+    result, pod = bed.cards, reservation("n")
     bed.cards.observe_pod("uid", pod)
     bed.cards.want("uid-1", {HERE: ()})
     bed.ledger.claim(("pod", "sharer"), Claim("n", {"kfext.dev/gpu-0": 50}))
-    assert list(found.due(0.0)) == []
+    assert list(result.due(0.0)) == []
     bed.cards.want("uid-1", {})
-    assert list(found.due(0.0)) == [], "a pod still has time of it"
+    assert list(result.due(0.0)) == [], "a pod still has time of it"
     bed.ledger.drop(("pod", "sharer"))
-    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
+    assert list(result.due(0.0)) == [Unreserve(HERE, pod)]
 
 
 def test_an_ended_pod_makes_way_for_the_next() -> None:
     bed = Bed()
-    found, pod = bed.cards, reservation("n", phase="Failed")
+    result, pod = bed.cards, reservation("n", phase="Failed")
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.observe_pod("uid", pod)
-    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
-    found.finish(Unreserve(HERE, pod), 0.0)
+    assert list(result.due(0.0)) == [Unreserve(HERE, pod)]
+    result.finish(Unreserve(HERE, pod), 0.0)
     bed.cards.observe_pod("uid", None)
-    assert list(found.due(0.0)) == [Reserve(HERE, ())]
+    assert list(result.due(0.0)) == [Reserve(HERE, ())]
     assert names.NATIVE_GPU in pod.requests

@@ -322,11 +322,11 @@ def after(seconds: float) -> Moment:
 @pytest.fixture
 def planner() -> Planner:
     """Two nodes of four CPUs; the team is opted in."""
-    made = Planner()
-    made.settings.observe_namespace(None, Namespace("team", OPTED_IN))
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", OPTED_IN))
     for name in "ab":
-        made.cluster.observe_node(None, node(name, cpu="4"))
-    return made
+        planner.cluster.observe_node(None, node(name, cpu="4"))
+    return planner
 
 
 def under_plan(where: str = "ab", *, pods: int = 8, cpu: str = "1") -> JobBuilder:
@@ -336,20 +336,20 @@ def under_plan(where: str = "ab", *, pods: int = 8, cpu: str = "1") -> JobBuilde
     return made.annotated(names.PLAN, Plan("forged", 1, places).encode())
 
 
-def elsewhere(made: JobBuilder) -> JobBuilder:
-    made.raw["metadata"]["namespace"] = "theirs"
-    return made
+def elsewhere(builder: JobBuilder) -> JobBuilder:
+    builder.raw["metadata"]["namespace"] = "theirs"
+    return builder
 
 
-def another_system(made: JobBuilder) -> JobBuilder:
-    made.raw["spec"]["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-    return made
+def another_system(builder: JobBuilder) -> JobBuilder:
+    builder.raw["spec"]["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    return builder
 
 
-def of_masters(made: JobBuilder) -> JobBuilder:
-    specs = made.raw["spec"]["pytorchReplicaSpecs"]
+def of_masters(builder: JobBuilder) -> JobBuilder:
+    specs = builder.raw["spec"]["pytorchReplicaSpecs"]
     specs["Master"] = specs.pop("Worker")
-    return made
+    return builder
 
 
 def submit(planner: Planner, *made: JobBuilder) -> None:
@@ -411,11 +411,11 @@ def test_a_queued_job_is_released_some_time_after_its_namespace_was_opted_out(
     submit(planner, under_plan(), victim())
     assert starts(planner) == []
     planner.settings.observe_namespace(None, Namespace("team"))
-    found = {}
+    result = {}
     for seconds in (100, 100 + NOTICE_SECONDS - 1, 100 + NOTICE_SECONDS):
         steps = planner.tick(after(seconds)).steps
-        found[seconds - 100] = [type(step) for _, step in steps]
-    assert found == {0: [], NOTICE_SECONDS - 1: [], NOTICE_SECONDS: [Release]}
+        result[seconds - 100] = [type(step) for _, step in steps]
+    assert result == {0: [], NOTICE_SECONDS - 1: [], NOTICE_SECONDS: [Release]}
 
 
 def test_pods_planned_on_a_node_are_awaited_while_it_exists(planner: Planner) -> None:
@@ -448,12 +448,12 @@ def test_a_lapsed_plan_is_known_from_a_snapshot(planner: Planner) -> None:
 
 
 def test_a_lapsed_plan_claims_again_when_its_pods_are_created(planner: Planner) -> None:
-    of = under_plan().queued_by_kueue()
-    submit(planner, of)
+    job = under_plan().queued_by_kueue()
+    submit(planner, job)
     planner.tick(START)
     planner.tick(after(61))
     assert len(planner.cluster.ledger) == 0
-    planner.cluster.observe_pod(None, pod(of.build(), "worker", 0, gated=True))
+    planner.cluster.observe_pod(None, pod(job.build(), "worker", 0, gated=True))
     planner.tick(after(62))
     assert len(planner.cluster.ledger) == 8
 
@@ -488,11 +488,11 @@ def stranger(cpu: str = "4", *, uid: str = "x", on: str = "a", **spec: Any) -> P
 
 @pytest.fixture
 def pinning() -> Planner:
-    made = Planner()
-    made.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
-    made.cluster.observe_node(None, node("a", cpu="4"))
-    made.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
-    return made
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
+    planner.cluster.observe_node(None, node("a", cpu="4"))
+    planner.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
+    return planner
 
 
 def started(pinning: Planner, seconds: float) -> bool:

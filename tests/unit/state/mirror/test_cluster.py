@@ -215,8 +215,8 @@ def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
 
 def test_the_reservation_skips_a_job_that_became_huge(monkeypatch: pytest.MonkeyPatch) -> None:
     def waits(uid: str, workers: int, *, version: int = 1) -> Raw:
-        made = job(name=uid, uid=uid).worker(workers, cpu="1").held()
-        return made.created(0).version(version).raw
+        builder = job(name=uid, uid=uid).worker(workers, cpu="1").held()
+        return builder.created(0).version(version).raw
 
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
@@ -246,13 +246,13 @@ def test_a_pod_created_while_its_job_is_written_is_no_longer_awaited() -> None:
     planner = Planner()
     planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
     planner.cluster.observe_node(None, node("a", cpu="4"))
-    made = job().worker(1, cpu="1").held()
-    planner.cluster.observe_job(made.raw)
+    builder = job().worker(1, cpu="1").held()
+    planner.cluster.observe_job(builder.raw)
     tick = planner.tick(Moment(wall=1.0, monotonic=1.0))
     assert len(tick.steps) == 1
-    uid = made.build().uid
+    uid = builder.build().uid
     assert planner.cluster.backlog.missing(uid) == 1
-    planner.cluster.observe_pod(None, pod(made.build(), "worker", 0, gated=True))
+    planner.cluster.observe_pod(None, pod(builder.build(), "worker", 0, gated=True))
     planner.cluster.settle(2.0)
     assert planner.cluster.backlog.missing(uid) == 0
 
@@ -344,9 +344,9 @@ def test_which_changes_concern_a_decision(after: Pod, want: bool) -> None:
 # --- jobs that kfext does not place ---------------------------------------------------------------
 
 
-def left_alone(cluster: Cluster, of: JobBuilder, *there: Pod, at: float = 0.0) -> int:
+def left_alone(cluster: Cluster, builder: JobBuilder, *there: Pod, at: float = 0.0) -> int:
     """Return the pods of such a job that are about to be bound, a second after the start."""
-    cluster.observe_job(of.raw)
+    cluster.observe_job(builder.raw)
     for each in there:
         cluster.observe_pod(None, each)
     cluster.settle(0.0)

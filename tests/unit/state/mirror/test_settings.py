@@ -50,9 +50,9 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
 
     monkeypatch.setattr(SettingsSource, "resolve", counted)
     for namespace in ("team", "other"):
-        made = job(uid=namespace, name=namespace).worker(2)
-        made.raw["metadata"]["namespace"] = namespace
-        cluster.observe_job(made.raw)
+        builder = job(uid=namespace, name=namespace).worker(2)
+        builder.raw["metadata"]["namespace"] = namespace
+        cluster.observe_job(builder.raw)
 
     def resolve() -> list[str]:
         resolved.clear()
@@ -75,10 +75,10 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
 
 def spoilt(*, admitted: str) -> JobBuilder:
     """A job with a valid value in its template, from admission, and a malformed value since."""
-    made = job().worker(2).annotated(COLOCATION, "sometimes")
-    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    builder = job().worker(2).annotated(COLOCATION, "sometimes")
+    template = builder.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {COLOCATION: admitted}}
-    return made
+    return builder
 
 
 CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {

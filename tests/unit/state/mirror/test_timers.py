@@ -24,8 +24,8 @@ def add(agenda: RoundQueue, *jobs: TrackedJob) -> None:
 
 def taken(agenda: RoundQueue, *, most: int) -> list[str]:
     """Return the next jobs of a round, at most so many."""
-    found = (agenda.pop() for _ in range(most))
-    return [waiting.job.name for waiting in found if waiting is not None]
+    result = (agenda.pop() for _ in range(most))
+    return [waiting.job.name for waiting in result if waiting is not None]
 
 
 @given(ages=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)), again=st.booleans())
@@ -67,12 +67,12 @@ def test_the_last_job_has_its_turn_in_its_round_whatever_changes(changes: str) -
     agenda = RoundQueue()
     jobs = {name: tracked(name, ord(name)) for name in "abcdefg"}
     add(agenda, *jobs.values(), tracked("last", 999))
-    found: list[str] = []
+    results: list[str] = []
     for name in [*changes, *"abcdefgh"]:
-        found += taken(agenda, most=1)
+        results += taken(agenda, most=1)
         if name in jobs:
             add(agenda, jobs[name])
-    assert found.index("last") == len(jobs)
+    assert results.index("last") == len(jobs)
 
 
 acts = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 50)), max_size=300)

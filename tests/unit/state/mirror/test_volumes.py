@@ -116,11 +116,11 @@ def test_a_job_without_claims_is_not_copied() -> None:
 @pytest.fixture
 def cluster() -> Cluster:
     """Two jobs of one namespace; the first has a claim."""
-    made = Cluster()
-    made.record_job(trainer("data"), {})
-    made.record_job(replace(trainer(), uid="uid-2", name="plain"), {})
-    made.changed.clear()
-    return made
+    cluster = Cluster()
+    cluster.record_job(trainer("data"), {})
+    cluster.record_job(replace(trainer(), uid="uid-2", name="plain"), {})
+    cluster.changed.clear()
+    return cluster
 
 
 def test_the_jobs_of_a_claim_are_decided_on_again_when_it_is_bound(cluster: Cluster) -> None:
@@ -190,11 +190,11 @@ def test_a_volume_of_another_namespace_concerns_no_job_that_names_it(cluster: Cl
 def test_a_job_is_updated_once_however_often_its_claims_change(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[TrainingJob] = []
+    results: list[TrainingJob] = []
     real = Volumes.of_job
 
     def counted(self: Volumes, of: TrainingJob) -> TrainingJob:
-        found.append(of)
+        results.append(of)
         return real(self, of)
 
     monkeypatch.setattr(Volumes, "of_job", counted)
@@ -202,11 +202,11 @@ def test_a_job_is_updated_once_however_often_its_claims_change(
     for _ in range(50):
         cluster.volumes.observe_claim(None, claim(storage_class="late"))
         cluster.volumes.observe_claim(claim(storage_class="late"), None)
-    assert found == []
+    assert results == []
     for _ in range(2):
         for tracked in cluster.jobs.values():
             cluster.refresh_volumes(tracked)
-    assert [job.uid for job in found] == ["uid-1"]
+    assert [job.uid for job in results] == ["uid-1"]
 
 
 def test_a_deleted_job_is_not_decided_on_again(cluster: Cluster) -> None:

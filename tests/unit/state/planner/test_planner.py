@@ -53,13 +53,13 @@ def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
 def test_ticks_of_any_length_decide_the_same_in_the_same_order(
     submitted: Sequence[tuple[dict[str, Any], int]],
 ) -> None:
-    found = []
+    results = []
     for most in (1, 2, 64):
         planner = planner_of(most, a="8", b="4")
         for number, (fields, created) in enumerate(submitted):
             submit(planner, f"job-{number}", created=created, **fields)
-        found.append(decided(planner))
-    assert found[0] == found[1] == found[2]
+        results.append(decided(planner))
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize(("most", "want"), [(MOST_DECISIONS, 6), (8, 2), (1, 1)])
@@ -77,14 +77,14 @@ def test_ticks_of_any_length_decide_the_same_after_any_history(data: st.DataObje
     history = History(data)
     for act in (*CROWDED, *data.draw(st.lists(st.sampled_from(ACTS), max_size=15))):
         act(history)
-    found = []
+    results = []
     for most in (1, 2, 64):
         planner = recorded_planner(snapshot_of(history.planner, history.moment), history.moment)
         planner._most = most
         for name in ("x", "y"):  # capacity is freed: the waiting jobs are decided on again
             planner.cluster.observe_node(None, node(name, cpu="3"))
-        found.append(decided(planner, history.moment))
-    assert found[0] == found[1] == found[2]
+        results.append(decided(planner, history.moment))
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -129,20 +129,20 @@ def reads(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
     for number in range(20):
         memory = {**SMALL, "priority": "high", "colocation": "required"}
         submit(planner, f"job-{number}", created=number, **{**memory, "workers": number % 8 + 1})
-    found: list[Claim] = []
+    results: list[Claim] = []
     with monkeypatch.context() as counting:
         for method in ("get", "on", "with_any"):
             real = getattr(Claims, method)
 
             def counted(self: Claims, *args: Any, real: Any = real, **named: Any) -> Any:
                 answer = real(self, *args, **named)
-                found.extend([answer] if isinstance(answer, Claim) else answer or ())
+                results.extend([answer] if isinstance(answer, Claim) else answer or ())
                 return answer
 
             counting.setattr(Claims, method, counted)
         counting.setattr(Claims, "all", lambda self: pytest.fail("copied all claims"))
         decided(planner)
-    return len(found)
+    return len(results)
 
 
 def test_a_tick_reads_no_more_claims_on_a_cluster_with_more_pods(

@@ -34,8 +34,8 @@ def planned(history: History, fields: dict[str, Any]) -> Answer:
     del raw["metadata"]["annotations"]["kfext.dev/held"]
     del raw["spec"]["runPolicy"]["suspend"]
     snapshot = snapshot_of(history.planner, history.moment)
-    found = Forecast(snapshot, now=history.now).submit(raw, home="team")
-    return found.outcome, found.reason, found.nodes
+    result = Forecast(snapshot, now=history.now).submit(raw, home="team")
+    return result.outcome, result.reason, result.nodes
 
 
 def decided(history: History, fields: dict[str, Any]) -> Answer:

@@ -122,15 +122,15 @@ def test_whether_a_node_is_suspect(
     failures: list[FailedStart], *, for_team: bool, for_others: bool
 ) -> None:
     for namespace, want in (("team", for_team), ("", for_others)):
-        found = suspicions(failures, namespace=namespace, now=NOW)
-        assert set(found) == ({"bad"} if want else set()), namespace
+        result = suspicions(failures, namespace=namespace, now=NOW)
+        assert set(result) == ({"bad"} if want else set()), namespace
 
 
 def test_a_suspicion_states_its_time_and_evidence() -> None:
-    found = suspicions([*OWN, cured("x", "a"), cured("x", "b")], namespace="team", now=NOW)
+    result = suspicions([*OWN, cured("x", "a"), cured("x", "b")], namespace="team", now=NOW)
     until = written_time(NOW - HOUR + LASTS_SECONDS)
-    assert found["bad"].startswith("4 jobs of 3 series failed here at their start")
-    assert found["bad"].endswith(f"; the jobs of one namespace use it last until {until}")
+    assert result["bad"].startswith("4 jobs of 3 series failed here at their start")
+    assert result["bad"].endswith(f"; the jobs of one namespace use it last until {until}")
 
 
 some_failures = st.lists(
@@ -154,8 +154,8 @@ def test_two_namespaces_never_accuse_a_node_for_a_third(failures: list[FailedSta
 def test_the_order_in_which_failures_were_recorded_does_not_matter(
     failures: list[FailedStart], namespace: str
 ) -> None:
-    found = suspicions(failures, namespace=namespace, now=NOW)
-    assert found == suspicions(failures[::-1], namespace=namespace, now=NOW)
+    result = suspicions(failures, namespace=namespace, now=NOW)
+    assert result == suspicions(failures[::-1], namespace=namespace, now=NOW)
 
 
 @given(some_failures, st.sampled_from(["team", "x", ""]))
@@ -163,8 +163,8 @@ def test_no_job_that_ran_there_makes_a_node_suspect(
     failures: list[FailedStart], namespace: str
 ) -> None:
     alone = [failure for failure in failures if not failure.ran]
-    found = suspicions(failures, namespace=namespace, now=NOW)
-    assert found.keys() <= suspicions(alone, namespace=namespace, now=NOW).keys()
+    result = suspicions(failures, namespace=namespace, now=NOW)
+    assert result.keys() <= suspicions(alone, namespace=namespace, now=NOW).keys()
 
 
 # --- which failures count ------------------------------------------------------------------------
@@ -309,13 +309,13 @@ def test_the_nodes_that_a_job_avoids(
 def test_a_node_is_blamed_once_the_same_replica_has_failed_there_twice() -> None:
     bed = Bed()
     pods = bed.start("alpha", "a", "a")
-    found = []
+    results = []
     for number, index in enumerate((0, 1, 0)):
         again = replace(pods[index], uid=f"again-{number}", created=bed.wall)
         bed.cluster.observe_pod(None, again)
         bed.after(10.0).end([again])
-        found.append(bed.starts.failed_on(bed.job("alpha"), twice=True))
-    assert found == [set(), set(), {"a"}]
+        results.append(bed.starts.failed_on(bed.job("alpha"), twice=True))
+    assert results == [set(), set(), {"a"}]
 
 
 def test_the_failed_start_of_a_job_does_not_affect_another_job() -> None:

@@ -45,15 +45,15 @@ class Bed:
 
     def runs(
         self,
-        made: JobBuilder,
+        builder: JobBuilder,
         *,
         on: str = "a",
         phase: str = "Running",
         pods: int = 1,
         spec: Mapping[str, Any] | None = None,
     ) -> TrackedJob:
-        self.cluster.observe_job(made.raw)
-        built = made.build()
+        self.cluster.observe_job(builder.raw)
+        built = builder.build()
         for index in range(pods):
             worker = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}", spec=spec)
             self.cluster.observe_pod(None, replace(worker, phase=phase, created=self.at))

@@ -15,12 +15,12 @@ UNKNOWN = Verdict("NotMeasured", "the metrics API does not answer")
 
 def numbers(*rounds: dict[str, CpuUse | Verdict]) -> list[int | None]:
     """Return the number of measurements of pod p after each round."""
-    uses, found = Uses(), []
+    uses, results = Uses(), []
     for measured in rounds:
         uses.record(measured)
         known = uses.use_of("p")
-        found.append(known.number if known else None)
-    return found
+        results.append(known.number if known else None)
+    return results
 
 
 def at(when: float, cores: float = 0.35) -> dict[str, CpuUse | Verdict]:

@@ -29,13 +29,13 @@ class Runs:
     port: int = 0
 
     def show(self, planner: Planner) -> None:
-        of = self.made.resumed().build()
+        job = self.made.resumed().build()
         places = {ReplicaKey("worker", index): on for index, on in enumerate(self.on)}
-        plan = Plan(of.uid, 1, places, port=self.port).encode()
+        plan = Plan(job.uid, 1, places, port=self.port).encode()
         planner.cluster.observe_job(self.made.annotated(PLAN, plan).raw)
-        of = with_host_ports(of) if self.port else of
+        job = with_host_ports(job) if self.port else job
         for key, on in places.items():
-            running = pod(of, key.type, key.index, bound=on, phase="Running")
+            running = pod(job, key.type, key.index, bound=on, phase="Running")
             planner.cluster.observe_pod(None, running)
 
 

@@ -20,11 +20,11 @@ from tests.unit.state.running.jobs import job, pod, proposal, signals
 
 
 def test_shrinking_pods_come_before_growing_pods() -> None:
-    of = job("j", pod("a", limit=100), pod("b", limit=300), pod("c", request=100))
+    training_job = job("j", pod("a", limit=100), pod("b", limit=300), pod("c", request=100))
     a, b, c = Size("a", 200), Size("b", 200), Size("c", request=10)
-    assert in_stages(of, [a, b, c]) == ((b, c), (a,))
-    assert in_stages(of, [a]) == ((a,),)
-    assert in_stages(of, [Size("c", request=370), b]) == ((b,), (Size("c", request=370),))
+    assert in_stages(training_job, [a, b, c]) == ((b, c), (a,))
+    assert in_stages(training_job, [a]) == ((a,),)
+    assert in_stages(training_job, [Size("c", request=370), b]) == ((b,), (Size("c", request=370),))
 
 
 def test_a_proposal_costs_the_pods_that_it_writes() -> None:
@@ -32,7 +32,7 @@ def test_a_proposal_costs_the_pods_that_it_writes() -> None:
 
 
 def test_the_users_cpu_is_restored() -> None:
-    of = job(
+    training_job = job(
         "j",
         pod("capped", limit=100, user_limit=400),
         pod("raised", limit=500, user_limit=400),
@@ -41,7 +41,7 @@ def test_the_users_cpu_is_restored() -> None:
         pod("as-written", limit=400, user_limit=400),
         pod("without"),
     )
-    back = restore_proposal("resize", of, reason="why", disabled={"resize"})
+    back = restore_proposal("resize", training_job, reason="why", disabled={"resize"})
     assert back is not None
     assert back.stages == (
         (Size("raised", 400), Size("favoured", request=20)),
@@ -52,31 +52,31 @@ def test_the_users_cpu_is_restored() -> None:
 
 
 def test_a_guaranteed_pod_regains_its_request_as_well() -> None:
-    of = job(
+    training_job = job(
         "j", pod("a", request=100, limit=100, user_request=400, user_limit=400, qos=QoS.GUARANTEED)
     )
-    back = restore_proposal("shift", of, reason="why")
+    back = restore_proposal("shift", training_job, reason="why")
     assert back is not None
     assert back.stages == ((Size("a", limit=400, request=400),),)
 
 
 def test_pods_with_the_users_cpu_need_no_restore() -> None:
-    of = job("j", pod("a", limit=400, user_limit=400), pod("b"))
-    assert restore_proposal("resize", of, reason="why") is None
+    training_job = job("j", pod("a", limit=400, user_limit=400), pod("b"))
+    assert restore_proposal("resize", training_job, reason="why") is None
 
 
 def test_a_policy_is_disabled_even_without_a_restore() -> None:
-    of = job("j", pod("a", limit=400, user_limit=400))
-    back = restore_proposal("resize", of, reason="why", disabled={"resize"})
+    training_job = job("j", pod("a", limit=400, user_limit=400))
+    back = restore_proposal("resize", training_job, reason="why", disabled={"resize"})
     assert back is not None
     assert back.stages == ()
     assert back.disabled == {"resize"}
 
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
-    of = job("j", pod("a", use=300), rate=2.5)
-    assert value_of(of, Measure.RATE) == 2.5
-    assert value_of(of, Measure.USE) == 300
+    training_job = job("j", pod("a", use=300), rate=2.5)
+    assert value_of(training_job, Measure.RATE) == 2.5
+    assert value_of(training_job, Measure.USE) == 300
 
 
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}

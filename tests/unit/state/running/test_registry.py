@@ -29,12 +29,12 @@ def chosen(
     managed: bool = True,
 ) -> dict[str, str]:
     """By name of a policy its mode, for a job with an annotation and a TrainingPolicy."""
-    made = job().worker(2)
+    builder = job().worker(2)
     if resize:
-        made.annotated(names.RESIZE, resize)
+        builder.annotated(names.RESIZE, resize)
     spec = {"companion": companion or {}, "settings": {"resize": default} if default else {}}
     settings = settings_of(
-        made.build(),
+        builder.build(),
         Namespace("team", MANAGED if managed else {}),
         [parse_policy({"metadata": {"name": "p"}, "spec": spec})],
     )

@@ -39,11 +39,11 @@ def test_the_use_of_a_job(uses: list[int | None], want: int | None) -> None:
 def test_the_counted_difference_from_the_users_cpu(
     fields: dict[str, Any], extra: int, *, resized: bool
 ) -> None:
-    found = pod(**fields)
-    assert (found.resized, found.extra) == (resized, extra)
+    result = pod(**fields)
+    assert (result.resized, result.extra) == (resized, extra)
 
 
 def test_the_pods_of_a_job_on_a_node_come_in_one_order() -> None:
     signal = job("j", pod("b"), pod("c", node="n2"), pod("a"))
-    assert [found.uid for found in signal.on("n1")] == ["a", "b"]
+    assert [result.uid for result in signal.on("n1")] == ["a", "b"]
     assert signal.nodes == ["n1", "n2"]

@@ -62,13 +62,13 @@ def spec(name: str, at: float, *, steps: int = 100, pods: int = 1, **more: Any) 
 def weigh(of: Planner, **weights: str) -> None:
     """Set the weights of namespaces, which are managed."""
     for name, weight in weights.items():
-        found = Namespace(name, {MANAGED: "true"}, {QUEUE_WEIGHT: weight} if weight else {})
-        of.settings.observe_namespace(None, found)
+        result = Namespace(name, {MANAGED: "true"}, {QUEUE_WEIGHT: weight} if weight else {})
+        of.settings.observe_namespace(None, result)
 
 
-def starts(of: Bed) -> str:
+def starts(bed: Bed) -> str:
     """The jobs in the order of their starts."""
-    written = of.driver.written
+    written = bed.driver.written
     return " ".join(w.job for w in written if isinstance(w.step, Unsuspend) and not w.refused)
 
 
@@ -134,9 +134,9 @@ CASES: Mapping[str, Case] = {
 
 
 def bed(case: Case) -> Bed:
-    made = Bed(*case.jobs, policy=case.policy, late_writes=False, **(case.nodes or {"a": 1000}))
-    weigh(made.planner, **(case.weights or {}))
-    return made
+    bed = Bed(*case.jobs, policy=case.policy, late_writes=False, **(case.nodes or {"a": 1000}))
+    weigh(bed.planner, **(case.weights or {}))
+    return bed
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -163,15 +163,15 @@ def test_a_job_keeps_its_place_some_time_after_capacity_was_reserved_for_it(
 def test_a_policy_for_some_namespaces_does_not_order_the_cluster() -> None:
     some = replace(policy(), selector=LabelSelector({"team": "b"}), weight=100)
     case = CASES["without usage, the order is by age"]
-    made = bed(replace(case, policy=policy(Fairness.NONE)))
-    made.planner.settings.observe_policy(replace(some, name="some"))
-    assert starts(made.run()) == case.want
+    cluster = bed(replace(case, policy=policy(Fairness.NONE)))
+    cluster.planner.settings.observe_policy(replace(some, name="some"))
+    assert starts(cluster.run()) == case.want
 
 
 def test_of_two_policies_for_all_namespaces_the_highest_weight_decides() -> None:
-    made = bed(CASES["a namespace that used nothing goes first"])
-    made.planner.settings.observe_policy(replace(policy(Fairness.NONE), name="other", weight=1))
-    assert starts(made.run()) == CASES["without usage, the order is by age"].want
+    cluster = bed(CASES["a namespace that used nothing goes first"])
+    cluster.planner.settings.observe_policy(replace(policy(Fairness.NONE), name="other", weight=1))
+    assert starts(cluster.run()) == CASES["without usage, the order is by age"].want
 
 
 def test_fairness_does_not_run_where_no_policy_requests_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,30 +182,30 @@ def test_fairness_does_not_run_where_no_policy_requests_it(monkeypatch: pytest.M
 
 
 def test_a_policy_that_is_deleted_ends_the_order_at_once() -> None:
-    made = bed(CASES["a namespace that used nothing goes first"]).at(50)
-    made.planner.settings.forget_policy("all")
-    made.planner.cluster.mark_queue()
-    assert starts(made.run()) == "h0 h1 h2 h3 h4 b0"
-    assert made.planner.cluster.claim_tracker.synced is None
+    cluster = bed(CASES["a namespace that used nothing goes first"]).at(50)
+    cluster.planner.settings.forget_policy("all")
+    cluster.planner.cluster.mark_queue()
+    assert starts(cluster.run()) == "h0 h1 h2 h3 h4 b0"
+    assert cluster.planner.cluster.claim_tracker.synced is None
 
 
 def test_a_restarted_controller_orders_by_the_stored_usage() -> None:
-    made = bed(CASES["two namespaces take turns"]).at(330)
-    stored = made.planner.queue.usage.record.encode()
-    made.restart()
-    made.planner.queue.usage.restore(decode_usage(stored))
-    assert starts(made.run()) == CASES["two namespaces take turns"].want
+    cluster = bed(CASES["two namespaces take turns"]).at(330)
+    stored = cluster.planner.queue.usage.record.encode()
+    cluster.restart()
+    cluster.planner.queue.usage.restore(decode_usage(stored))
+    assert starts(cluster.run()) == CASES["two namespaces take turns"].want
 
 
 def test_a_snapshot_keeps_the_order() -> None:
-    made = bed(CASES["two namespaces take turns"]).at(330)
-    again = planner_of(snapshot_of(made.planner, made.driver.moment), made.driver.moment)
-    again.tick(made.driver.moment)
-    found, want = (
+    cluster = bed(CASES["two namespaces take turns"]).at(330)
+    again = planner_of(snapshot_of(cluster.planner, cluster.driver.moment), cluster.driver.moment)
+    again.tick(cluster.driver.moment)
+    result, want = (
         [tracked.job.name for tracked in planner.queue.queued()]
-        for planner in (again, made.planner)
+        for planner in (again, cluster.planner)
     )
-    assert found == want
+    assert result == want
     assert len(want) > 3
 
 
@@ -218,8 +218,8 @@ def test_every_job_starts_once_whatever_happens(drawn: list[tuple[str, int, int]
         spec(f"{name}{n}", 5.0 + at, pods=size, steps=30)
         for n, (name, at, size) in enumerate(drawn)
     ]
-    made = Bed(*jobs, policy=policy(), late_writes=False, a=3000)
-    assert sorted(starts(made.run()).split()) == sorted(job.name for job in jobs)
+    bed = Bed(*jobs, policy=policy(), late_writes=False, a=3000)
+    assert sorted(starts(bed.run()).split()) == sorted(job.name for job in jobs)
 
 
 # --- usage, sample by sample ----------------------------------------------------------------------
@@ -241,11 +241,11 @@ class Teams:
     def usage(self) -> UsageOrder:
         return self.planner.queue.usage
 
-    def put(self, made: JobBuilder, namespace: str) -> JobBuilder:
-        made.raw["metadata"]["namespace"] = namespace
-        self.raws[made.raw["metadata"]["uid"]] = made.raw
-        self.planner.cluster.observe_job(made.raw)
-        return made
+    def put(self, builder: JobBuilder, namespace: str) -> JobBuilder:
+        builder.raw["metadata"]["namespace"] = namespace
+        self.raws[builder.raw["metadata"]["uid"]] = builder.raw
+        self.planner.cluster.observe_job(builder.raw)
+        return builder
 
     def runs(self, uid: str, namespace: str, *, cpu: str = "5", since: float = 0.0) -> JobBuilder:
         """A job that runs on node n."""
@@ -269,8 +269,8 @@ class Teams:
             self.sample(seconds / 10)
 
     def used(self, namespace: str) -> float:
-        found = self.usage.record.namespaces.get(namespace)
-        return found.used if found else 0.0
+        content = self.usage.record.namespaces.get(namespace)
+        return content.used if content else 0.0
 
     def first(self) -> str:
         jobs = self.planner.cluster.jobs.values()
@@ -551,10 +551,10 @@ def test_a_job_delays_others_of_its_namespace_while_it_may_start(
     jobs = teams.planner.cluster.jobs
     jobs["a-1"].lacks = lacks
     teams.sample(1)
-    found = {uid: teams.usage.projected(tracked) for uid, tracked in jobs.items()}
-    assert found["a-1"] == found["b-1"] == 0.0
-    assert found["a-2"] == (found["b-2"] if counts else 0.0)
-    assert found["b-2"] > 0.0
+    result = {uid: teams.usage.projected(tracked) for uid, tracked in jobs.items()}
+    assert result["a-1"] == result["b-1"] == 0.0
+    assert result["a-2"] == (result["b-2"] if counts else 0.0)
+    assert result["b-2"] > 0.0
 
 
 def test_a_new_job_is_ordered_among_all_waiting_jobs() -> None:

@@ -22,9 +22,9 @@ def bed(*jobs: JobSpec) -> Bed:
     return Bed(*jobs, policy=None, late_writes=False, a=4000)
 
 
-def waits(of: Bed, spec: JobSpec) -> str:
+def waits(bed: Bed, spec: JobSpec) -> str:
     """Why a job waits; empty: it has started."""
-    tracked = of.planner.cluster.jobs[spec.uid]
+    tracked = bed.planner.cluster.jobs[spec.uid]
     return "" if tracked.job.started or tracked.verdict is None else tracked.verdict.reason
 
 
@@ -38,11 +38,11 @@ CANDIDATES: Mapping[str, tuple[JobSpec, JobSpec, str]] = {
 
 @pytest.mark.parametrize(("runs", "comes", "why"), CANDIDATES.values(), ids=CANDIDATES)
 def test_jobs_that_may_use_reserved_capacity(runs: JobSpec, comes: JobSpec, why: str) -> None:
-    of = bed(ENDED, runs, HEAD, comes).at(comes.arrives + 40)
-    kept = of.planner.queue.reservations.current
+    cluster = bed(ENDED, runs, HEAD, comes).at(comes.arrives + 40)
+    kept = cluster.planner.queue.reservations.current
     assert kept is not None
     assert kept.job == HEAD.uid
-    assert waits(of, comes) == why
+    assert waits(cluster, comes) == why
 
 
 def test_a_wait_that_lasts_longer_is_offered_again() -> None:
@@ -55,5 +55,5 @@ def test_a_wait_that_lasts_longer_is_offered_again() -> None:
 def test_while_a_job_that_started_meanwhile_is_late_no_other_job_may() -> None:
     liar = replace(AGAIN, steps=4000, shows_end=False)
     third = replace(AGAIN, name="short-3", arrives=900.0)
-    of = bed(ENDED, RUNS, HEAD, liar, third).at(940)
-    assert (waits(of, liar), waits(of, third)) == ("", names.REASON_RESERVED)
+    cluster = bed(ENDED, RUNS, HEAD, liar, third).at(940)
+    assert (waits(cluster, liar), waits(cluster, third)) == ("", names.REASON_RESERVED)

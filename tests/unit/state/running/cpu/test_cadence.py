@@ -70,8 +70,8 @@ def _uids(group: tuple[JobSignal, ...]) -> frozenset[str]:
 
 def _reached(group: tuple[JobSignal, ...]) -> set[str]:
     """Return the jobs reached from the first over shared nodes."""
-    found = {group[0].uid}
+    result = {group[0].uid}
     for _ in group:
-        nodes = {node for signal in group if signal.uid in found for node in signal.nodes}
-        found |= {signal.uid for signal in group if nodes & set(signal.nodes)}
-    return found
+        nodes = {node for signal in group if signal.uid in result for node in signal.nodes}
+        result |= {signal.uid for signal in group if nodes & set(signal.nodes)}
+    return result

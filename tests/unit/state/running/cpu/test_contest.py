@@ -73,8 +73,8 @@ FIRST: dict[str, tuple[list[JobSignal], str | None]] = {
 @pytest.mark.parametrize(("jobs", "want"), FIRST.values(), ids=FIRST)
 def test_the_favourite_of_a_node(jobs: list[JobSignal], want: str | None) -> None:
     of = {NODE: contest(*jobs)}
-    found = all_prioritised(of, jobs).get(NODE)
-    assert (found and found.uid) == want
+    content = all_prioritised(of, jobs).get(NODE)
+    assert (content and content.uid) == want
 
 
 def test_jobs_that_have_ended_count_in_the_order() -> None:

@@ -41,9 +41,9 @@ def test_the_counted_use_of_an_unmeasured_pod(
     bed = TwoWorkers()
     beside = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
     bed.cluster.observe_pod(None, beside)
-    found = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
+    result = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
     bed.uses.record(
-        {uid: cores(used) for uid, used in found.items() if used is not None},
+        {uid: cores(used) for uid, used in result.items() if used is not None},
         {NODE: cores(all_use)} if all_use is not None else {},
     )
     of = bed.signals()[0]
@@ -87,16 +87,16 @@ def test_a_job_is_whole_while_all_of_its_pods_run() -> None:
 def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
     bed = TwoWorkers()
     bed.cluster.observe_node(node(NODE, cpu=f"{SIZE}m"), None)
-    found = bed.signals()[1]
-    assert (found.jobs, found.nodes) == ((), {})
+    result = bed.signals()[1]
+    assert (result.jobs, result.nodes) == ((), {})
 
 
 def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -> None:
     bed = TwoWorkers()
     bed.change(1, node_name="gone")
     of = CpuSignals(bed.planner.companion._running, lambda *_: False)
-    found = of.with_nodes([bed.signals()[0]], 0.0)
-    assert (found.jobs, list(found.nodes)) == ((), [NODE])
+    result = of.with_nodes([bed.signals()[0]], 0.0)
+    assert (result.jobs, list(result.nodes)) == ((), [NODE])
 
 
 def test_the_signal_of_a_pod_has_its_size_and_its_use() -> None:

@@ -12,11 +12,11 @@ from tests.unit.state.running.jobs import job, pod, proposal, signals
 
 def after(uses: list[int], *, ended: str = "j", **of: Any) -> tuple[CpuRecord, list[Any]]:
     """Return a trial of j, which used 400m before, and its last revert."""
-    found = {"j": CpuRecord(trial=Trial(proposal("j", policy="shift"), before=(400, 400)))}
+    result = {"j": CpuRecord(trial=Trial(proposal("j", policy="shift"), before=(400, 400)))}
     undone: list[Any] = []
     for use in uses:
-        undone = judged(served(use, **of), found, ended={ended})
-    return found["j"], undone
+        undone = judged(served(use, **of), result, ended={ended})
+    return result["j"], undone
 
 
 def served(use: int, **of: Any) -> Signals:

@@ -27,8 +27,8 @@ def ends(uid: str, remaining: float | None, request: int = 100, **fields: Any) -
 
 
 def here(*jobs: JobSignal, **node: Any) -> Signals:
-    found = signals(*jobs, allocatable=SIZE)
-    return replace(found, nodes={name: replace(of, **node) for name, of in found.nodes.items()})
+    result = signals(*jobs, allocatable=SIZE)
+    return replace(result, nodes={name: replace(of, **node) for name, of in result.nodes.items()})
 
 
 def sizes(advice: Advice) -> dict[str, int | None]:
@@ -109,8 +109,8 @@ def test_the_proposals_of_resize(jobs: list[JobSignal], node: dict[str, Any], wa
 
 
 def test_limits_never_change() -> None:
-    found = RESIZE.propose(here(ends("a", 50.0, limit=400), ends("b", 90.0), free=800))
-    (size,) = (size for of in found.proposals for stage in of.stages for size in stage)
+    result = RESIZE.propose(here(ends("a", 50.0, limit=400), ends("b", 90.0), free=800))
+    (size,) = (size for of in result.proposals for stage in of.stages for size in stage)
     assert (size.limit, size.request) == (None, 399)
 
 
@@ -151,27 +151,27 @@ def test_the_reason_has_the_number_before_and_after(
 
 def test_the_dry_run_of_a_job_that_observes_is_proposed_beside_real_changes() -> None:
     shown, acts = ends("a", 20.0, mode=Mode.OBSERVE), ends("b", 50.0)
-    found = RESIZE.propose(here(shown, acts, ends("c", 90.0), free=700))
-    assert sizes(found) == {"a-0": 730, "b-0": 730}
+    result = RESIZE.propose(here(shown, acts, ends("c", 90.0), free=700))
+    assert sizes(result) == {"a-0": 730, "b-0": 730}
 
 
 def test_a_job_that_observes_gives_nothing() -> None:
     shown = ends("b", 90.0, mode=Mode.OBSERVE)
-    found = RESIZE.propose(here(ends("a", 50.0), shown, free=0))
-    assert [proposal.job for proposal in found.proposals] == ["b"]
+    result = RESIZE.propose(here(ends("a", 50.0), shown, free=0))
+    assert [proposal.job for proposal in result.proposals] == ["b"]
 
 
 @pytest.mark.parametrize("qos", [QoS.GUARANTEED, QoS.BEST_EFFORT])
 def test_a_pod_that_is_not_burstable_is_ineligible_with_the_reason(qos: QoS) -> None:
-    found = RESIZE.propose(here(ends("a", 50.0, qos=qos), ends("b", 90.0), free=800))
-    assert f"is {qos}" in found.ineligible["a"]
-    assert sizes(found) == {"b-0": 820}
+    result = RESIZE.propose(here(ends("a", 50.0, qos=qos), ends("b", 90.0), free=800))
+    assert f"is {qos}" in result.ineligible["a"]
+    assert sizes(result) == {"b-0": 820}
 
 
 def test_a_job_that_shows_no_progress_says_so() -> None:
-    found = RESIZE.propose(here(ends("a", None, unread="no lines"), ends("b", 9.0), free=800))
-    assert found.ineligible == {"a": "no lines"}
-    assert sizes(found) == {"b-0": 820}, "the others go on"
+    result = RESIZE.propose(here(ends("a", None, unread="no lines"), ends("b", 9.0), free=800))
+    assert result.ineligible == {"a": "no lines"}
+    assert sizes(result) == {"b-0": 820}, "the others go on"
 
 
 # --- whatever happens -----------------------------------------------------------------------------
@@ -205,12 +205,12 @@ def nodes(draw: st.DrawFn) -> Signals:
 
 def sums(of: Signals) -> Mapping[str, int]:
     """Return what the jobs request in all, and by namespace."""
-    found = {"": 0, "a": 0, "b": 0}
+    result = {"": 0, "a": 0, "b": 0}
     for job_ in of.jobs:
         for pod_ in job_.pods:
-            found[""] += pod_.request
-            found[job_.namespace] += pod_.request
-    return found
+            result[""] += pod_.request
+            result[job_.namespace] += pod_.request
+    return result
 
 
 @given(nodes(), st.data())

@@ -150,11 +150,11 @@ def found(
     chosen = {"resize": ACTS, "shift": ACTS} if chosen is None else chosen
     asked = request if by_hand else REQUEST
     worker = pod("worker-0", limit=1000, request=request, user_request=asked)
-    of = job("j", worker, policies=chosen if fit else {})
-    here = signals(of)
+    training_job = job("j", worker, policies=chosen if fit else {})
+    here = signals(training_job)
     nodes = {name: replace(node, awaited=awaited) for name, node in here.nodes.items()}
     return restoring(
-        of,
+        training_job,
         replace(here, nodes=nodes),
         pods=[running(0, 1000, request=request)],
         state=recorded,
@@ -217,9 +217,9 @@ def test_while_a_pod_is_missing_its_cpu_in_other_pods_is_restored(
 ) -> None:
     worker = pod("worker-0", limit=350, user_limit=1000, qos=qos)
     acts = {"shift": ACTS}
-    of = job("j", worker, policies=acts, whole=whole)
+    training_job = job("j", worker, policies=acts, whole=whole)
     by = state(by=frozenset({"shift"}))
-    back = restoring(of, signals(of), pods=[], state=by, observed={}, chosen=acts, undo=None)
+    back = restoring(training_job, signals(training_job), pods=[], state=by, observed={}, chosen=acts, undo=None)
     assert (back is not None) is restored
 
 

@@ -38,24 +38,24 @@ def advice(*pods: PodSignal, **fields: Any) -> Advice:
     return SHIFT.propose(signals(of(*pods, **fields)))
 
 
-def carried_out(of: JobSignal, found: Advice) -> JobSignal:
+def carried_out(signal: JobSignal, result: Advice) -> JobSignal:
     """Return a job after its proposal."""
-    sizes = {s.pod: s for proposal in found.proposals for stage in proposal.stages for s in stage}
+    sizes = {s.pod: s for proposal in result.proposals for stage in proposal.stages for s in stage}
     pods = tuple(
         replace(
             pod,
             limit=sizes[pod.uid].limit if pod.uid in sizes else pod.limit,
             request=(sizes[pod.uid].request if pod.uid in sizes else None) or pod.request,
         )
-        for pod in of.pods
+        for pod in signal.pods
     )
-    return replace(of, pods=pods)
+    return replace(signal, pods=pods)
 
 
-def with_use(of: JobSignal, wants: dict[str, int]) -> JobSignal:
+def with_use(signal: JobSignal, wants: dict[str, int]) -> JobSignal:
     """Return a job with pods that use their wanted CPU within their limits."""
-    pods = [replace(pod, use=min(wants[pod.uid], pod.limit or 10**6)) for pod in of.pods]
-    return replace(of, pods=tuple(pods))
+    pods = [replace(pod, use=min(wants[pod.uid], pod.limit or 10**6)) for pod in signal.pods]
+    return replace(signal, pods=tuple(pods))
 
 
 @pytest.mark.parametrize("qos", [QoS.BURSTABLE, QoS.GUARANTEED])
@@ -112,14 +112,14 @@ def test_C5_nothing_moves_while_the_use_may_predate_the_last_move() -> None:
 
 
 def test_C5_a_pod_keeps_what_it_uses_and_a_headroom() -> None:
-    (found,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
-    assert found.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))
+    (result,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
+    assert result.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))
 
 
 def test_C5_each_busy_pod_has_the_share_of_its_use() -> None:
     pods = (ps(400, 400), worker(400, 800), worker(400, 400, 1))
-    (found,) = advice(*pods).proposals
-    assert {size.pod: size.limit for stage in found.stages for size in stage} == {
+    (result,) = advice(*pods).proposals
+    assert {size.pod: size.limit for stage in result.stages for size in stage} == {
         "ps-0": 300,
         "worker-0": 600,
         "worker-1": 300,
@@ -127,10 +127,10 @@ def test_C5_each_busy_pod_has_the_share_of_its_use() -> None:
 
 
 def test_C5_shrinking_pods_have_a_stage_before_growing_pods() -> None:
-    (found,) = advice(ps(500, 100), worker(500, 500), rate=3.0).proposals
-    assert found.stages == ((Size("ps-0", 167),), (Size("worker-0", 833),))
-    assert found.measure is Measure.RATE
-    assert "ps from 500m to 167m and worker from 500m to 833m" in found.reason
+    (result,) = advice(ps(500, 100), worker(500, 500), rate=3.0).proposals
+    assert result.stages == ((Size("ps-0", 167),), (Size("worker-0", 833),))
+    assert result.measure is Measure.RATE
+    assert "ps from 500m to 167m and worker from 500m to 833m" in result.reason
 
 
 NOTHING: dict[str, list[PodSignal]] = {
@@ -212,9 +212,9 @@ PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
 def test_C5_a_corrected_sum_must_help(
     pods: list[PodSignal], measure: Measure | None
 ) -> None:
-    (found,) = advice(*pods).proposals
-    assert found.measure is measure
-    assert ("are at their limits" in found.reason) is (measure is not None)
+    (result,) = advice(*pods).proposals
+    assert result.measure is measure
+    assert ("are at their limits" in result.reason) is (measure is not None)
 
 
 STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
@@ -227,9 +227,9 @@ STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
 def test_a_job_without_possible_shifts_is_ineligible_with_the_reason(
     pods: list[PodSignal], why: str
 ) -> None:
-    found = advice(*pods)
-    assert found.proposals == ()
-    assert why in found.ineligible["j"]
+    result = advice(*pods)
+    assert result.proposals == ()
+    assert why in result.ineligible["j"]
 
 
 @st.composite

@@ -119,10 +119,10 @@ def test_the_condition_of_a_job_shows(changes: list[Change], reason: str, messag
     bed = bed_of()
     for change in changes:
         change(bed.job)
-    found = shown(bed, paused=True)
-    assert found is not None
-    assert found.verdict.reason == reason
-    assert message in found.verdict.message
+    result = shown(bed, paused=True)
+    assert result is not None
+    assert result.verdict.reason == reason
+    assert message in result.verdict.message
 
 
 @pytest.mark.parametrize(
@@ -137,30 +137,30 @@ def test_the_condition_of_a_job_with_its_own_limits_shows(want: str, *, early: b
     cpu_record(bed.job).early = early
     job, _ = bed.signals()
     known = replace(job, remaining=50.0)
-    found = cpu_shown(bed.job, known, None, decided=True, paused=False)
-    assert found is not None
-    assert (found.holds, found.verdict.reason) == (False, want)
+    result = cpu_shown(bed.job, known, None, decided=True, paused=False)
+    assert result is not None
+    assert (result.holds, result.verdict.reason) == (False, want)
 
 
 def test_equal_reasons_are_shown_once() -> None:
     bed = bed_of()
     stands_down(bed.job)
-    found = shown(bed)
-    assert found is not None
-    assert found.verdict.message == "not Burstable"
+    result = shown(bed)
+    assert result is not None
+    assert result.verdict.message == "not Burstable"
 
 
 def test_a_refusal_is_shown_while_it_is_not_tried_again() -> None:
     bed = bed_of()
     is_refused(bed.job)
-    found = shown(bed, paused=False)
-    assert found is not None
-    assert found.verdict.reason != names.REASON_RESIZE_REFUSED
+    result = shown(bed, paused=False)
+    assert result is not None
+    assert result.verdict.reason != names.REASON_RESIZE_REFUSED
 
 
 def test_a_dry_run_is_shown_before_a_premature_change() -> None:
-    found = shown(bed_of(), dry_run=True)
-    assert found == ConditionStatus(
+    result = shown(bed_of(), dry_run=True)
+    assert result == ConditionStatus(
         holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move")
     )
 
@@ -168,13 +168,13 @@ def test_a_dry_run_is_shown_before_a_premature_change() -> None:
 def test_an_unknown_use_is_shown() -> None:
     bed = bed_of()
     bed.uses.record({})
-    found = shown(bed)
-    assert found is not None
-    assert "use of its pods is not known" in found.verdict.message
+    result = shown(bed)
+    assert result is not None
+    assert "use of its pods is not known" in result.verdict.message
     is_unread(bed.job)
-    found = shown(bed)
-    assert found is not None
-    assert found.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
+    result = shown(bed)
+    assert result is not None
+    assert result.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
 
 
 def test_a_job_that_has_opted_out_has_no_condition() -> None:
@@ -202,9 +202,9 @@ def test_without_news_the_condition_shows(
         bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
     job, _ = bed.signals()
     known = replace(job, remaining=50.0)
-    found = cpu_shown(bed.job, known, None, decided=decided, paused=False)
-    assert found is not None
-    assert found.verdict.reason == want
+    result = cpu_shown(bed.job, known, None, decided=decided, paused=False)
+    assert result is not None
+    assert result.verdict.reason == want
 
 
 MANY = [running(index) for index in range(MOST_RESIZED + 1)]
@@ -256,6 +256,6 @@ UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
 def test_the_reason_for_unknown_progress(
     reported: Reported | None, source: MetricsSource, remaining: float | None, want: str
 ) -> None:
-    found = why_unread(reported, source=source, remaining=remaining)
-    assert want in found
-    assert bool(found) is bool(want)
+    result = why_unread(reported, source=source, remaining=remaining)
+    assert want in result
+    assert bool(result) is bool(want)

@@ -41,11 +41,11 @@ def test_a_job_stays_if(found: Proposal | Verdict, why: str) -> None:
 
 
 def test_S5_a_job_moves_only_if_it_saves_more_than_twice_its_cost() -> None:
-    found = weighed(left=1000.0, cost=74.9)
-    assert isinstance(found, Proposal)
-    assert (found.rank, found.change) == (Rank.MOVE, Move())
-    assert "a and b" in found.reason
-    assert "saves about 150 s and costs about 75 s" in found.reason
+    result = weighed(left=1000.0, cost=74.9)
+    assert isinstance(result, Proposal)
+    assert (result.rank, result.change) == (Rank.MOVE, Move())
+    assert "a and b" in result.reason
+    assert "saves about 150 s and costs about 75 s" in result.reason
     assert 1000.0 * (1 - SPREAD_SPEED) > MARGIN * 74.9
 
 
@@ -131,6 +131,6 @@ OTHERS: dict[str, tuple[TrainingJob, Settings, str]] = {
 
 @pytest.mark.parametrize(("of", "settings", "why"), OTHERS.values(), ids=OTHERS)
 def test_a_job_is_not_moved_if(of: TrainingJob, settings: Settings, why: str) -> None:
-    found = why_not_moved(of, settings)
-    assert found is not None
-    assert (found.reason, why in found.message) == (names.REASON_STANDS_DOWN, True)
+    result = why_not_moved(of, settings)
+    assert result is not None
+    assert (result.reason, why in result.message) == (names.REASON_STANDS_DOWN, True)

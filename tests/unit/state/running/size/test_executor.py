@@ -20,12 +20,12 @@ from tests.unit.sim.bed import GANG, LONG, scaled_bed
     ],
 )
 def test_jobs_give_workers_together_or_not_at_all(givers: list[str], *, begins: bool) -> None:
-    of = scaled_bed(LONG, GANG)
-    of.at(60)
-    sizes = executor_of(of.planner, SizeExecutor)
+    bed = scaled_bed(LONG, GANG)
+    bed.at(60)
+    sizes = executor_of(bed.planner, SizeExecutor)
     rescue = Rescue("uid-gang", workers=1, sizes=dict.fromkeys(givers, 2))
     proposal = workers_proposal("uid-train", Workers(Cause.GUARD, 2, rescue), "room for a job")
-    wall, monotonic = of.driver.moment.wall, of.driver.moment.monotonic
+    wall, monotonic = bed.driver.moment.wall, bed.driver.moment.monotonic
     later = Moment(wall=wall + LOOK_SECONDS, monotonic=monotonic + LOOK_SECONDS)
     sizes.look(later)
     sizes.begin(Chosen((proposal,)), later)

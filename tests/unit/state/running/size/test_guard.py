@@ -146,9 +146,9 @@ def test_a_search_among_many_ends() -> None:
     room = Room(
         donors, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in donors), 0) | useful
     )
-    found = donors_for(donors, room.fits, priority=0)
+    result = donors_for(donors, room.fits, priority=0)
     assert room.calls == MOST_CALLS
-    assert found is None or room.fits(found)
+    assert result is None or room.fits(result)
 
 
 def test_only_a_bounded_number_of_jobs_gives() -> None:
@@ -170,16 +170,16 @@ def test_of_too_many_jobs_those_with_the_longest_remaining_time_are_considered()
 
 @st.composite
 def all_donors(draw: st.DrawFn, most: int = 12) -> list[Donor]:
-    found = []
+    results = []
     for number in range(draw(st.integers(0, most))):
         least = draw(st.integers(1, 4))
         requested = least + draw(st.integers(0, 6))
         now = draw(st.integers(1, requested + 4))
         priority, left = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
-        found.append(
+        results.append(
             donor(f"u{number}", now, keeps=least, requested=requested, left=left, priority=priority)
         )
-    return found
+    return results
 
 
 WORTH = st.lists(st.integers(0, 3), min_size=12, max_size=12)
@@ -195,18 +195,18 @@ def test_the_given_workers_suffice_and_each_is_necessary(
     donors: list[Donor], needed: int, worth: list[int]
 ) -> None:
     room = of_worth(donors, needed, worth)
-    found = donors_for(donors, room.fits, priority=1)
+    result = donors_for(donors, room.fits, priority=1)
     calls, by_uid = room.calls, {donor.uid: donor for donor in donors}
     every = {donor.uid: min(donor.now, donor.lowest) for donor in donors if donor.priority <= 1}
     assert calls <= MOST_CALLS
-    if found is None:
+    if result is None:
         assert not room.fits(every)
         return
-    assert room.fits(found)
-    for uid, size in found.items():
+    assert room.fits(result)
+    for uid, size in result.items():
         assert by_uid[uid].lowest <= size < by_uid[uid].now
         assert by_uid[uid].priority <= 1
-        assert not room.fits({**found, uid: size + 1})
+        assert not room.fits({**result, uid: size + 1})
 
 
 @given(all_donors(), st.integers(0, 60), st.integers(1, 5), WORTH)
@@ -221,11 +221,11 @@ def test_a_larger_need_never_fits_where_a_smaller_need_does_not(
 def test_of_equal_workers_those_beyond_a_requested_size_are_given_first(
     donors: list[Donor], needed: int
 ) -> None:
-    found = donors_for(donors, Room(donors, needed).fits, priority=2) or {}
+    result = donors_for(donors, Room(donors, needed).fits, priority=2) or {}
     by_uid = {donor.uid: donor for donor in donors}
-    if any(size < min(by_uid[uid].requested, by_uid[uid].now) for uid, size in found.items()):
+    if any(size < min(by_uid[uid].requested, by_uid[uid].now) for uid, size in result.items()):
         for donor in donors:
-            kept = found.get(donor.uid, donor.now)
+            kept = result.get(donor.uid, donor.now)
             assert kept <= max(donor.requested, donor.lowest)
 
 
@@ -261,8 +261,8 @@ KEPT: dict[str, Asked] = {
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
 def test_how_many_workers_a_job_gives(case: Asked) -> None:
     sizes, length, most = case.sizes, case.length, case.most
-    found = lowest_size(sizes, remaining=100.0, length=length, most=most, rested=case.rested)
-    assert found == case.lowest
+    result = lowest_size(sizes, remaining=100.0, length=length, most=most, rested=case.rested)
+    assert result == case.lowest
 
 
 @given(all_donors(), st.integers(0, 30), WORTH, st.randoms())
@@ -288,6 +288,6 @@ def test_searches_are_bounded_and_their_result_has_fitted(
             fitted.append(dict(sizes))
         return answers[-1]
 
-    found = donors_for(donors, fits, priority=2)
+    result = donors_for(donors, fits, priority=2)
     assert len(answers) <= MOST_CALLS
-    assert found is None or found in fitted
+    assert result is None or result in fitted

@@ -46,9 +46,9 @@ def torch(workers: int, **policy: int) -> JobBuilder:
 
 
 def dynamic_job(workers: int) -> JobBuilder:
-    made = job("TFJob").ps(2, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1")
-    made.raw["spec"]["enableDynamicWorker"] = True
-    return made
+    builder = job("TFJob").ps(2, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1")
+    builder.raw["spec"]["enableDynamicWorker"] = True
+    return builder
 
 
 class Case(NamedTuple):
@@ -100,13 +100,13 @@ def test_D6_the_sizes_that_a_job_may_have(
 def test_D6_the_bounds_of_a_job_do_not_depend_on_its_present_size(
     minimum: int, now: int, more: int, requested: int
 ) -> None:
-    of, allowed = torch(requested).build(), Range(minimum, minimum + more)
-    found = sizes_of(with_workers(of, now), allowed, requested=requested)
-    assert (found.least, found.most) == (
-        sizes_of(of, allowed, requested=requested).least,
-        sizes_of(of, allowed, requested=requested).most,
+    job, allowed = torch(requested).build(), Range(minimum, minimum + more)
+    result = sizes_of(with_workers(job, now), allowed, requested=requested)
+    assert (result.least, result.most) == (
+        sizes_of(job, allowed, requested=requested).least,
+        sizes_of(job, allowed, requested=requested).most,
     )
-    assert 1 <= found.least <= requested <= found.most
+    assert 1 <= result.least <= requested <= result.most
 
 
 SPEEDS = st.dictionaries(
@@ -115,8 +115,8 @@ SPEEDS = st.dictionaries(
 TERM = st.one_of(st.just(0.0), st.floats(0.01, 100.0))
 
 
-def seen(of: Speed, *sizes: int) -> dict[int, float]:
-    return {size: of.at(size) for size in sizes}
+def seen(speed: Speed, *sizes: int) -> dict[int, float]:
+    return {size: speed.at(size) for size in sizes}
 
 
 EXACT: dict[str, Speed] = {
@@ -130,9 +130,9 @@ EXACT: dict[str, Speed] = {
 
 @pytest.mark.parametrize("of", EXACT.values(), ids=EXACT)
 def test_the_speed_of_a_job_that_follows_the_form_is_found(of: Speed) -> None:
-    found = fitted(seen(of, 1, 2, 4, 6))
-    assert found is not None
-    assert [found.at(size) for size in (3, 8, 12)] == pytest.approx(
+    placement = fitted(seen(of, 1, 2, 4, 6))
+    assert placement is not None
+    assert [placement.at(size) for size in (3, 8, 12)] == pytest.approx(
         [of.at(size) for size in (3, 8, 12)], rel=1e-3
     )
 
@@ -141,26 +141,26 @@ def test_the_speed_of_a_job_that_follows_the_form_is_found(of: Speed) -> None:
 def test_the_curve_meets_the_measured_sizes(
     divided: float, constant: float, added: float, sizes: set[int]
 ) -> None:
-    of = Speed(divided or 1.0, constant, added)
-    found = fitted(seen(of, *sizes))
-    assert found is not None
+    speed = Speed(divided or 1.0, constant, added)
+    placement = fitted(seen(speed, *sizes))
+    assert placement is not None
     for size in sizes:
-        assert found.at(size) == pytest.approx(of.at(size), rel=1e-3)
+        assert placement.at(size) == pytest.approx(speed.at(size), rel=1e-3)
 
 
 def test_a_speed_that_falls_gives_no_negative_term() -> None:
-    found = fitted({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
-    assert found is not None
-    assert min(found.divided, found.constant, found.added) >= 0
-    assert found.at(5) < found.at(3)
+    placement = fitted({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
+    assert placement is not None
+    assert min(placement.divided, placement.constant, placement.added) >= 0
+    assert placement.at(5) < placement.at(3)
 
 
 def test_two_sizes_predict_the_least_growth() -> None:
-    found = fitted({1: 1.0, 2: 1.5})
+    placement = fitted({1: 1.0, 2: 1.5})
     divided_and_constant = Speed(2 / 3, 1 / 3, 0.0)
-    assert found is not None
-    assert found.at(2) == pytest.approx(1.5)
-    assert found.at(4) < 0.9 * divided_and_constant.at(4)
+    assert placement is not None
+    assert placement.at(2) == pytest.approx(1.5)
+    assert placement.at(4) < 0.9 * divided_and_constant.at(4)
 
 
 NOTHING: dict[str, dict[int, float]] = {
@@ -178,9 +178,9 @@ def test_growth_is_unknown_with(speeds: dict[int, float]) -> None:
 
 def test_the_largest_of_many_sizes_count() -> None:
     slow = dict.fromkeys(range(1, 100), 0.001)
-    found = fitted(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
-    assert found is not None
-    assert found.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
+    placement = fitted(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
+    assert placement is not None
+    assert placement.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
 
 
 def test_without_workers_there_is_no_speed() -> None:
@@ -191,8 +191,8 @@ def test_without_workers_there_is_no_speed() -> None:
 def test_whatever_was_measured_the_speed_is_a_positive_number(
     speeds: dict[int, float], workers: int
 ) -> None:
-    found = fitted(speeds)
-    assert found is None or 0.0 < found.at(workers) < float("inf")
+    placement = fitted(speeds)
+    assert placement is None or 0.0 < placement.at(workers) < float("inf")
 
 
 DIVIDED = Speed(12.0, 0.0, 0.0)
@@ -356,7 +356,7 @@ def test_growth_saves_more_than_it_costs(
     size = best_size(
         sizes, speeds=speeds, largest=100, fitting=100, pause=pause, remaining=remaining
     )
-    found = fitted(speeds)
-    assert found is not None
-    if size > sizes.now and found.at(size) > found.at(sizes.now):
-        assert remaining - remaining * found.at(sizes.now) / found.at(size) > 0.999 * pause
+    placement = fitted(speeds)
+    assert placement is not None
+    if size > sizes.now and placement.at(size) > placement.at(sizes.now):
+        assert remaining - remaining * placement.at(sizes.now) / placement.at(size) > 0.999 * pause

@@ -95,6 +95,6 @@ def test_the_workers_of_a_job_without_a_step_are_replaced(
     running, operation = changed(before=4, requested=4, phase=Phase.MEASURING)
     run = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
     now = Moment(wall=240.0, monotonic=240.0)
-    found = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
-    assert isinstance(found, RestartWorkers) is replaced
+    result = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
+    assert isinstance(result, RestartWorkers) is replaced
     assert record_of(running).operation is operation

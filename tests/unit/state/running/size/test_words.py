@@ -20,8 +20,8 @@ from tests.builders import job
 
 
 def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
-    made = job().worker(now)
-    tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
+    builder = job().worker(now)
+    tracked = TrackedJob(builder.raw, builder.build(), None, state or JobState())
     requested = tracked.state.requested or now
     running = RunningJob(tracked)
     running.replace_record(SizeRecord(Sizes(now, 1, 8, requested), expected=now))
@@ -99,21 +99,21 @@ def test_the_condition_of_a_job(case: Case) -> None:
         size_record(running).dry_run = workers_proposal(
             running.uid, Workers(Cause.GROWTH, 5), "there is room"
         )
-    found = size_shown(running, case.ready, now=40.0)
-    assert (found.holds, found.verdict.reason) == (case.holds, reason)
-    assert case.dry_run in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
+    result = size_shown(running, case.ready, now=40.0)
+    assert (result.holds, result.verdict.reason) == (case.holds, reason)
+    assert case.dry_run in result.verdict.message or reason == names.REASON_NO_CHECKPOINT
     assert reason in SCALED.reasons
 
 
 def test_the_message_has_both_numbers() -> None:
     running = scaled(now=2, state=JobState(requested=4, assigned=2))
-    found = size_shown(running, Readiness.READY, now=0.0)
-    assert found.verdict.message.endswith(
+    result = size_shown(running, Readiness.READY, now=0.0)
+    assert result.verdict.message.endswith(
         "2 of the 4 workers that it requested; it regains the others once capacity is free"
     )
     size_record(running).hindered = "quota q allows 2 pods"
-    found = size_shown(running, Readiness.READY, now=0.0)
-    assert found.verdict.message.endswith("it requested; quota q allows 2 pods")
+    result = size_shown(running, Readiness.READY, now=0.0)
+    assert result.verdict.message.endswith("it requested; quota q allows 2 pods")
     size_record(running).sizes = replace(size_record(running).sizes, requested=2)
     assert "2 workers" in size_shown(running, Readiness.READY, now=0.0).verdict.message
 
@@ -134,5 +134,5 @@ AUTOSCALER = {
 def test_the_message_says_where_a_job_may_grow_with_an_autoscaler(
     now: int, says: str, *, present: bool
 ) -> None:
-    found = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)
-    assert found.verdict.message.endswith(says)
+    result = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)
+    assert result.verdict.message.endswith(says)
