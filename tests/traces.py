@@ -117,7 +117,9 @@ def _share() -> None:
 
 def _until_pinned(bed: Bed) -> None:
     """The pods of a gang that is born pinned have their pins as they are created."""
-    while not any(live.pod.pinned_to for job in bed.api.jobs.values() for live in job.pods.values()):
+    while not any(
+        live.pod.pinned_to for job in bed.api.jobs.values() for live in job.pods.values()
+    ):
         bed.after(1)
         assert bed.clock.now < _LONGEST, "no pod is pinned"
 

@@ -124,7 +124,7 @@ def plan_excess(size: int, *, other_bytes: int) -> str:
     )
 
 
-def bounded_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
+def bounded(annotations: Mapping[str, str]) -> Mapping[str, str]:
     """Return kfext's annotations on an object, or only its marks if there are too many."""
     if len(annotations) <= MOST_ANNOTATIONS:
         return annotations

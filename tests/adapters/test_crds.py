@@ -217,9 +217,7 @@ def test_the_status_of_a_plan_is_kept_whole_and_read_like_a_board(kinds: Testbed
 @pytest.mark.parametrize(
     ("field", "value"), [("phase", "Lost"), ("network", "overlay"), ("workers", -1)]
 )
-def test_an_impossible_status_is_refused(
-    kinds: Testbed, field: str, value: Any
-) -> None:
+def test_an_impossible_status_is_refused(kinds: Testbed, field: str, value: Any) -> None:
     plan = yaml.safe_load(SAMPLES["trainingplan"].read_text())
     plan["metadata"]["name"] = f"tried-{field}"
     path = "/apis/kfext.dev/v1alpha1/namespaces/default/trainingplans"
@@ -275,9 +273,7 @@ SHARER = {"podUID": "1", "namespace": "team", "pod": "train-0"}
         ("sharers", [{"pod": "train-0"}]),
     ],
 )
-def test_an_impossible_report_of_a_slot_is_refused(
-    kinds: Testbed, field: str, value: Any
-) -> None:
+def test_an_impossible_report_of_a_slot_is_refused(kinds: Testbed, field: str, value: Any) -> None:
     slot = yaml.safe_load(SAMPLES["sharedgpu"].read_text())
     slot["metadata"]["name"] = "tried-status"
     try:

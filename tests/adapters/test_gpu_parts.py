@@ -68,7 +68,7 @@ MADE = {
     "a pod without requests": (pod("a", {}), True),
     "a pod with a part of a GPU behind the gate": (pod("a", PART, schedulingGates=GATED), True),
     "a pod with a part without the gate": (pod("a", PART), False),
-    "a pod with a part behind another gate": (pod("a", PART, schedulingGates=[{"name": "other"}]), False),
+    "a pod with a part, another gate": (pod("a", PART, schedulingGates=[{"name": "other"}]), False),
     "a pod with an init container that requests the part": (
         pod("a", {}, initContainers=[container(PART, "init")]),
         False,

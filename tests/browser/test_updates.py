@@ -52,7 +52,7 @@ async def test_an_open_text_stays_open_and_a_selection_stays_selected(
     await expect(page.get_by_label("The job as text")).to_be_visible()
 
 
-async def test_each_change_turns_the_old_state_into_the_new_state(shown: Shown, opened: Open) -> None:
+async def test_each_change_turns_the_old_state_into_the_new(shown: Shown, opened: Open) -> None:
     page = await opened("cluster")
     before = shown.state()
     uids = list(shown.plans)
@@ -66,9 +66,7 @@ async def test_each_change_turns_the_old_state_into_the_new_state(shown: Shown, 
     assert result == json.loads(json.dumps(after))
 
 
-async def test_a_page_without_the_cluster_shows_its_age(
-    shown: Shown, opened: Open
-) -> None:
+async def test_a_page_without_the_cluster_shows_its_age(shown: Shown, opened: Open) -> None:
     page = await opened("cluster")
     shown.heard, shown.notes = shown.at - 75, ["the cluster does not answer"]
     await expect(page.get_by_text("The cluster does not answer")).to_be_visible()

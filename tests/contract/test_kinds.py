@@ -53,7 +53,9 @@ def imports(tree: ast.AST) -> Iterator[str]:
 def adapters(tree: ast.AST) -> set[str]:
     """The modules about one kind that a module imports."""
     result = (name.split(".") for name in imports(tree))
-    parts = {part[3] for part in result if part[:3] == ["kfext", "model", "kinds"] and len(part) > 3}
+    parts = {
+        part[3] for part in result if part[:3] == ["kfext", "model", "kinds"] and len(part) > 3
+    }
     return parts & {path.stem for path in FOLDER.glob("*.py")} - SHARED
 
 

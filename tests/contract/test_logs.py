@@ -64,7 +64,7 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
 
 
 def counted(want: dict[str, Any], *, from_zero: bool) -> tuple[int | None, int | None]:
-    """Return the step of the training and its total for a line, None where it states none.
+    """Return the step of the training and its total for a line; None is not stated.
 
     In batches of epochs without a printed length, neither follows after the first epoch.
     """

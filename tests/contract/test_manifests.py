@@ -568,9 +568,7 @@ def test_by_default_kfext_reads_progress_and_changes_no_running_pod() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DECIDED))
-def test_a_component_grants_the_controller_the_right_of_its_name(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_component_grants_the_controller_the_right_of_its_name(name: str, tmp_path: Path) -> None:
     rendered = with_components(tmp_path, MANIFESTS / "components" / name)
     before = _bound(render(BASE))["kfext-controller"]
     ((kind, role),) = _bound(rendered)["kfext-controller"] - before

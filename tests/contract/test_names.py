@@ -21,15 +21,17 @@ Named = tuple[int, str]
 def _public(node: ast.Module | ast.ClassDef) -> Iterator[Named]:
     """Yield the public classes, functions and methods, and their parameters."""
     for child in node.body:
-        if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
-            yield child.lineno, child.name
-            yield from _public(child)
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            if child.name == "__init__" or not child.name.startswith("_"):
-                yield child.lineno, child.name
-                arguments = child.args
-                every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-                yield from ((argument.lineno, argument.arg) for argument in every)
+        match child:
+            case ast.ClassDef(name=name) if not name.startswith("_"):
+                yield child.lineno, name
+                yield from _public(child)
+            case ast.FunctionDef(name=name, args=args) | ast.AsyncFunctionDef(name=name, args=args):
+                if name == "__init__" or not name.startswith("_"):
+                    parameters = (*args.posonlyargs, *args.args, *args.kwonlyargs)
+                    yield child.lineno, name
+                    yield from ((parameter.lineno, parameter.arg) for parameter in parameters)
+            case _:
+                pass
 
 
 def _forbidden(source: str) -> list[Named]:
@@ -43,6 +45,8 @@ def test_no_public_name_is_a_preposition_or_a_participle() -> None:
 
 
 def test_which_names_count_as_public() -> None:
-    source = "def of(by): made = 1\nclass Seen:\n  def kept(self, *, to): ...\n  def _took(x): ...\n"
+    source = (
+        "def of(by): made = 1\nclass Seen:\n  def kept(self, *, to): ...\n  def _took(x): ...\n"
+    )
     assert _forbidden(source) == [(1, "of"), (1, "by"), (2, "Seen"), (3, "kept"), (3, "to")]
     assert _forbidden("def _of(by): ...\nclass _Made:\n  def of(self): ...\nto = 1") == []

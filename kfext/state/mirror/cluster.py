@@ -247,7 +247,9 @@ class Cluster:
             marked.pop(uid, None)
         self._resized_jobs.discard(uid)
         self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
-        self.claim_tracker.forget(tracked, self._members.pods_of(uid, namespace=tracked.job.namespace))
+        self.claim_tracker.forget(
+            tracked, self._members.pods_of(uid, namespace=tracked.job.namespace)
+        )
         self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:

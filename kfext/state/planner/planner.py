@@ -103,10 +103,12 @@ class Planner:
         self.settings = SettingsSource()
         self.cluster = Cluster(wake=wake, managed=self.settings.is_managed)
         self.settings.follow(self.cluster.recount_namespace)
-        self.progress = JobsProgress(self.cluster, self.settings.of)
+        self.progress = JobsProgress(self.cluster, self.settings.settings_of)
         durations = durations or DurationEstimates(self.progress)
         self.queue = Queue(self.cluster, self.settings, durations)
-        self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
+        self.companion = Companion(
+            self.cluster, self.queue, self.progress, self.settings.settings_of
+        )
         self.starts = FailedStarts(self.cluster)
         self.cluster.claim_tracker.doubted = self.starts.doubted
         self.cards = self.cluster.claim_tracker.cards

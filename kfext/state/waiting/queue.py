@@ -65,12 +65,16 @@ class Queue:
         self.autoscaler = False
         self.started_at = -math.inf
         self.quotas = Quotas(cluster)
-        self.asks = Asks(cluster, settings.of, self.key)
+        self.asks = Asks(cluster, settings.settings_of, self.key)
         self.reservations = ReservationManager(
-            cluster, settings.of, durations, limits=self.limits, usable=self.asks.usable_claims
+            cluster,
+            settings.settings_of,
+            durations,
+            limits=self.limits,
+            usable=self.asks.usable_claims,
         )
         self.durations = durations
-        self._settings = settings.of
+        self._settings = settings.settings_of
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
         self._priorities: dict[str, tuple[TrainingJob, int]] = {}

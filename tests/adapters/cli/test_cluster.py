@@ -156,9 +156,7 @@ def test_explain_prints_json(testbed: Testbed, namespace: str, kfext: Run) -> No
 
 
 @pytest.mark.parametrize("command", ["explain", "release"])
-def test_a_missing_job_is_reported_in_one_line(
-    namespace: str, kfext: Run, command: str
-) -> None:
+def test_a_missing_job_is_reported_in_one_line(namespace: str, kfext: Run, command: str) -> None:
     done = kfext(command, "nothing", "-n", namespace)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

@@ -85,9 +85,7 @@ def test_a_lost_card_is_reported_and_excluded_and_hides_no_other(
     "answer",
     [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_IRQ_ISSUE],
 )
-def test_an_agent_starts_beside_a_lost_card(
-    answer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_starts_beside_a_lost_card(answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     library(monkeypatch, FakeCard("GPU-1", lost=answer), FakeCard("GPU-2"))
     assert [(card.uuid, card.trouble) for card in inventory.Nvml().cards()] == [
         ("GPU-2", ""),

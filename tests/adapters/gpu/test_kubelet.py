@@ -110,9 +110,7 @@ async def test_a_plugin_registers_again_with_a_restarted_kubelet(kubelet: FakeKu
         await allocate(channel, ["a"])
 
 
-async def test_a_plugin_waits_for_a_missing_kubelet(
-    tmp_path: Path, plugin: DevicePlugin
-) -> None:
+async def test_a_plugin_waits_for_a_missing_kubelet(tmp_path: Path, plugin: DevicePlugin) -> None:
     kubelet = FakeKubelet(tmp_path)
     await kubelet.start()
     await endpoint(kubelet)

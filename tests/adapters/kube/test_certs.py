@@ -120,7 +120,9 @@ def _open_files() -> Iterator[str]:
             yield os.readlink(link)
 
 
-async def test_the_api_server_can_trust_the_served_certificate(cluster: Client, testbed: Testbed) -> None:
+async def test_the_api_server_trusts_the_served_certificate(
+    cluster: Client, testbed: Testbed
+) -> None:
     serving = ServingCertificate(cluster, extra_names=["127.0.0.1", "localhost"])
     await serving.check()
     assert not serving.ready.is_set(), "no authority was issued yet"

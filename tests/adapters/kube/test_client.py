@@ -65,7 +65,9 @@ async def test_lists_are_merged_by_their_keys(client: Client, namespace: str) ->
     version = {"resourceVersion": made["metadata"]["resourceVersion"]}
     wanted = {"metadata": version, "spec": {"containers": [{"name": "b", "image": "j"}]}}
 
-    result = await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
+    result = await client.strategic_patch_as(
+        paths.pods(namespace, "p"), wanted, decode=orjson.loads
+    )
 
     assert [container["image"] for container in result["spec"]["containers"]] == ["i", "j"]
     with pytest.raises(errors.Conflict):

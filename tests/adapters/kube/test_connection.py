@@ -24,7 +24,7 @@ async def test_a_token_is_read_again_every_minute_and_when_refused() -> None:
     assert [header["Authorization"] for header in seen] == ["one", "one", "two", "three"]
 
 
-def test_a_missing_service_account_is_reported(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_no_service_account_is_reported(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     with pytest.raises(NoAccess, match="service account"):
         in_cluster(folder=tmp_path)
@@ -44,7 +44,11 @@ contexts:
 - {name: here, context: {cluster: c, user: u, namespace: team-a}}
 - {name: bare, context: {cluster: c, user: u}}
 """
-CURRENT = {"none": "", "an empty one": 'current-context: ""', "a missing one": "current-context: gone"}
+CURRENT = {
+    "none": "",
+    "an empty one": 'current-context: ""',
+    "a missing one": "current-context: gone",
+}
 
 
 @pytest.mark.parametrize("current", CURRENT.values(), ids=CURRENT)

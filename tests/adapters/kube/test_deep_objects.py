@@ -58,7 +58,7 @@ async def test_a_deep_object_is_read_and_listed(client: Client, held: str) -> No
 
 
 @pytest.mark.usefixtures("as_deep_as_the_api_server")
-async def test_an_informer_lists_and_follows_a_deep_object(client: Client, namespace: str, held: str) -> None:
+async def test_an_informer_follows_a_deep_object(client: Client, namespace: str, held: str) -> None:
     followed = Informer(
         client, held, decode=lambda raw: str(msgspec.json.decode(raw)["metadata"]["name"])
     )

@@ -145,9 +145,7 @@ async def test_an_event_that_cannot_be_encoded_is_dropped_and_the_next_is_writte
     assert len(await client.list_all(paths.events(namespace))) == 1
 
 
-async def test_a_failure_is_counted_and_the_next_event_sent(
-    client: Client, namespace: str
-) -> None:
+async def test_a_failure_is_counted_and_the_next_event_sent(client: Client, namespace: str) -> None:
     async with recording(client) as recorder:
         nowhere = about("no-such-namespace")
         recorder.record(nowhere, Verdict("NoRoom", "x"), action="Waiting")

@@ -23,9 +23,7 @@ def decode(raw: bytes) -> str:
     return str(data.get("x", ""))
 
 
-async def test_changes_of_the_cluster_reach_the_copy(
-    client: Client, namespace: str
-) -> None:
+async def test_changes_of_the_cluster_reach_the_copy(client: Client, namespace: str) -> None:
     await asyncio.gather(
         *(client.create(configmaps(namespace), configmap(f"m-{i}", x="old")) for i in range(520))
     )

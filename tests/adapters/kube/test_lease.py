@@ -261,7 +261,7 @@ async def test_a_holder_that_was_suspended_for_too_long_may_no_longer_act(
     assert not holder.may_act()
 
 
-async def test_another_holder_is_judged_only_by_the_local_clock(client: Client, namespace: str) -> None:
+async def test_another_holder_is_judged_by_the_local_clock(client: Client, namespace: str) -> None:
     spec = {
         "holderIdentity": "other",
         "leaseDurationSeconds": 15,

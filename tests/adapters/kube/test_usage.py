@@ -180,9 +180,7 @@ async def test_the_metrics_api_states_the_use_of_the_named_nodes(
 
 
 @pytest.mark.parametrize("cpu", [None, "much", "-1", [3]])
-async def test_a_node_without_figures_is_left_out(
-    bed: Bed, cpu: object
-) -> None:
+async def test_a_node_without_figures_is_left_out(bed: Bed, cpu: object) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
     bed.api.of_nodes = {"n1": figures_of_node(cpu), "n2": figures_of_node("1")}
     result = await bed.nodes("n1", "n2", of=[pod("a", node="n1"), pod("b", node="n2")])

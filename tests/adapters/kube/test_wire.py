@@ -107,7 +107,7 @@ POD: dict[str, Any] = {
         "initContainerStatuses": [{"name": "side", "resources": {"requests": {"cpu": "300m"}}}],
     },
 }
-# Pod-level resources replace those of containers, so the pod above has no trainer.
+# Pod-level resources replace container resources, so the pod above has no trainer.
 RESIZED = copy.deepcopy(POD)
 del RESIZED["spec"]["resources"]
 GATED = copy.deepcopy(POD)

@@ -129,7 +129,9 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     known = Known()
     metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
     async with (
-        serving(make_app(known.context_of, metrics, controller_alive=known.controller_alive), tmp_path) as (
+        serving(
+            make_app(known.context_of, metrics, controller_alive=known.controller_alive), tmp_path
+        ) as (
             url,
             authority,
         ),

@@ -106,9 +106,7 @@ def test_the_posts_of_a_pod_appear_in_the_plan_of_its_job(
     assert result == Post(result.at, 10, 100, (("loss", 2.5),))
 
 
-def test_foreign_tokens_are_refused(
-    testbed: Testbed, webhook: Webhook, namespace: str
-) -> None:
+def test_foreign_tokens_are_refused(testbed: Testbed, webhook: Webhook, namespace: str) -> None:
     others = {
         "of another job": token_of(testbed, namespace, "other"),
         "for another service": token_of(testbed, namespace, "train", audience="api"),

@@ -274,7 +274,7 @@ async def test_a_job_of_many_posting_pods_is_written_as_often_as_a_job_of_one(be
     assert jobs_written(bed) == ["team/large"]
 
 
-async def test_writes_for_other_namespaces_come_between_those_for_a_namespace_of_many_jobs(bed: Bed) -> None:
+async def test_other_namespaces_are_written_between_those_of_many_jobs(bed: Bed) -> None:
     for number in range(3 * ONE_TURN):
         await post_of(bed, "worker-0", job=f"train{number}", namespace="many")
     await post_of(bed, "worker-0", job="one", namespace="few")
@@ -297,8 +297,11 @@ WHO_POSTS: dict[str, tuple[list[tuple[str, float]], str]] = {
     "the pod of the lower index": ([("worker-1", 0), ("worker-0", 0), ("worker-2", 0)], "worker-0"),
     "the master": ([("worker-0", 0), ("master-0", 0), ("worker-0", 0)], "master-0"),
     "by number, not by letter": ([("worker-10", 0), ("worker-9", 0)], "worker-9"),
-    "another pod once the first has been silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
-    "the first pod again, as it posts again": ([("worker-1", 0), ("worker-1", 29), ("worker-2", 2)], "worker-1"),
+    "another pod once that is silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
+    "the first, as it posts again": (
+        [("worker-1", 0), ("worker-1", 29), ("worker-2", 2)],
+        "worker-1",
+    ),
 }
 
 

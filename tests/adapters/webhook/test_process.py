@@ -10,7 +10,7 @@ from kfext import names
 from tests.adapters.webhook.running import Webhook, create, renew_lease, review, until
 
 
-def test_the_webhook_is_not_ready_before_the_controller_has_issued_its_authority(webhook: Webhook) -> None:
+def test_the_webhook_is_not_ready_before_its_authority_is_issued(webhook: Webhook) -> None:
     assert "no certificate yet: the controller issues its authority" in webhook.unready
 
 

@@ -50,9 +50,7 @@ def test_growing_containers_get_their_share_of_growth_and_watched_containers_kee
     assert algorithm.run({"a": 0.09, "b": 0.03, "c": 0.0}) == pytest.approx({"a": 0.75, "b": 0.25})
 
 
-def test_a_container_without_growth_for_two_rounds_gets_its_share_but_at_least_the_floor() -> (
-    None
-):
+def test_a_container_without_growth_for_two_rounds_gets_its_share_but_at_least_the_floor() -> None:
     algorithm = Algorithm(0.03)
     assert algorithm.run({"a": 0.08, "b": 0.02, "c": 0.0}) == pytest.approx({"a": 0.8})
     # b has 20 % of all growth, less than 1/(3+1).

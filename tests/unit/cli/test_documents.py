@@ -132,9 +132,7 @@ def shown(reviews: list[Reviewed], notes: list[str]) -> None:
 
 
 @given(json_values, st.sampled_from(["kind", "metadata", "spec", "apiVersion", "status"]))
-def test_a_job_with_any_field_is_rendered_or_refused(
-    value: Any, field: str
-) -> None:
+def test_a_job_with_any_field_is_rendered_or_refused(value: Any, field: str) -> None:
     with suppress(UserError):
         documents = read(yaml.safe_dump({**job(), field: value}))
         shown(*render(documents=documents, policies=[], namespace=None))

@@ -239,7 +239,7 @@ CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "not the job's own request": (cpu_changed(resized("20m"), written=(20,)), []),
     "not a request of another client": (cpu_changed(resized("1")), []),
-    "not the request of a pod that kfext has not resized": (cpu_changed(resized("370m", index=7)), []),
+    "not a request that kfext has not changed": (cpu_changed(resized("370m", index=7)), []),
 }
 
 
@@ -259,7 +259,9 @@ def test_explain_lists_the_nodes_that_a_template_prefers() -> None:
 def test_explain_reports_that_nothing_was_changed() -> None:
     result = words(job())
     assert "why      kfext does not place this job, for one of these reasons\n" in result
-    assert "           - its namespace was not labelled kfext.dev/managed=true when it was" in result
+    assert (
+        "           - its namespace was not labelled kfext.dev/managed=true when it was" in result
+    )
     assert result.endswith("changed  nothing\n")
 
 
@@ -503,9 +505,7 @@ def test_an_edit_that_waits_for_the_next_start_is_shown() -> None:
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["its own", "of an earlier job"])
-async def test_the_plan_of_an_earlier_job_does_not_count_for_this_job(
-    *, earlier: bool
-) -> None:
+async def test_the_plan_of_an_earlier_job_does_not_count_for_this_job(*, earlier: bool) -> None:
     parsed = parse_job(job())
     assert parsed is not None
     of = {"uid": "earlier" if earlier else parsed.uid}

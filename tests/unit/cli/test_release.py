@@ -111,7 +111,7 @@ async def test_a_job_that_was_started_meanwhile_is_not_released_with_those_that_
 
 
 @pytest.mark.parametrize("refuses", [1, 100], ids=["once", "always"])
-async def test_a_pod_that_could_not_be_ungated_is_tried_again_and_then_reported(refuses: int) -> None:
+async def test_a_pod_that_cannot_be_ungated_is_retried_and_then_reported(refuses: int) -> None:
     cluster = FakeCluster(pods=[gated("whole", names.NATIVE_GPU)], refuses=refuses)
     if refuses == 1:
         assert (await lines(cluster))[0].endswith("pods ungated: 1")

@@ -31,7 +31,7 @@ def test_over_ssh_the_command_prints_the_forward_to_type(
     assert (ADDRESS in first, second.endswith(f": {want}")) == (True, True)
 
 
-def test_on_the_machine_itself_the_command_prints_only_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ssh_only_the_address_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     assert _greeting(ADDRESS) == [f"kfext is at {ADDRESS}", "Ctrl-C ends it."]
 

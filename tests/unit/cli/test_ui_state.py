@@ -187,7 +187,7 @@ def test_without_rights_on_nodes_the_nodes_of_jobs_are_shown_without_capacity() 
 UNITS: dict[str, tuple[Raw, Raw, str]] = {
     "CPU in a cluster without GPUs": ({"cpu": "1"}, {"cpu": 8}, "cpu"),
     "GPUs where there are GPUs, though no job asks": ({"cpu": "1"}, {"cpu": 8, GPU: 1}, GPU),
-    "the resource that jobs request": ({"amd.com/gpu": "1"}, {GPU: 1, "amd.com/gpu": 1}, "amd.com/gpu"),
+    "the requested resource": ({"amd.com/gpu": "1"}, {GPU: 1, "amd.com/gpu": 1}, "amd.com/gpu"),
     "not a resource that no node has": ({"made.up/gpu": "9"}, {"cpu": 8}, "cpu"),
     "not the slots of shared GPUs": ({"kfext.dev/gpu-0": "50"}, {"kfext.dev/gpu-0": 100}, "cpu"),
 }

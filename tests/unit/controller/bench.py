@@ -27,7 +27,7 @@ async def done(entry: TrackedJob, step: Step) -> bool:
 
 
 def refusing(error: KfextError) -> Answer:
-    """Return the answer of a writer with which every write fails with that error."""
+    """Return an answer of a writer: every write fails with this error."""
 
     async def answer(entry: TrackedJob, step: Step) -> bool:
         raise error

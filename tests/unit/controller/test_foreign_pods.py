@@ -81,7 +81,7 @@ AGES: dict[str, tuple[Sequence[Change], float, str]] = {
     ),
     "the newest of several counts": ([(0, foreign("p")), (50, foreign("q"))], 61, "pods"),
     "it no longer counts once it is bound": ([(0, foreign()), (1, foreign(bound="a"))], 2, ""),
-    "the newest counts although an older pod waits": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
+    "although an older one waits": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
 }
 
 

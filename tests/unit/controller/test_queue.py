@@ -223,7 +223,7 @@ async def test_a_job_that_is_edited_to_need_more_waits_again_for_a_reservation(
     assert line(bench).reservations.current.nodes == ("b",)  # type: ignore[union-attr]
 
 
-async def test_capacity_is_reserved_for_a_time_and_then_others_have_their_turn(bench: Bench) -> None:
+async def test_capacity_is_reserved_for_a_time_and_then_others_follow(bench: Bench) -> None:
     bench.submit(running("runs", "a", cpu="1"))
     bench.submit(gang("first", cpu="4", workers=1))
     bench.submit(gang("second", cpu="4", workers=1, created=1))

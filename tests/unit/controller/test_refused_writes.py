@@ -125,9 +125,7 @@ async def test_a_refusal_is_shown_at_once_and_not_only_when_kfext_gives_up(
     [(Unavailable(status=0, reason="", message="no connection"), False), (DENIED, True)],
     ids=["a temporary failure", "a job deleted by then"],
 )
-async def test_which_failed_writes_are_not_shown(
-    bench: Bench, error: ApiError, gone: bool
-) -> None:
+async def test_which_failed_writes_are_not_shown(bench: Bench, error: ApiError, gone: bool) -> None:
     async def answer(_tracked: TrackedJob, _step: Step) -> bool:
         if gone:
             bench.cluster.forget_job("one")

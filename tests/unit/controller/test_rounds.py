@@ -290,9 +290,7 @@ def test_a_job_that_waits_for_the_operator_goes_before_a_later_job_of_a_round() 
 # --- reservations -----------------------------------------------------------------------------
 
 
-def test_capacity_that_the_first_awaited_job_frees_is_reserved_at_once() -> (
-    None
-):
+def test_capacity_that_the_first_awaited_job_frees_is_reserved_at_once() -> None:
     bed = Bed(nodes=1, at=LATE)
     bed.submit(*(running(name, "n0", cpu="32").created(9000) for name in ("one", "two")))
     bed.submit(

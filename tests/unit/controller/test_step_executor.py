@@ -472,9 +472,7 @@ DONE: dict[str, tuple[Reserve | Unreserve, CardClient]] = {
 
 
 @pytest.mark.parametrize(("step", "client"), DONE.values(), ids=DONE)
-async def test_a_completed_write_is_no_error(
-    step: Reserve | Unreserve, client: CardClient
-) -> None:
+async def test_a_completed_write_is_no_error(step: Reserve | Unreserve, client: CardClient) -> None:
     await write_card(client, step)
     assert (client.created, client.deleted) == ([], [])
 

@@ -1,4 +1,4 @@
-"""The number of workers with which an elastic job starts."""
+"""The number of workers at the start of an elastic job."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -537,7 +537,10 @@ ON_HOST_NETWORK = {
     "another port, of one pod": (ported(1, METRICS), {}),
     "Pod Security privileged": (job().master(), {PSS: "privileged"}),
     "Istio is excluded": (meshed("annotations", "false"), {}),
-    "Istio is excluded by label, which Istio prefers": (meshed("annotations", "true", labels=DECLINED), {}),
+    "Istio is excluded by its preferred label": (
+        meshed("annotations", "true", labels=DECLINED),
+        {},
+    ),
     "Istio is excluded for all revisions": (
         meshed("labels", "canary", "istio.io/rev", annotations=DECLINED),
         {},
@@ -549,9 +552,7 @@ ON_HOST_NETWORK = {
 
 
 @pytest.mark.parametrize(("made", "labels"), ON_HOST_NETWORK.values(), ids=ON_HOST_NETWORK)
-def test_a_job_that_may_use_the_host_network(
-    made: JobBuilder, labels: Mapping[str, str]
-) -> None:
+def test_a_job_that_may_use_the_host_network(made: JobBuilder, labels: Mapping[str, str]) -> None:
     assert why_no_host_network(made.build(), labels) == ""
 
 

@@ -229,7 +229,9 @@ def test_other_differences_are_reported_and_not_stored(spec: Raw, words: str) ->
     made = job().worker(2, cpu="1", spec={"tolerations": [{"key": "team"}]}).resumed()
     training_job = made.build()
     template = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
-    seen = pods(training_job, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec})
+    seen = pods(
+        training_job, gated=True, spec={**template, "tolerations": [{"key": "team"}], **spec}
+    )
     assert differences(training_job, seen, plan=None, eligible=True) == words
     assert observed(training_job, seen, JobState(), plan=None) == {}
 
@@ -243,7 +245,9 @@ def test_a_template_that_is_edited_counts_again() -> None:
 def test_other_types_follow_their_templates() -> None:
     training_job = job("TFJob").ps(1, cpu="1").worker(1, cpu="1").resumed().build()
     large = pod(training_job, "worker", 0, gated=True, spec={"overhead": {"cpu": "1"}})
-    result = observed(training_job, [large, pod(training_job, "ps", 0, gated=True)], JobState(), plan=None)
+    result = observed(
+        training_job, [large, pod(training_job, "ps", 0, gated=True)], JobState(), plan=None
+    )
     assert set(result) == {"worker"}
 
 

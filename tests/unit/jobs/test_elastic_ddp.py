@@ -122,4 +122,8 @@ def test_every_step_is_printed_in_a_recognised_form(tmp_path: Path) -> None:
     read = [read_line(line) for line in run(Counting(), tmp_path, steps=3, every=100)]
     # The totals at the end are one more line, with the step of the last one.
     result = [line for line in read if line and line.measures][:-1]
-    assert [(line.position.step, line.position.steps) for line in result] == [(1, 3), (2, 3), (3, 3)]
+    assert [(line.position.step, line.position.steps) for line in result] == [
+        (1, 3),
+        (2, 3),
+        (3, 3),
+    ]

@@ -14,10 +14,10 @@ from kfext.model.bounds import (
     MOST_PODS,
     MOST_REPLICA_TYPES,
     MOST_RESOURCES,
+    bounded,
     bytes_of,
     few,
     job_excess,
-    bounded_annotations,
     kfext_annotations,
     parts,
     plan_excess,
@@ -71,11 +71,11 @@ def test_only_annotations_of_kfext_are_kept_and_cut_where_they_are_too_long_for_
 def test_of_too_many_annotations_only_those_that_decide_the_release_are_kept() -> None:
     marks = {names.HELD: "true", names.COLOCATION: "required"}
     few_ = {**marks, names.NETWORK: "host"}
-    assert bounded_annotations(few_) == few_
-    assert bounded_annotations({**UNKNOWN, **few_}) == marks
+    assert bounded(few_) == few_
+    assert bounded({**UNKNOWN, **few_}) == marks
     result = kfext_annotations({**UNKNOWN, **few_, names.PLAN: "{}"})
     assert job_excess({}, result) == f"more than {MOST_ANNOTATIONS} annotations of kfext"
-    assert bounded_annotations(result) == {**marks, names.PLAN: "{}"}
+    assert bounded(result) == {**marks, names.PLAN: "{}"}
 
 
 class Once(dict[Any, Any]):

@@ -129,7 +129,10 @@ SCOPES: dict[str, tuple[dict[str, Any], PodCharge]] = {
         pod(asks(cpu="1"), activeDeadlineSeconds=60),
         PodCharge(terminating=True),
     ),
-    "no deadline does not make it terminating": (pod(asks(cpu="1"), activeDeadlineSeconds=None), PodCharge()),
+    "no deadline, so not terminating": (
+        pod(asks(cpu="1"), activeDeadlineSeconds=None),
+        PodCharge(),
+    ),
     "its priority class": (
         pod(asks(cpu="1"), priorityClassName="high"),
         PodCharge(priority_class="high"),

@@ -84,7 +84,7 @@ BEYOND: Mapping[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("beyond", BEYOND.values(), ids=BEYOND)
-def test_a_term_that_may_select_other_pods_or_domains_is_not_modelled(beyond: dict[str, Any]) -> None:
+def test_a_term_on_other_pods_or_domains_is_not_modelled(beyond: dict[str, Any]) -> None:
     for of in (spec(beyond), spec(term(), beyond)):
         assert (affinity(of), anti_affinity(of)) == (None, None)
 

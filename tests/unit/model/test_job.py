@@ -133,7 +133,7 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize(("kind", "policy", "want"), RESTARTS.values(), ids=RESTARTS)
-def test_whether_the_operator_replaces_failed_pods(kind: str, policy: str | None, want: bool) -> None:
+def test_when_failed_pods_are_replaced(kind: str, policy: str | None, want: bool) -> None:
     worker = replica(1) | ({"restartPolicy": policy} if policy else {})
     parsed = parse_job(job(kind, specs={"Worker": worker}))
     assert parsed is not None

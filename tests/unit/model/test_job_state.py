@@ -164,9 +164,7 @@ BUSY: dict[str, tuple[object, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("written", "want"), BUSY.values(), ids=BUSY)
-def test_an_impossible_measurement_is_not_stored(
-    written: object, want: dict[str, int]
-) -> None:
+def test_an_impossible_measurement_is_not_stored(written: object, want: dict[str, int]) -> None:
     assert state_in(json.dumps({"uid": "u", "busy": written})).busy == want
 
 

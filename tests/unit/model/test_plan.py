@@ -121,7 +121,7 @@ def test_a_plan_of_500_replicas_is_small() -> None:
 TERMS = {"units": 50}
 WORKER = ReplicaKey("worker", 0)
 SLOTS: dict[str, tuple[dict[str, object], dict[ReplicaKey, int]]] = {
-    "slots as kfext writes them": ({"slots": {"worker": [3]}, "shares": {"worker": TERMS}}, {WORKER: 3}),
+    "as written by kfext": ({"slots": {"worker": [3]}, "shares": {"worker": TERMS}}, {WORKER: 3}),
     "none": ({"slots": {"worker": [-1]}, "shares": {"worker": TERMS}}, {}),
     "beyond the last slot": ({"slots": {"worker": [64]}, "shares": {"worker": TERMS}}, {}),
     "of a replica without a node": (

@@ -273,9 +273,7 @@ def replaced(value: Any, at: Path) -> Any:
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("at", list(paths_in(FULL)), ids=lambda at: ".".join(map(str, at)))
-def test_little_is_kept_of_a_pod_whatever_a_user_makes_large(
-    at: Path, *, gated: bool
-) -> None:
+def test_little_is_kept_of_a_pod_whatever_a_user_makes_large(at: Path, *, gated: bool) -> None:
     spec = replaced(FULL, at)
     if gated:
         spec = {**spec, "schedulingGates": [*spec["schedulingGates"], {"name": names.GATE}]}

@@ -42,7 +42,7 @@ SELECTORS = {
         True,
     ),
     "there": ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
-    "the label is absent": ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
+    "an absent label": ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
     "an unknown operator selects nothing": (
         {"matchExpressions": [{"key": "team", "operator": "Like"}]},
         False,

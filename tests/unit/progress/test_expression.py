@@ -23,7 +23,7 @@ CASES: dict[str, tuple[str, str, Line | None]] = {
     "no match": (PLAIN, "accuracy=0.5", None),
     "no number": (ANY, "loss is small", None),
     "a value without a word": (r"^(?P<value>\d+)$", "17", found("value", 17)),
-    "a step that is too long": (r"(?P<step>\d+): (?P<value>\d)", "1" * 99 + ": 5", found("value", 5)),
+    "a long step": (r"(?P<step>\d+): (?P<value>\d)", "1" * 99 + ": 5", found("value", 5)),
 }
 
 

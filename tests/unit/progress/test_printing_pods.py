@@ -19,7 +19,7 @@ def pods(builder: JobBuilder, *replicas: tuple[str, int]) -> list[Pod]:
 
 CASES: dict[str, tuple[JobBuilder, list[tuple[str, int]], list[str]]] = {
     "the master": (MASTERS, [("worker", 0), ("worker", 1), ("master", 0)], ["train-master-0"]),
-    "the first worker without a master": (WORKERS, [("worker", 2), ("worker", 0)], ["train-worker-0"]),
+    "the first worker alone": (WORKERS, [("worker", 2), ("worker", 0)], ["train-worker-0"]),
     "another worker while the first is being replaced": (
         WORKERS, [("worker", 2), ("worker", 1)], ["train-worker-1"],
     ),

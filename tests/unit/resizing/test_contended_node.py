@@ -295,9 +295,7 @@ def test_an_error_of_kfext_changes_nothing_and_is_reported(
         assert bed.after(10).request("short") == ASKED
 
 
-@pytest.mark.parametrize(
-    "part", ["whether it is followed", "its signals", "its next change"]
-)
+@pytest.mark.parametrize("part", ["whether it is followed", "its signals", "its next change"])
 def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,9 @@ def test_a_job_that_ends_while_its_new_pods_start_leaves_its_capacity_to_others(
     ended = bed.clock.now
     bed.operator.end(bed.job())
     bed.at(600)
-    assert [write for write in bed.driver.written if write.job == "train" and write.at > ended] == []
+    assert [
+        write for write in bed.driver.written if write.job == "train" and write.at > ended
+    ] == []
     assert not any_rescaled(bed)
     assert bed.job("next").training.began is not None
 

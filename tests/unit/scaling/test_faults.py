@@ -213,9 +213,7 @@ def home_of(bed: Bed, index: int) -> str:
 
 
 @pytest.mark.parametrize(("change", "index"), LOST.values(), ids=LOST)
-def test_a_node_lost_during_a_change_costs_no_job_more_than_time(
-    change: int, index: int
-) -> None:
+def test_a_node_lost_during_a_change_costs_no_job_more_than_time(change: int, index: int) -> None:
     bed = until_changed(Bed(LONG, GANG, policy=None, a=2000, b=2000), times=change)
     while not (home := home_of(bed, index)):
         bed.at(bed.clock.now + 1)
@@ -227,7 +225,11 @@ def test_a_node_lost_during_a_change_costs_no_job_more_than_time(
     bed.regain(home)
     bed.at(1800)
     assert bed.job("gang").job.finished
-    assert (bed.job().workers, bed.job().training.workers, size_record(followed(bed)).operation) == (
+    assert (
+        bed.job().workers,
+        bed.job().training.workers,
+        size_record(followed(bed)).operation,
+    ) == (
         4,
         4,
         None,
@@ -265,7 +267,9 @@ def test_a_donor_with_a_size_that_is_always_refused_costs_the_other_donor_ever_l
     two = replace(giver, name="two", arrives=6.0)
     bed = scaled_bed(giver, two, GANG)
     denied = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
-    bed.faults.refusal = lambda uid, change: denied if uid == "uid-two" and resizes(change) else None
+    bed.faults.refusal = lambda uid, change: (
+        denied if uid == "uid-two" and resizes(change) else None
+    )
     bed.at(3000)
     assert sizes(bed, "one").count(1) <= 4
 

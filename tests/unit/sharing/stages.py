@@ -1,4 +1,4 @@
-"""A world of a job that shares a GPU, and the stages of the job from which a test continues.
+"""A world of a job that shares a GPU, and stages of the job where a test begins.
 
 In each stage the world has one job of high priority, and a node of two cards.
 """

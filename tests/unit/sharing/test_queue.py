@@ -157,7 +157,9 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     arrives(world, "waits", sharing("0.6", priority="high"))
     assert starts(world) == set()
     waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.holds.plan("gives"))
-    room = CapacitySearch(planner.cluster, planner.queue, planner.settings.of, lambda _: 5.0)
+    room = CapacitySearch(
+        planner.cluster, planner.queue, planner.settings.settings_of, lambda _: 5.0
+    )
     assert room.waiting_places(waiting, 1, now=world.now) is None
     places = room.waiting_places(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})

@@ -174,8 +174,8 @@ def test_no_edit_is_shown_of_a_job_that_does_not_run(made: JobBuilder, plan: Pla
 PART: dict[str, Any] = {"kfext.dev/gpu-1": "50"}
 JOBS: dict[str, tuple[JobBuilder, str]] = {
     "a low job of one pod": (sharing(), ""),
-    "a high job of several pods": (sharing(replicas=3, priority="high"), ""),
-    "a low job of several pods": (sharing(replicas=2), "a job of 2 pods cannot have low priority yet"),
+    "a high job of several": (sharing(replicas=3, priority="high"), ""),
+    "a low job of several": (sharing(replicas=2), "a job of 2 pods cannot have low priority yet"),
     "Kueue starts it": (
         sharing().queued_by_kueue(),
         "Kueue starts this job, and kfext shares the GPUs of jobs that it starts itself",

@@ -97,7 +97,10 @@ ASKED: dict[str, tuple[Any, str]] = {
 def test_plan_answers_for_parts_of_gpus(raw: Any, want: str) -> None:
     world = placed()
     result = Forecast(taken(world), now=world.now).submit(raw, home="team")
-    assert (result.outcome, set(result.nodes.values())) == (want, {"n"} if want == STARTS else set())
+    assert (result.outcome, set(result.nodes.values())) == (
+        want,
+        {"n"} if want == STARTS else set(),
+    )
 
 
 def test_plan_refuses_what_admission_refuses() -> None:

@@ -87,7 +87,7 @@ class Bed(Cluster):
         self.faults.closed.discard(name)
 
     def restart(self) -> None:
-        """Replace the controller by a new one that knows only the API server's objects."""
+        """Replace the controller; the next knows only the API server's objects."""
         self.driver.planner = self.planner = Planner(wake=self._wake)
         self._show_world()
         self.api.show_to(self.planner)

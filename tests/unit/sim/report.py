@@ -23,7 +23,7 @@ _CHUNK = 10
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A small world under kfext and under gang; `late`: the causes of jobs that took much longer."""
+    """A small world under kfext and under gang; `late`: why jobs took much longer."""
 
     kfext: Run
     gang: Run

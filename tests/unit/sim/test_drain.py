@@ -219,7 +219,7 @@ FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], None]]] = {
 
 
 @pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
-def test_a_drain_continues_after_a_fault(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
+def test_a_drain_survives_a_fault(when: Callable[[Bed], Any], fault: Callable[[Bed], None]) -> None:
     of = bed(a=4000, b=4000, c=4000).at(100)
     assert home(of) == "a"
     drain(of, "a")

@@ -77,7 +77,7 @@ def test_the_history_of_a_stop_for_another_job(monkeypatch: pytest.MonkeyPatch) 
     assert len(set(waits)) == len(waits) > 0
 
 
-def test_the_history_of_workers_that_are_removed_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_of_removed_and_restored_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     bed = scaled_bed(LONG, replace(GANG, arrives=200.0))
     writer = recorded(bed, monkeypatch)
     bed.at(1200)

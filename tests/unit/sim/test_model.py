@@ -27,7 +27,9 @@ def test_a_job_alone_takes_its_start_and_its_steps(spec: JobSpec) -> None:
 @pytest.mark.parametrize(
     ("spec", "lost"),
     [
-        pytest.param(TORCHRUN, True, id="workers that restart lose everything without a checkpoint"),
+        pytest.param(
+            TORCHRUN, True, id="workers that restart lose everything without a checkpoint"
+        ),
         pytest.param(
             replace(TORCHRUN, saving=Saving.PERIODIC, every=11),
             False,

@@ -168,7 +168,7 @@ STAYS: dict[str, Case] = {
         {"a": 4000, "b": 4000},
         "MayBeStopped",
     ),
-    "for a job with enough capacity": ((VICTIM, URGENT), ACT, {"a": 4000, "b": 4000}, "MayBeStopped"),
+    "for a job that fits": ((VICTIM, URGENT), ACT, {"a": 4000, "b": 4000}, "MayBeStopped"),
 }
 
 
@@ -180,7 +180,7 @@ def test_no_job_is_stopped(
     assert (stops(bed), asked(bed), shown(bed)) == ([], [], reason)
 
 
-def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_the_priority_of_their_leader() -> None:
+def test_no_job_is_stopped_for_pods_of_its_own_priority_whatever_their_leader_has() -> None:
     bed = PreemptBed(VICTIM, URGENT)
     bed.at(101)
     edit_class("", "Worker")(bed)
@@ -416,7 +416,7 @@ AFTER: dict[str, tuple[Callable[[Bed], None], Callable[[Bed], Any], list[str], s
     "a foreign pod takes the capacity while others are asked": (take_room, asked, [], "train"),
     "its class is deleted while others are asked": (lose_class, asked, [], "train"),
     "its class is lowered while others are asked": (edit_class("low"), asked, [], "train"),
-    "its workers get a lower class while others are asked": (edit_class("", "Worker"), asked, [], "train"),
+    "its workers get a lower class meanwhile": (edit_class("", "Worker"), asked, [], "train"),
     "its class stops preempting while others are asked": (edit_class("calm"), asked, [], "train"),
     "a quota blocks it while others are asked": (keep_back, asked, [], "train"),
     "it lacks a volume while others are asked": (lack_volume, asked, [], "train"),

@@ -238,7 +238,9 @@ FAULTS: dict[str, tuple[Callable[[Bed], Any], Callable[[Bed], Any]]] = {
 
 
 @pytest.mark.parametrize(("when", "fault"), FAULTS.values(), ids=FAULTS)
-def test_a_restart_continues_after_a_fault(when: Callable[[Bed], Any], fault: Callable[[Bed], Any]) -> None:
+def test_a_restart_survives_a_fault(
+    when: Callable[[Bed], Any], fault: Callable[[Bed], Any]
+) -> None:
     cluster = stalls(bed(SAVES).at(100))
     until(cluster, when, most=LATER)
     fault(cluster)

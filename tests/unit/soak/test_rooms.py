@@ -57,7 +57,9 @@ JOBS = {
 
 
 @pytest.mark.parametrize(("job", "pods", "view", "settled"), JOBS.values(), ids=JOBS.keys())
-def test_which_cluster_is_settled(job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool) -> None:
+def test_when_a_cluster_is_settled(
+    job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool
+) -> None:
     assert (unsettled(cluster(jobs=(job,), pods=pods, views=(view,))) == []) is settled
 
 

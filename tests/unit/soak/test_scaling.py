@@ -103,7 +103,7 @@ ABCD = pods("a", "b", "c", "d")
 SHRUNK = ((0.0, sized(4), ABCD), (1.0, sized(2), ABCD))
 SIZES = {
     "kfext takes workers that the job can do without": (SHRUNK, set()),
-    "kfext takes more workers than the job can spare": (((0, sized(4), ()), (1, sized(1), ())), {"out_of_range"}),
+    "kfext takes too many workers": (((0, sized(4), ()), (1, sized(1), ())), {"out_of_range"}),
     "kfext gives it more than it allows": (
         ((0, sized(4), ()), (1, sized(5), ())),
         {"out_of_range"},

@@ -143,6 +143,10 @@ def test_a_resource_with_a_restarting_device_plugin_still_counts_as_a_resource_o
     both = {"nvidia.com/gpu": "2", "nvidia.com/memory": "9"}
     capacity = ledger(node("a", cpu="8", **both))
     capacity.set_node(node("a", cpu="8", gpus=2))
-    training_job = job().worker(2, spec=devices({"nvidia.com/gpu": "1", "nvidia.com/memory": "1"})).build()
+    training_job = (
+        job().worker(2, spec=devices({"nvidia.com/gpu": "1", "nvidia.com/memory": "1"})).build()
+    )
     assert not_placed(training_job, on_nodes=capacity.resources) is None
-    assert not_placed(training_job, on_nodes=ledger(node("a", cpu="8", gpus=2)).resources) is not None
+    assert (
+        not_placed(training_job, on_nodes=ledger(node("a", cpu="8", gpus=2)).resources) is not None
+    )

@@ -289,11 +289,14 @@ def test_the_elastic_scheduler_allocates_gpus_that_add_speed(
     assert allocated(Elastic(), *jobs, now=now) == expected
 
 
-def test_the_elastic_scheduler_allocates_gpus_to_a_slow_job_although_a_fast_job_gains_more() -> None:
+def test_the_elastic_scheduler_serves_a_slow_job_although_a_fast_job_gains_more() -> None:
     fast = job("fast", 32, whole(*range(8)), application=NOISY)
     slow = job("slow", 8, whole(8, 9), application=model(noisy=True, steps={12: 1.3, 16: 1.5}))
     result = allocated(Elastic(), fast, slow)
-    assert {name: len(allocation) for name, allocation in result.items()} == {"fast": 48, "slow": 16}
+    assert {name: len(allocation) for name, allocation in result.items()} == {
+        "fast": 48,
+        "slow": 16,
+    }
 
 
 def test_the_elastic_scheduler_takes_gpus_for_a_waiting_job() -> None:

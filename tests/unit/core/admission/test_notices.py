@@ -177,9 +177,7 @@ def test_a_template_that_agrees_with_the_job_causes_no_warning() -> None:
 
 
 @pytest.mark.parametrize(("raw", "context", "want"), WARNED.values(), ids=WARNED)
-def test_an_unexpected_effect_is_a_warning(
-    raw: Raw, context: ReviewContext, want: str
-) -> None:
+def test_an_unexpected_effect_is_a_warning(raw: Raw, context: ReviewContext, want: str) -> None:
     warnings = mutate_job(raw, context).warnings
     assert len(warnings) == 1
     assert want in warnings[0]

@@ -192,7 +192,7 @@ CHOICES: dict[str, tuple[Present, Sequence[CardNeed], int, list[int] | None]] = 
     "the first of equal ones": ([], [HALF], 0, [0]),
     "two replicas of one job use two cards": ([(1, HALF)], [HALF, HALF], 0, [1, 0]),
     "no more than the remaining GPUs": ([(1, HALF)], [HALF, HALF], 1, None),
-    "the replica with the fewest choices comes first": ([(0, HALF)], [HALF, replace(HIGH, slot=0)], 0, [1, 0]),
+    "the least flexible comes first": ([(0, HALF)], [HALF, replace(HIGH, slot=0)], 0, [1, 0]),
     "the slot of a pod": ([], [replace(HALF, slot=1)], 0, [1]),
 }
 

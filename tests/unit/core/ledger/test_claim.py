@@ -195,10 +195,12 @@ def test_a_ledger_without_some_tiers_is_one_on_which_they_never_were(
 
 
 @pytest.mark.parametrize("pods", [10, 1000])
-def test_a_ledger_without_some_tiers_reads_no_claim(pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_tiers_out_reads_no_claim(pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
     capacity = Ledger([node(name) for name in "abc"])
     for number in range(pods):
-        capacity.claim(number, Claim("abc"[number % 3], {"cpu": 1}, job="uid" if number % 2 else ""))
+        capacity.claim(
+            number, Claim("abc"[number % 3], {"cpu": 1}, job="uid" if number % 2 else "")
+        )
     looked: list[Claim] = []
     monkeypatch.setattr(ledger_module, "tier_of", looked.append)
     left = capacity.without(lambda tier: tier.of_job)

@@ -82,7 +82,7 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
     "a pod that is pinned claims for itself": (THREE, ON_A, [{"pinned": "a"}], 2),
     "a pod that is bound claims for itself": (THREE, ON_A, [{"bound": "b"}], 2),
     "a pod that has ended needs no successor": (THREE, ON_A, [{"phase": "Succeeded"}], 2),
-    "a pod that terminates will have a successor": (THREE, ON_A, [{"bound": "a", "deleting": True}], 3),
+    "a terminating pod has a successor": (THREE, ON_A, [{"bound": "a", "deleting": True}], 3),
     "a pod that failed, and is to be replaced": (THREE, ON_A, [FAILED], 3),
     "a pod that failed, and is not replaced": (restarting("Never"), ON_A, [FAILED], 2),
     "a pod that failed, and may be replaced": (restarting("ExitCode"), ON_A, [FAILED], 3),

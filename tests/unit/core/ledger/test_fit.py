@@ -381,7 +381,8 @@ def test_exclusive_terms_do_not_affect_eligibility() -> None:
 def test_rows_beyond_the_nodes_are_not_eligible() -> None:
     eligibility = Eligibility()
     assert (
-        eligibility.judge(ANYWHERE, [Node("n0"), None], width=4).mask.tolist() == [True] + [False] * 3
+        eligibility.judge(ANYWHERE, [Node("n0"), None], width=4).mask.tolist()
+        == [True] + [False] * 3
     )
 
 

@@ -211,7 +211,9 @@ GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
 
 
 @pytest.mark.parametrize(("change", "want"), GAINS.values(), ids=GAINS)
-def test_a_change_that_may_end_a_refusal_is_counted(change: Callable[[Ledger], object], want: bool) -> None:
+def test_changes_that_may_end_a_refusal_count(
+    change: Callable[[Ledger], object], want: bool
+) -> None:
     capacity = ledger(node("n", cpu="8"), node("m"))
     capacity.claim("old", OLD)
     capacity.claim("heir", Claim("n", {"cpu": 4000}))
@@ -262,7 +264,9 @@ def test_an_object_that_is_the_claim_of_several_keys_counts_for_each_key() -> No
     capacity = ledger(node("a", cpu="8"), node("b", cpu="8"))
     shared, other = Claim("a", {"cpu": 1000}, priority=5), Claim("b", {"cpu": 500})
     capacity.claim("held", other)
-    capacity.claim_all({"one": shared, "two": shared, "three": shared, "held": shared, "last": other})
+    capacity.claim_all(
+        {"one": shared, "two": shared, "three": shared, "held": shared, "last": other}
+    )
     assert list(capacity.free(("cpu",))[0]) == [4000, 7500]
     assert capacity.without(lambda tier: tier.priority == 5).free(("cpu",))[0][0] == 8000
     for key in ("one", "two", "three"):

@@ -67,7 +67,7 @@ DEDICATED: dict[str, Case] = {
     "only a tainted pool fits the job, and colocation is required": held(
         Unsuspend, on=POOL, more={"colocation": "required"}, check=in_pool
     ),
-    "its pods were seen under another template": held(Unsuspend, state=STALE, on=POOL, check=in_pool),
+    "its pods had another template": held(Unsuspend, state=STALE, on=POOL, check=in_pool),
     "its pods were seen without the toleration": held(
         Wait, state=SEEN, on=POOL, check=phase(QUEUED, REASON_TOO_BIG)
     ),
@@ -262,7 +262,7 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
 
 
 def test_no_estimate_of_other_jobs_keeps_an_elastic_job_waiting_forever() -> None:
-    """A job of which the progress always shows that it ends now, beside a job of equal shape."""
+    """The progress of a job always shows that it ends now, beside a job of equal shape."""
     of, places, no_fits = job().worker(8, cpu="1").held(), ledger(node("a", cpu="8")), NoFitCache()
     places.claim("other", Claim("a", {"cpu": 4000}, job="other"))
 
@@ -366,8 +366,8 @@ def test_pods_that_can_use_more_than_one_node_has_are_spread_and_the_plan_says_w
 
 NODES: dict[str, tuple[dict[str, str], int]] = {
     "one node has enough for both": ({"cpus": "8"}, 1),
-    "an annotation of the job colocates them": ({"colocation": "preferred"}, 1),
-    "an annotation of the namespace colocates them": ({"colocation": "preferred", "source": "namespace"}, 2),
+    "the job colocates them": ({"colocation": "preferred"}, 1),
+    "the namespace colocates them": ({"colocation": "preferred", "source": "namespace"}, 2),
     "required colocation, by any source": ({"colocation": "required", "source": "namespace"}, 1),
 }
 
@@ -424,7 +424,9 @@ def test_whether_a_job_could_preempt_pods_for_capacity(
     for number, priority in enumerate(priorities):
         capacity.claim(number, Claim("a", {"cpu": 2000, "pods": 1}, priority=priority))
     training_job = job().worker(4, cpu="1").held().build()
-    placement = find_place(Situation(training_job, (), None, JobState(), NOW, context=context), capacity, NoFitCache())
+    placement = find_place(
+        Situation(training_job, (), None, JobState(), NOW, context=context), capacity, NoFitCache()
+    )
     assert isinstance(placement, NoFit)
     assert placement.verdict.reason == REASON_NO_ROOM
     assert (placement.after_preemption is not None) is want
@@ -442,7 +444,9 @@ OWN_QUESTION: dict[str, Situation] = {
     "another CPU use is assumed of its pods": replace(
         WAITS, settings=Settings(placement=Placement(assumed_burst=1))
     ),
-    "reserved capacity is open to it": replace(WAITS, context=QueueContext(reservation=kept(), ahead=True)),
+    "a reservation is open to it": replace(
+        WAITS, context=QueueContext(reservation=kept(), ahead=True)
+    ),
     "fewer workers suffice": replace(
         WAITS,
         job=three().elastic(**ANY_SIZE).held().build(),

@@ -221,7 +221,7 @@ def stopped(step: Step | None, reason: str, *, excluded: bool) -> str:
 
 
 @pytest.mark.parametrize(("cards", "reason", "where"), STOPS.values(), ids=STOPS)
-def test_a_job_is_stopped_where_it_must_not_continue(cards: CardView, reason: str, where: str) -> None:
+def test_a_job_stops_where_it_must_not_continue(cards: CardView, reason: str, where: str) -> None:
     bound = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
     step = without_card(running(gang(), cards=cards, pods=[bound]))
     assert where in stopped(step, reason, excluded=False)
@@ -289,7 +289,7 @@ BOUND = pod(sharing(replicas=2).build(), "worker", 0, bound="n")
 UNRESERVED: dict[str, dict[str, Any]] = {
     "the agent has not seen its reservation": {"cards": CardView(unready=LOST)},
     "its reservation was just deleted": {"unreserved": {LOST[0]: 59.0}},
-    "two reservations were lost, one after the other": {"unreserved": {LOST[0]: 30.0, ("n", 1): 59.0}},
+    "two reservations were lost in turn": {"unreserved": {LOST[0]: 30.0, ("n", 1): 59.0}},
     "none of its pods has a GPU yet": {"unreserved": {LOST[0]: 600.0}, "pods": GANG},
 }
 
@@ -397,7 +397,7 @@ MEASURED: dict[str, tuple[dict[str, int], list[dict[str, Any]], dict[str, int]]]
     "more": ({"worker": 500}, [{"busy": 510}, {"busy": 0}], {"worker": 510}),
     "a little less": ({"worker": 500}, [{"busy": 451}, {"busy": 0}], {"worker": 500}),
     "clearly less": ({"worker": 500}, [{"busy": 450}, {"busy": 0}], {"worker": 450}),
-    "one replica does not report": ({"worker": 500}, [{"busy": 500}, {"unhooked": "HookFailed"}], {}),
+    "one does not report": ({"worker": 500}, [{"busy": 500}, {"unhooked": "HookFailed"}], {}),
     "the record of other types stays": (
         {"ps": 1},
         [{"busy": 2}, {"busy": 2}],

@@ -275,7 +275,7 @@ TOLD = {
         "network: no way",
     ),
     "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
-    "the job has no host network": (WISH, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
+    "no host network": (WISH, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
     "released while the job waited": (WISH, GONE, None, JobState(), "released it"),
 }
 
@@ -295,8 +295,13 @@ def test_the_message_about_the_network(
 
 def test_pods_that_the_webhook_missed_are_counted() -> None:
     training_job = job().worker(2).resumed().build()
-    pods = [pod(training_job, "worker", 0, spec={"hostNetwork": True}), pod(training_job, "worker", 1)]
-    assert "1 of 2 pods have their own network" in why_network(WISH, training_job, ITS_PLAN, JobState(), pods)
+    pods = [
+        pod(training_job, "worker", 0, spec={"hostNetwork": True}),
+        pod(training_job, "worker", 1),
+    ]
+    assert "1 of 2 pods have their own network" in why_network(
+        WISH, training_job, ITS_PLAN, JobState(), pods
+    )
 
 
 APART = {ReplicaKey("worker", n): node for n, node in enumerate("ab")}
@@ -378,7 +383,9 @@ def test_the_policies_of_a_job_are_those_that_select_any_of_its_pods(
     want = [
         policy.name
         for policy in policies(*chosen)
-        if any(policy.pods.matches(pod_labels(training_job, key)) for key, _ in training_job.replicas())
+        if any(
+            policy.pods.matches(pod_labels(training_job, key)) for key, _ in training_job.replicas()
+        )
     ]
     assert bypassed(training_job, policies(*chosen)) == sorted(want)
 

@@ -151,7 +151,7 @@ STRIKES: dict[str, Case] = {
         check=lambda step: phase(GATED, REASON_NO_ROOM)(step) and step.again == 1.0,
         waited=9e9,
     ),
-    "one runs, no capacity for the rest, the clock was set back: it waits from now": rest_without_room(
+    "one runs, no capacity for the rest, the clock was set back: a new wait": rest_without_room(
         SaveState,
         JobState(strikes=1, retry_at=NOW + 3600),
         check=lambda step: step.state.strikes == 2,
@@ -239,9 +239,7 @@ def test_every_wait_has_an_end(case: Case) -> None:
     decide(case)
 
 
-def test_a_required_gang_with_an_expected_lack_of_capacity_does_not_back_off() -> (
-    None
-):
+def test_a_required_gang_with_an_expected_lack_of_capacity_does_not_back_off() -> None:
     capacity = ledger(node("a", cpu="2"), node("b", cpu="4"))
     members = [worker(0, bound="a"), worker(1, bound="a"), worker(2, gated=True)]
     state = JobState(strikes=2, retry_at=NOW - 1, reason=REASON_NO_ROOM, message="no room")
@@ -441,7 +439,7 @@ CASES: dict[str, tuple[JobBuilder, Sequence[Pod], float]] = {
 
 
 @pytest.mark.parametrize(("made", "pods", "want"), CASES.values(), ids=CASES)
-def test_whether_the_claims_of_a_plan_end_by_themselves(made: JobBuilder, pods: Sequence[Pod], want: float) -> None:
+def test_when_the_claims_of_a_plan_end(made: JobBuilder, pods: Sequence[Pod], want: float) -> None:
     unbound = {pod.uid: 10.0 for pod in pods if not pod.node_name}
     quiet = 10.0 if len(pods) < 3 else 0.0
     of = situation_of(made.build(), tuple(pods), plan("a", "a", "a"), unbound=unbound, quiet=quiet)

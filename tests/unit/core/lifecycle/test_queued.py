@@ -446,7 +446,9 @@ def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bo
 def test_an_elastic_job_shows_what_keeps_its_fewest_workers_from_starting() -> None:
     training_job = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "4"}),)))
-    situation = situation_of(training_job, (), None, JobState(), NOW, context=context, elastic=Range(3, 8))
+    situation = situation_of(
+        training_job, (), None, JobState(), NOW, context=context, elastic=Range(3, 8)
+    )
     step = next_step(situation, TWO_NODES)
     assert isinstance(step, Wait)
     assert step.verdict is not None
@@ -493,7 +495,9 @@ def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows(
         length=lambda: 300.0,
         ends=lambda: {"other": NOW + 100},
     )
-    situation = situation_of(training_job, (), None, JobState(), NOW, context=context, elastic=Range(2, 8))
+    situation = situation_of(
+        training_job, (), None, JobState(), NOW, context=context, elastic=Range(2, 8)
+    )
     step = next_step(situation, room)
     assert isinstance(step, Wait)
     # With four of six workers the job takes 450 s, and all six start in 100 s.

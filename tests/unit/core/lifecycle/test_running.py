@@ -64,7 +64,7 @@ BARRIER: dict[str, Case] = {
     "admission added the toleration for the planned node: it is recorded first": begun(
         SaveState, OF_POOL, on=DEDICATED, check=lambda step: step.state == LEARNT
     ),
-    "the toleration is recorded, and the pods are pinned": begun(Pin, OF_POOL, state=LEARNT, on=DEDICATED),
+    "it is recorded, and the pods are pinned": begun(Pin, OF_POOL, state=LEARNT, on=DEDICATED),
     "a toleration that the planned node does not need costs no write": begun(Pin, OF_POOL),
     "resumed by hand: from now on a suspend is a person's": Case(
         SaveState,
@@ -72,7 +72,7 @@ BARRIER: dict[str, Case] = {
         workers(gated=True),
         check=lambda step: step.state == JobState(),
     ),
-    "no plan, no gate: kfext does not handle it": Case(Wait, three().resumed(), workers(), check=phase(None)),
+    "no plan, no gate: not handled": Case(Wait, three().resumed(), workers(), check=phase(None)),
     "no pod yet": begun(Wait, check=lambda step: phase(PLANNED)(step) and step.again == 30.0),
     "some pods": begun(
         Wait,

@@ -194,9 +194,11 @@ def test_replicas_that_the_operator_defaults(replicas: Any) -> None:
 AFFINITIES: dict[str, Raw] = {
     "required": affinity_to("x"),
     "preferred nodes": {"nodeAffinity": {PREFERRED: [ZONE]}},
-    "preferred by name, in another form than kfext's": {"nodeAffinity": {PREFERRED: [ANY_NODE_BUT]}},
+    "preferred by name, in another form": {"nodeAffinity": {PREFERRED: [ANY_NODE_BUT]}},
     "preferred by name, but two nodes at once": {"nodeAffinity": {PREFERRED: [by_name("x", "y")]}},
-    "preferred by name, with another weight": {"nodeAffinity": {PREFERRED: [{**by_name("x"), "weight": 99}]}},
+    "preferred by name, at less weight": {
+        "nodeAffinity": {PREFERRED: [{**by_name("x"), "weight": 99}]}
+    },
     "pods": {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {}}]}},
     "anti": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
     "all": {
@@ -431,7 +433,7 @@ LET_GO: dict[str, tuple[Raw, JobState, bool, int]] = {
         of_tensorflow(3, dynamic=True), SHORT, True, 4
     ),
     "workers that know all others admit none": (of_tensorflow(3, dynamic=False), SHORT, True, 3),
-    "workers that know all others start again where none runs": (of_tensorflow(3, dynamic=False), SHORT, False, 4),
+    "they start again where none runs": (of_tensorflow(3, dynamic=False), SHORT, False, 4),
     "workers of torchrun start again where none runs": (torch(3), SHORT, False, 4),
     "a running worker is not removed": (torch(6), GROWN, True, 6),
     "a worker that does not run is removed": (torch(6), GROWN, False, 4),

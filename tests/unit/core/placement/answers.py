@@ -36,9 +36,15 @@ def verdict_of(result: Assignment | Verdict) -> Verdict:
 
 
 def placed(
-    builder: JobBuilder, capacity: Ledger, *, max_nodes: int | None = None, weights: Weights = DEFAULT
+    builder: JobBuilder,
+    capacity: Ledger,
+    *,
+    max_nodes: int | None = None,
+    weights: Weights = DEFAULT,
 ) -> list[str]:
-    return nodes_of(place(builder.members(), capacity, limits(max_nodes=max_nodes), weights=weights))
+    return nodes_of(
+        place(builder.members(), capacity, limits(max_nodes=max_nodes), weights=weights)
+    )
 
 
 def gpus(capacity: Mapping[str, int]) -> Ledger:

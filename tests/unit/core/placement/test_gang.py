@@ -46,9 +46,7 @@ BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
 
 
 @pytest.mark.parametrize(("made", "want"), BATCHES.values(), ids=BATCHES)
-def test_adjacent_members_with_one_request_are_one_batch(
-    made: JobBuilder, want: list[int]
-) -> None:
+def test_adjacent_members_with_one_request_are_one_batch(made: JobBuilder, want: list[int]) -> None:
     assert [batch.count for batch in gang(made.members()).batches] == want
 
 

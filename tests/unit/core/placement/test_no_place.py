@@ -22,7 +22,9 @@ from tests.unit.core.placement.answers import GPU, verdict_of
 
 def test_required_colocation_of_pods_with_one_host_port_has_no_place() -> None:
     capacity = ledger(node("a"), node("b"))
-    verdict = verdict_of(place(job().worker(2, ports=[80]).members(), capacity, limits(max_nodes=1)))
+    verdict = verdict_of(
+        place(job().worker(2, ports=[80]).members(), capacity, limits(max_nodes=1))
+    )
     assert verdict.reason == REASON_TOO_BIG
     want = "2 of its pods want host port 80, which a node has only once"
     assert want in verdict.message
@@ -148,8 +150,8 @@ def test_a_pod_that_is_too_large_for_every_node() -> None:
 
 def test_a_message_without_a_possible_node_counts_the_nodes_of_each_exclusion() -> None:
     taint = {"key": "team", "effect": "NoSchedule"}
-    capacity = ledger(node("a", taints=[taint]), node("b", taints=[taint]), node("c", cordoned=True),
-                node("d"))  # fmt: skip
+    tainted = (node("a", taints=[taint]), node("b", taints=[taint]))
+    capacity = ledger(*tainted, node("c", cordoned=True), node("d"))
     placement = place(job().worker(cpu="1").members(), capacity, limits(excluded=["d"]))
     verdict = verdict_of(placement)
     assert verdict.reason == REASON_NO_ELIGIBLE_NODE
@@ -259,9 +261,14 @@ def test_the_message_of_a_single_pod_states_its_request_and_the_nodes() -> None:
 
 FIRST = "PyTorchJob team/first"
 KEPT: dict[str, tuple[int, int, int | None, str]] = {
-    "all free capacity is reserved": (6, 8, None, f"6 {GPU} (kept for {FIRST}) free, 8 {GPU} short"),
-    "some free capacity is reserved": (4, 8, None, f"6 {GPU} (4 {GPU} kept for {FIRST}) free, 6 {GPU} short"),
-    "the free capacity of one node is reserved": (6, 8, 1, f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short"),
+    "all free GPUs": (6, 8, None, f"6 {GPU} (kept for {FIRST}) free, 8 {GPU} short"),
+    "some free GPUs": (4, 8, None, f"6 {GPU} (4 {GPU} kept for {FIRST}) free, 6 {GPU} short"),
+    "the free GPUs of one node": (
+        6,
+        8,
+        1,
+        f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short",
+    ),
     "nothing": (0, 8, None, f"; 6 {GPU} free, 2 {GPU} short"),
 }
 
@@ -285,9 +292,13 @@ def test_reserved_capacity_is_named_and_not_called_used(
 def test_the_message_of_a_pod_that_fits_only_reserved_capacity_says_so() -> None:
     capacity = ledger(node("a", gpus=4), node("b", gpus=2))
     capacity.claim("reserved", Claim("a", {GPU: 3}, job="first", kept=True))
-    placement = place(job().worker(2, gpus=3).members(), capacity, limits(), reserved=(["reserved"], FIRST))
+    placement = place(
+        job().worker(2, gpus=3).members(), capacity, limits(), reserved=(["reserved"], FIRST)
+    )
     assert f"6 {GPU} (3 {GPU} kept for {FIRST}) free" in verdict_of(placement).message
-    placement = place(job().worker(1, gpus=3).members(), capacity, limits(), reserved=(["reserved"], FIRST))
+    placement = place(
+        job().worker(1, gpus=3).members(), capacity, limits(), reserved=(["reserved"], FIRST)
+    )
     has = f"the freest node has 4 {GPU} (2 {GPU} kept for {FIRST})"
     assert f"one pod needs 3 {GPU}, {has}" in verdict_of(placement).message
 

@@ -68,7 +68,9 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
 @pytest.mark.parametrize(("capacity", "pods", "want_shares"), SETS.values(), ids=SETS.keys())
 def test_C2_node_sets(capacity: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
     placement = placed(job().worker(pods, gpus=1), gpus(capacity))
-    assert list(Counter(placement).values()) == want_shares, "in rank order, the smallest share last"
+    assert list(Counter(placement).values()) == want_shares, (
+        "in rank order, the smallest share last"
+    )
     changes = sum(node != other for node, other in pairwise(placement))
     assert changes == len(want_shares) - 1, "consecutive ranks stay together"
 
@@ -188,8 +190,7 @@ def test_without_keys_the_labels_mean_nothing() -> None:
 
 
 def test_ranks_of_one_rack_come_in_one_piece_the_larger_first() -> None:
-    capacity = cluster({"a": ("z", "1", 2), "b": ("z", "2", 2), "c": ("z", "1", 2), "d": ("z", "2", 2),
-                  "e": ("z", "2", 2)})  # fmt: skip
+    capacity = cluster({name: ("z", "1" if name in "ac" else "2", 2) for name in "abcde"})
     racks = [{"a": "1", "c": "1"}.get(name, "2") for name in placed_near(10, capacity)]
     assert racks == ["2"] * 6 + ["1"] * 4
 

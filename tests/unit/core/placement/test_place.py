@@ -51,13 +51,17 @@ def test_a_small_first_rank_does_not_take_the_capacity_of_a_large_second() -> No
 
 
 def test_an_overcommitted_resource_does_not_affect_pods_that_do_not_request_it() -> None:
-    capacity = ledger(node("a", gpus=4), node("b", gpus=4), used={"a": {"cpu": "99"}, "b": {"cpu": "99"}})
+    capacity = ledger(
+        node("a", gpus=4), node("b", gpus=4), used={"a": {"cpu": "99"}, "b": {"cpu": "99"}}
+    )
     for pods in (4, 8):
         members = job().worker(pods, gpus=1).members()
         placement = place(members, capacity, limits())
         assert not isinstance(placement, Verdict)
         assert still_fits(members, capacity, limits(), assignment=placement)
-    assert isinstance(place(job().worker(4, gpus=1, cpu="1").members(), capacity, limits()), Verdict)
+    assert isinstance(
+        place(job().worker(4, gpus=1, cpu="1").members(), capacity, limits()), Verdict
+    )
 
 
 # --- host ports -------------------------------------------------------------------------------
@@ -238,7 +242,9 @@ def test_no_overcommit_and_no_broken_constraint(
     for each in gang:
         if each.key in bound:
             terms = each.constraints.gang_terms
-            capacity.claim(("pod", each.key), Claim(bound[each.key], each.requests, gang_terms=terms))
+            capacity.claim(
+                ("pod", each.key), Claim(bound[each.key], each.requests, gang_terms=terms)
+            )
     excluded = data.draw(st.sets(st.sampled_from(names), max_size=2))
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = capacity.free(RESOURCES, ignoring=ignoring)
@@ -270,7 +276,9 @@ def test_no_overcommit_and_no_broken_constraint(
     homes = set(bound.values())
     assert within.allow(set(placement.values())) or set(placement.values()) == homes
     rest = {member.key: placement[member.key] for member in moving}
-    assert still_fits(moving, capacity, limits(excluded=excluded), assignment=rest, ignoring=ignoring)
+    assert still_fits(
+        moving, capacity, limits(excluded=excluded), assignment=rest, ignoring=ignoring
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -341,7 +349,9 @@ def test_a_lost_member_does_not_go_where_another_member_is() -> None:
     placement = place(members_of(training_job), capacity, limits(), bound=bound)
     assert nodes_of(placement) == ["a", "b", "c"]
     (lost,) = [member for member in members_of(training_job) if member.key not in bound]
-    assert [still_fits([lost], capacity, limits(), assignment={lost.key: name}) for name in "abc"] == [
+    assert [
+        still_fits([lost], capacity, limits(), assignment={lost.key: name}) for name in "abc"
+    ] == [
         False,
         False,
         True,
@@ -385,7 +395,12 @@ def test_nodes_that_share_a_host_name_are_not_used_for_pods_that_must_be_apart()
     capacity = ledger(*(node(name, labels={HOSTNAME: to}) for name, to in labels.items()))
     assert sorted(placed(job().worker(2, cpu="1", spec=APART_SPEC), capacity)) == ["c", "d"]
     capacity.set_node(node("b", labels={HOSTNAME: "four"}))
-    assert sorted(placed(job().worker(4, cpu="1", spec=APART_SPEC), capacity)) == ["a", "b", "c", "d"]
+    assert sorted(placed(job().worker(4, cpu="1", spec=APART_SPEC), capacity)) == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
 
 
 # --- pods that must be together ---------------------------------------------------------------
@@ -513,9 +528,7 @@ REASONS: dict[str, tuple[Mapping[str, int], int, str]] = {
 
 
 @pytest.mark.parametrize(("capacity", "pods", "want"), REASONS.values(), ids=REASONS.keys())
-def test_C2_the_reason_for_more_nodes(
-    capacity: Mapping[str, int], pods: int, want: str
-) -> None:
+def test_C2_the_reason_for_more_nodes(capacity: Mapping[str, int], pods: int, want: str) -> None:
     members, nodes = job().worker(pods, gpus=1).members(), gpus(capacity)
     placement = place(members, nodes, limits())
     assert not isinstance(placement, Verdict)

@@ -141,7 +141,7 @@ FILLS: dict[str, tuple[list[int], list[Group], int | list[int], list[int] | None
         9,
         [0, 0, 1, 1],
     ),
-    "the next batch continues, and then from the start": ([3, 5], [twos(2), ones(4)], 9, [0, 1, 1, 1, 1, 0]),
+    "and then from the start": ([3, 5], [twos(2), ones(4)], 9, [0, 1, 1, 1, 1, 0]),
     "too many": ([2, 2], [ones(5)], 9, None),
     "too large": ([3, 3], [twos(3)], 9, None),
     "the limits are too low": ([9, 9], [ones(5)], 2, None),

@@ -58,7 +58,10 @@ def test_a_required_gang_stays_with_its_bound_members_or_waits() -> None:
     placement = place(members, capacity, limits(max_nodes=1), bound={key(0): "a"})
     assert verdict_of(placement).reason == REASON_NO_ROOM
     capacity.drop(("other", "a"))
-    assert nodes_of(place(members, capacity, limits(max_nodes=1), bound={key(0): "a"})) == ["a", "a"]
+    assert nodes_of(place(members, capacity, limits(max_nodes=1), bound={key(0): "a"})) == [
+        "a",
+        "a",
+    ]
 
 
 NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
@@ -112,7 +115,12 @@ def test_a_required_gang_with_spread_bound_members_fills_their_nodes() -> None:
     capacity = ledger(node("a", gpus=1), node("b", gpus=1), node("c", gpus=8))
     members = job().worker(4, gpus=1).members()
     bound = {key(0): "a", key(1): "b"}
-    assert nodes_of(place(members, capacity, limits(max_nodes=1), bound=bound)) == ["a", "b", "a", "b"]
+    assert nodes_of(place(members, capacity, limits(max_nodes=1), bound=bound)) == [
+        "a",
+        "b",
+        "a",
+        "b",
+    ]
 
 
 LIMITED: dict[str, tuple[Mapping[str, Where], str, int, str]] = {
@@ -303,7 +311,7 @@ LEVELS: dict[str, tuple[int, list[int]]] = {
 
 
 @pytest.mark.parametrize(("level", "want"), LEVELS.values(), ids=LEVELS)
-def test_each_pod_takes_what_it_can_use_and_at_least_its_request(level: int, want: list[int]) -> None:
+def test_each_pod_uses_all_it_can_and_at_least_its_request(level: int, want: list[int]) -> None:
     use = Use(requested=np.array([1000, 3000, 1000]), usable=np.array([4000, 3000, 1000]))
     assert use.at(level).tolist() == want
 
@@ -361,7 +369,9 @@ def test_absurd_amounts_of_cpu_do_no_harm() -> None:
 # --- always -----------------------------------------------------------------------------------
 
 
-def least_cpu(result: Assignment, members: Sequence[Member], capacity: Ledger, *, assumed: int) -> int:
+def least_cpu(
+    result: Assignment, members: Sequence[Member], capacity: Ledger, *, assumed: int
+) -> int:
     """The most that every member can have where it is, unless it can use less."""
     usable = usable_cpu(members, assumed=assumed)
 
@@ -402,7 +412,9 @@ def test_no_gang_is_refused_or_gets_less_for_what_it_can_use(
 def test_equal_pods_each_get_the_most_that_is_available(
     free: list[int], pods: int, requested: int, usable: int
 ) -> None:
-    capacity = Ledger(Node(f"n{number}", {"cpu": cpu, "pods": 9}) for number, cpu in enumerate(free))
+    capacity = Ledger(
+        Node(f"n{number}", {"cpu": cpu, "pods": 9}) for number, cpu in enumerate(free)
+    )
     requests = {"cpu": requested, "pods": 1} if requested else {"pods": 1}
     gang = [
         Member(ReplicaKey("worker", index), requests, Constraints(), False, usable)

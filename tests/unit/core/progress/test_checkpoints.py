@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from kfext.core.progress.checkpoints import (
     FORMS,
     LARGEST_ANSWER,
-    SaveBegun,
     CheckpointLog,
     Checkpoints,
     Complete,
     Form,
     Place,
+    SaveBegun,
     answer_of,
     saving,
     tells_failure,
@@ -86,9 +86,7 @@ WORDS = st.text(alphabet=ascii_letters + "()!%", min_size=1, max_size=12)
 @example(word="last", end=": ")
 @example(word="uploader", end=" - ")
 @settings(max_examples=20)
-def test_a_form_matches_only_a_whole_message(
-    form: Form, example: str, word: str, end: str
-) -> None:
+def test_a_form_matches_only_a_whole_message(form: Form, example: str, word: str, end: str) -> None:
     assume(word not in LEVELS_AND_LOGGERS)
     lines = (f"{word}{end}{example}", f"INFO - {word}{end}{example}", f"{example}{end}{word}")
     assert [saving(line) for line in lines] == [None] * len(lines)
@@ -261,7 +259,7 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "another number": ((AT_STEP, AT_STEP.replace("9", "19")), Checkpoints(2, 20)),
     "begun": ((BEGUN,), Checkpoints()),
     "begun, and the training goes on": ((BEGUN, PROGRESS, PROGRESS), Checkpoints()),
-    "begun and finished: it counts from its begin": ((BEGUN, PROGRESS, FINISHED), Checkpoints(1, 10)),
+    "begun and finished: as of its begin": ((BEGUN, PROGRESS, FINISHED), Checkpoints(1, 10)),
     "finished in the end": ((PROGRESS, BEGUN, FINISHED, PROGRESS), Checkpoints(2, 20)),
     "begun, and a restart": ((BEGUN, RESTART, FINISHED.replace("15", "5")), Checkpoints()),
     "complete, begun, and a restart": ((COMPLETE, BEGUN, RESTART), Checkpoints(1, 10)),

@@ -214,7 +214,7 @@ GUESSED = {
         [*["step {n} SILog: 0.{n}"] * 5, "Start | rmse 0.3471"],
         "SILog",
     ),
-    "a known loss, rather than an unknown name": (["step {n} SILog: 0.{n}", "step {n} loss: 0.{n}"], "loss"),
+    "a known loss before it": (["step {n} SILog: 0.{n}", "step {n} loss: 0.{n}"], "loss"),
 }
 
 
@@ -237,7 +237,9 @@ RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {
 
 
 @pytest.mark.parametrize(("steps", "want"), RESUMED.values(), ids=RESUMED)
-def test_when_a_job_continued_after_a_stop(steps: list[tuple[float, int]], want: float | None) -> None:
+def test_when_a_job_goes_on_after_a_stop(
+    steps: list[tuple[float, int]], want: float | None
+) -> None:
     """The job was stopped at 0, and could go on from 10 on."""
     before = [(-100.0, 1), (-5.0, 5), (0.0, 6)]
     lines = [(float(at), f"step {step} loss 1") for at, step in (*before, *steps)]

@@ -146,14 +146,16 @@ def test_a_better_metric_restarts_its_growth() -> None:
         pytest.param([["loss: nan"], ["loss: 2"]], names.REASON_RECOGNISED, id="a number again"),
         pytest.param([AWAY, AWAY], "", id="two reads failed"),
         pytest.param([AWAY] * 3, names.REASON_LOG_UNAVAILABLE, id="three reads failed"),
-        pytest.param([AWAY] * 3 + [["loss: 1"]], names.REASON_RECOGNISED, id="the log is readable again"),
+        pytest.param(
+            [AWAY] * 3 + [["loss: 1"]], names.REASON_RECOGNISED, id="the log is readable again"
+        ),
         pytest.param([FORBIDDEN], names.REASON_LOG_FORBIDDEN, id="forbidden"),
         pytest.param(
             [["loss: 1"], FORBIDDEN], names.REASON_LOG_FORBIDDEN, id="a right was taken away"
         ),
     ],
 )
-def test_the_reason_why_progress_is_known_or_unknown(reads: list[list[str] | Verdict], want: str) -> None:
+def test_why_progress_is_known_or_unknown(reads: list[list[str] | Verdict], want: str) -> None:
     followed = Followed()
     for number, read in enumerate(reads):
         if isinstance(read, Verdict):

@@ -48,7 +48,9 @@ class Floor:
             if pod.card is not None and at is not None:
                 at = at if slot is None else slot
                 requests |= taken_by(pod.card, at)
-            claim = replica_claim(pod.constraints, requests, placement[pod.key], job=uid, priority=0)
+            claim = replica_claim(
+                pod.constraints, requests, placement[pod.key], job=uid, priority=0
+            )
             self.ledger.claim((uid, pod.key), claim)
         self._reserve_gpus()
         return True
@@ -63,7 +65,9 @@ class Floor:
     def reserve(self, wanted: Sequence[Member], *, ends: Ends | None = None) -> Reservation | None:
         """Reserve capacity for a job, replacing the reservation before."""
         before = self.kept.claims if self.kept else {}
-        reservation = reserve("head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before)
+        reservation = reserve(
+            "head", wanted, self.ledger, limits(), ends=ends or {}, ignoring=before
+        )
         self.give_up()
         self.kept = reservation
         self.ledger.claim_all(reservation.claims if reservation else {})

@@ -24,7 +24,9 @@ CONFIG_MAP_BYTES = 2**20
 """The limit of the API server."""
 
 
-def reservation(capacity: Ledger, kept: Mapping[str, int], *, until: float = math.inf) -> Reservation:
+def reservation(
+    capacity: Ledger, kept: Mapping[str, int], *, until: float = math.inf
+) -> Reservation:
     """The reservation of a job, by GPUs and node."""
     claims = kept_claims("uid-of-the-head", {name: {GPU: count} for name, count in kept.items()})
     capacity.claim_all(claims)

@@ -41,7 +41,9 @@ STARTS: dict[str, tuple[int, float, float, bool]] = {
 
 
 @pytest.mark.parametrize(("workers", "wait", "waited", "want"), STARTS.values(), ids=STARTS)
-def test_the_number_of_workers_a_job_starts(workers: int, wait: float, waited: float, *, want: bool) -> None:
+def test_whether_a_job_starts_short(
+    workers: int, wait: float, waited: float, *, want: bool
+) -> None:
     """It requests four workers. It takes 100 s with all of them."""
     assert starts_short(workers, 4, length=100.0, wait=wait, waited=waited) is want
 

@@ -101,7 +101,9 @@ HELPED: dict[str, tuple[JobBuilder, int | None, bool]] = {
 
 
 @pytest.mark.parametrize(("made", "preempting", "want"), HELPED.values(), ids=HELPED)
-def test_freed_capacity_may_help_a_job_if(made: JobBuilder, preempting: int | None, *, want: bool) -> None:
+def test_capacity_may_help_a_job_if(
+    made: JobBuilder, preempting: int | None, *, want: bool
+) -> None:
     gained = Gained(crowded(), [1], ignoring=["kept"])
     assert gained.may_help(made.build().groups, preempting=preempting) is want
 

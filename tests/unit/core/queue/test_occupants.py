@@ -119,7 +119,9 @@ def test_the_capacity_after_some_jobs_end_is_that_of_the_ledger_without_them(
     occupants = Occupants(needs, floor.ledger)
     before = {node: amounts.copy() for node, amounts in occupants.now.items()}
     gone = data.draw(
-        st.lists(st.sampled_from(sorted(occupants.held)), unique=True) if occupants.held else st.just([])
+        st.lists(st.sampled_from(sorted(occupants.held)), unique=True)
+        if occupants.held
+        else st.just([])
     )
     for uid in gone:
         occupants.leave(uid)
@@ -154,7 +156,7 @@ LEAVING: dict[str, Leaving] = {
     "of two cards, the card with the known end": Leaving(
         {"a": (BIG, 0), "b": (SMALL, 1)}, GPU, ("a",), {"a": 70.0}
     ),
-    "both cards, if the gang needs both": Leaving({"a": (BIG, 0), "b": (SMALL, 1)}, TWO, ("a", "b")),
+    "both cards, if it needs both": Leaving({"a": (BIG, 0), "b": (SMALL, 1)}, TWO, ("a", "b")),
     "a job with parts of both frees two at once": Leaving(
         {"a": (part("0.5", replicas=2, priority="high"), None)}, TWO, ("a",)
     ),
@@ -281,7 +283,10 @@ def fits(floor: Floor, wanted: Sequence[Member], *, within: Sequence[str] | None
         node.name for node in floor.ledger.nodes if node and within and node.name not in within
     ]
     placement = place(wanted, floor.ledger, limits(excluded=others))
-    return not isinstance(placement, Verdict) and slots_for(wanted, placement, floor.ledger) is not None
+    return (
+        not isinstance(placement, Verdict)
+        and slots_for(wanted, placement, floor.ledger) is not None
+    )
 
 
 @dataclass(frozen=True)

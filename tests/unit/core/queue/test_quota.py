@@ -101,7 +101,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
         quota({"requests.nvidia.com/gpu": "0"}),
         "the job needs 8 requests.nvidia.com/gpu, but quota team/limit allows only 0 in all",
     ),
-    "a quota of resources that the job does not use": (of(2), quota({"requests.nvidia.com/gpu": "0"}), None),
+    "a quota of an unused resource": (of(2), quota({"requests.nvidia.com/gpu": "0"}), None),
     "a quota of other objects": (of(2), quota({"count/pytorchjobs.kubeflow.org": "0"}), None),
     "local disk": (
         of(2, resources={"requests": {"ephemeral-storage": "2Gi"}}),

@@ -192,7 +192,7 @@ LETS_IN: dict[str, tuple[float, float, bool]] = {
 
 
 @pytest.mark.parametrize(("until", "ends", "want"), LETS_IN.values(), ids=LETS_IN.keys())
-def test_D5_which_jobs_may_start_in_reserved_capacity(until: float, ends: float, want: bool) -> None:
+def test_D5_which_jobs_may_backfill(until: float, ends: float, want: bool) -> None:
     kept_room = Reservation(
         job="head",
         nodes=("a",),
@@ -315,7 +315,9 @@ def test_pods_that_must_be_together_have_capacity_reserved_on_one_node() -> None
     spec = together(GangTerm("train"))
     alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=selector) for selector in (spec, None))
     capacity = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
-    results = [reserve("head", made.members(), capacity, limits(), ends={}) for made in (alone, apart_)]
+    results = [
+        reserve("head", made.members(), capacity, limits(), ends={}) for made in (alone, apart_)
+    ]
     assert [reservation.nodes for reservation in results if reservation] == [("b",), ("b", "c")]
 
 
@@ -373,7 +375,11 @@ def test_the_claims_of_the_previous_reservation_are_free_for_the_next() -> None:
     where = {
         ignoring: reservation.nodes
         for ignoring in ((), ("before",))
-        if (reservation := reserve("head", head, capacity, limits(max_nodes=1), ends={}, ignoring=ignoring))
+        if (
+            reservation := reserve(
+                "head", head, capacity, limits(max_nodes=1), ends={}, ignoring=ignoring
+            )
+        )
     }
     assert where == {(): ("b",), ("before",): ("a",)}
 

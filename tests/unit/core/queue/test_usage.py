@@ -63,7 +63,7 @@ ORDERS: Mapping[str, tuple[dict[str, tuple[Sequence[float], float, float]], str]
         {"a": ([0.1], 0.0, 0.0), "b": ([0.1], DAY, 1.0), "c": ([0.1], DAY, 0.001)},
         "bca",
     ),
-    "jobs of no size cause no division by zero": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
+    "sizes of zero divide nothing": ({"a": ([0.0], 0.0, 0.0), "b": ([0.0], 0.0, 1.0)}, "ba"),
     "less than a thousandth of a slot counts": (
         {"a": ([1e-9], 2e-9, 1.0), "b": ([1e-9], 1e-9, 1.0)},
         "ba",
@@ -184,7 +184,7 @@ GARBLED: Mapping[str, str] = {
     "negative": '{"at": -5, "half_life": -1, "namespaces": {"a": {"used": -1, "held": -2}}}',
     "text": '{"at": "now", "namespaces": {"a": {"used": "much"}}}',
     "a namespace of text": '{"namespaces": {"a": "much"}}',
-    "a usage that is too large": '{"at": 1e300, "half_life": 1e300, "namespaces": {"a": {"used": 1e300}}}',
+    "a usage too large": '{"at": 1e300, "half_life": 1e300, "namespaces": {"a": {"used": 1e300}}}',
     "deep": "[" * 100_000,
 }
 

@@ -50,15 +50,21 @@ PRECEDENCE = {
         "required",
         "the namespace",
     ),
-    "the job before namespace and policy": ({C: "preferred"}, {C: "required"}, {C: "off"}, "preferred", "the job"),
-    "a malformed value of the namespace falls back to the policy": (
+    "the job before all others": (
+        {C: "preferred"},
+        {C: "required"},
+        {C: "off"},
+        "preferred",
+        "the job",
+    ),
+    "a malformed namespace: the policy": (
         {},
         {C: "never"},
         {C: "off"},
         "off",
         "TrainingPolicy gold",
     ),
-    "a malformed value of the policy falls back to the default": ({}, {}, {C: "x"}, "preferred", "the default"),
+    "a malformed policy: the default": ({}, {}, {C: "x"}, "preferred", "the default"),
 }
 
 
@@ -167,9 +173,13 @@ def test_a_setting_with_an_effect_does_not_warn(key: str, value: str) -> None:
 
 
 OPTED_OUT: dict[str, tuple[Annotations, Annotations, Annotations]] = {
-    "a job opts out of a setting of its namespace": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
-    "a job opts out of a setting of the policy": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
-    "a namespace opts out of a setting of the policy": ({}, {names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}),
+    "a job, out of its namespace's setting": ({names.ELASTIC: "off"}, {names.ELASTIC: "2-8"}, {}),
+    "a job, out of the policy's setting": ({names.ELASTIC: "Off"}, {}, {names.ELASTIC: "2-8"}),
+    "a namespace, out of the policy's setting": (
+        {},
+        {names.ELASTIC: "off"},
+        {names.ELASTIC: "2-8"},
+    ),
 }
 
 

@@ -276,7 +276,7 @@ async def test_the_ids_of_a_node_count_while_kubelet_is_away_until_they_change(
     await until(lambda: not node.agent.state(1).trouble)
 
 
-async def test_a_slot_without_a_card_has_no_problem_if_another_card_can_be_shared(node: Node) -> None:
+async def test_a_slot_without_a_card_is_fine_if_another_can_be_shared(node: Node) -> None:
     node.troubles["GPU-2"] = "it is split by MIG"
     await until(lambda: node.agent.state(1) == SlotState(0, "it is split by MIG", False))
     node.troubles["GPU-3"] = ""

@@ -35,7 +35,7 @@ TERMS: dict[str, tuple[dict[str, str], GpuShare | None]] = {
     "not a setting of a user": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
     "nothing": ({}, None),
     "no JSON": ({names.GPU_TERMS: "{"}, None),
-    "more text than terms may have": ({names.GPU_TERMS: " " * 2000 + json.dumps(asdict(SHARE))}, None),
+    "too long a text": ({names.GPU_TERMS: " " * 2000 + json.dumps(asdict(SHARE))}, None),
 }
 
 

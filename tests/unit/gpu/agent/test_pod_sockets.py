@@ -68,7 +68,7 @@ async def test_a_pod_that_connects_again_and_again_waits_after_sixteen(
     await house.until(lambda watched: watched.entered == 20 and not watched.inside)
 
 
-async def test_a_process_that_reads_nothing_is_disconnected_instead_of_awaited(house: House) -> None:
+async def test_a_process_that_reads_nothing_is_disconnected(house: House) -> None:
     house.sockets.open("a")
     peer = connect(house, "a")
     greet(peer)

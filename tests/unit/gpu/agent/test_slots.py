@@ -92,7 +92,7 @@ async def test_the_pod_of_a_folder_is_known_from_kubelet(slots: Slots) -> None:
     assert slots.sharers == {"1-00": (1, ("team", "train-worker-0"))}
 
 
-async def test_a_folder_is_removed_with_its_pod_and_not_before(slots: Slots, tmp_path: Path) -> None:
+async def test_a_folder_is_removed_with_its_pod_only(slots: Slots, tmp_path: Path) -> None:
     slots.take([RESERVED])
     slots.allocate(1, UNITS)
     slots.take([RESERVED])  # kubelet does not list the container yet
@@ -117,7 +117,7 @@ async def test_a_folder_stays_for_the_next_pod_that_gets_its_units(
     assert (tmp_path / "s/1-00/agent").is_socket()
 
 
-async def test_a_pod_that_kubelet_never_lists_leaves_no_folder(slots: Slots, tmp_path: Path) -> None:
+async def test_an_unlisted_pod_leaves_no_folder(slots: Slots, tmp_path: Path) -> None:
     slots.take([RESERVED])
     slots.allocate(1, UNITS)
     for _ in range(ANSWERS):

@@ -201,7 +201,7 @@ def stated(agent: socket.socket) -> int:
     return its[words.UNHOOKED]
 
 
-def test_the_first_reason_is_stated_on_each_connection(agent: socket.socket, tmp_path: Path) -> None:
+def test_each_connection_states_the_first_reason(agent: socket.socket, tmp_path: Path) -> None:
     reporter = UnhookedReporter(str(tmp_path / "agent"))
     reporter.report(words.CALLBACK_LIST)
     reporter.report(words.FAILED)

@@ -78,7 +78,7 @@ def test_work_that_is_added_meanwhile_keeps_the_card_busy(
     until_idle(page)
 
 
-def test_all_waiting_jobs_are_woken_when_the_card_becomes_idle(beacon: Beacon, card: FakeCard) -> None:
+def test_all_waiting_jobs_wake_when_the_card_is_idle(beacon: Beacon, card: FakeCard) -> None:
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)]
     beacon.take({"bells": 3}, [rung.detach() for rung, _ in pairs])
     beacon.begin()
@@ -217,9 +217,7 @@ def test_work_with_expected_successors_leaves_the_card_busy_until_none_follows(
     until_idle(page)
 
 
-def test_more_work_cancels_a_pause(
-    beacon: Beacon, page: memoryview, card: FakeCard
-) -> None:
+def test_more_work_cancels_a_pause(beacon: Beacon, page: memoryview, card: FakeCard) -> None:
     beacon.begin()
     beacon.pause(card.mark())
     beacon.begin()

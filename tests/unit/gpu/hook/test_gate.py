@@ -165,9 +165,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("mode", "gate", "high", "most"), LEFT.values(), ids=LEFT)
-def test_the_most_micro_steps_on_the_card(
-    mode: int, gate: int, high: bool, most: int
-) -> None:
+def test_the_most_micro_steps_on_the_card(mode: int, gate: int, high: bool, most: int) -> None:
     trial = Trial(instant=False)
     trial.order(words.MODE, mode)
     trial.own[words.HOOKED] = gate

@@ -8,7 +8,7 @@ import pytest
 
 from kfext.gpu.hook.words import NS
 from kfext.gpu.rules.measures import Reading
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Effects
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Effects, Neighbours
 from tests.unit.gpu.hook.virtual import BUSY, LATE, trained
 
 Pauses = Callable[[random.Random], float]

@@ -241,7 +241,7 @@ def test_a_tensorflow_whose_keras_is_a_part_of_it_is_stated_to_the_agent(
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.16.1", "unknown", ""])
-def test_nothing_is_stated_about_another_tensorflow(hook: Path, tmp_path: Path, version: str) -> None:
+def test_another_tensorflow_states_nothing(hook: Path, tmp_path: Path, version: str) -> None:
     theirs = module(tmp_path / "theirs", "tensorflow", f"__version__ = {version!r}")
     shown = run(
         "import tensorflow, os; print(len(os.listdir('/proc/self/task')))",

@@ -24,7 +24,7 @@ class Work:
 
     @property
     def late(self) -> float:
-        """The milliseconds by which the wait was too long."""
+        """How many milliseconds too long the wait was."""
         return (self.clock.time - self.ends) / MS
 
 

@@ -117,7 +117,7 @@ class FakeCalls(TorchCalls):
         self.outputs.append(output)
 
     def backward(self, *, again: Module | None = None) -> None:
-        """Run backward through all forwards. `again`: a module to call again, as checkpointing does."""
+        """Run backward through all forwards. `again`: a module to call anew, by checkpointing."""
         outputs, self.outputs = self.outputs, []
         self.goes_back = True
         for output in reversed(outputs):

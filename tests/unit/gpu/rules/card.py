@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 from kfext.gpu.rules.measures import Reading, Throughput
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Ruling, Effects
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Effects, Neighbours, Ruling
 
 _TICK = 0.0005
 _RULES = 0.05

@@ -10,9 +10,9 @@ from kfext.gpu.rules.measures import WINDOW, Reading
 from kfext.gpu.rules.neighbours import (
     LONGEST_MICRO_STEP,
     OUTSTANDING,
+    Effects,
     Neighbours,
     Pair,
-    Effects,
 )
 from kfext.gpu.rules.strikes import PATIENCE, SHUT_SECONDS
 from kfext.model.shared_gpu import EVICTED_AFTER

@@ -76,7 +76,7 @@ OTHERS: dict[str, tuple[Raw, str]] = {
     "its own configuration": (line("torchrun --rdzv-conf a=b x"), "torchrun --rdzv-conf itself"),
     "one node": (line("torchrun --standalone x"), "option --standalone itself"),
     "its own restarts": (line("torchrun --max_restarts=3 x"), "torchrun --max-restarts itself"),
-    "an own setting after another option": (line("torchrun --role x -m --nnodes 2 x"), "torchrun --nnodes"),
+    "behind another option": (line("torchrun --role x -m --nnodes 2 x"), "torchrun --nnodes"),
     "the beginning of an option": (line("torchrun --nn 2 x"), "option --nnodes itself"),
     "an unknown option": (line("torchrun --new 2 x"), "does not know torchrun's option --new"),
     "a short option": (line("torchrun -x y"), "does not know torchrun's option -x"),
@@ -91,7 +91,7 @@ OTHERS: dict[str, tuple[Raw, str]] = {
     "an exported variable": (script("export PET_NNODES=1 && torchrun x"), "sets PET_NNODES"),
     "a rank as an argument": (line("torchrun x --rank $(RANK)"), "uses RANK, which depends"),
     "a size in a script": (script('torchrun x "--n=${WORLD_SIZE:-1}"'), "uses WORLD_SIZE, which"),
-    "an address before torchrun": (script("ping $MASTER_ADDR && torchrun x"), "uses MASTER_ADDR, which"),
+    "an address before": (script("ping $MASTER_ADDR && torchrun x"), "uses MASTER_ADDR, which"),
     "two trainings": (script("torchrun a && torchrun b"), "starts torchrun more than once"),
     "a long command": (line("x" * 100), f"starts {'x' * 40}…, not torchrun"),
 }  # fmt: skip

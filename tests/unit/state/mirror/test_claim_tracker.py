@@ -580,7 +580,7 @@ def test_no_pod_of_a_duplicate_name_is_awaited(pinning: Planner) -> None:
     assert started(pinning, 0)
 
 
-def test_a_pod_that_kfext_pinned_belongs_to_no_job_once_its_job_is_deleted(pinning: Planner) -> None:
+def test_a_pod_that_kfext_pinned_belongs_to_no_job_after_its_job(pinning: Planner) -> None:
     gang(pinning, "p0")
     assert not started(pinning, 0)
     pinning.cluster.forget_job("gang")

@@ -134,7 +134,7 @@ PROGRESS: dict[str, tuple[Pod, bool]] = {
 
 
 @pytest.mark.parametrize(("after", "want"), PROGRESS.values(), ids=PROGRESS.keys())
-def test_which_changes_restart_the_clock_of_a_step(cluster: Cluster, after: Pod, want: bool) -> None:
+def test_what_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: bool) -> None:
     cluster.observe_job(planned("a", "a").raw)
     cluster.observe_pod(None, worker(0, pinned="a"))
     cluster.settle(0.0)

@@ -52,7 +52,7 @@ def started(*uids: str) -> PodCreationBacklog:
 
 
 def at(backlog: PodCreationBacklog, now: float, *uids: str) -> list[float]:
-    """Return the time for which the gangs have waited in vain."""
+    """Return how long the gangs have waited in vain."""
     backlog.settle(now)
     return [backlog.quiet(uid, now) for uid in uids]
 

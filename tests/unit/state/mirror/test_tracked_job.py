@@ -61,7 +61,7 @@ def test_a_job_counts_as_never_fitting_until_another_verdict(tracked: TrackedJob
     assert since == [None, 1.0, 1.0, None, 4.0]
 
 
-def test_refused_writes_back_off_until_one_is_accepted_or_the_job_changes(tracked: TrackedJob) -> None:
+def test_refused_writes_back_off_until_one_is_accepted_or_an_edit(tracked: TrackedJob) -> None:
     assert [tracked.fail(at=0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert tracked.not_before == 30.0
     tracked.update(tracked.raw, replace(tracked.job), None, JobState())

@@ -178,7 +178,7 @@ def test_jobs_that_kfext_does_not_handle_are_not_read() -> None:
         pytest.param({}, ["nothing"], 3, id="more often while nothing is recognised yet"),
     ],
 )
-def test_the_interval_of_reads_of_a_log(settings: dict[str, str], lines: list[str], want: float) -> None:
+def test_how_often_a_log_is_read(settings: dict[str, str], lines: list[str], want: float) -> None:
     bed = Bed()
     bed.runs(training(**settings))
     (read,) = bed.due()
@@ -484,9 +484,7 @@ def cores(amount: float) -> CpuUse:
         pytest.param("", 0.4, id="of a node that is not known, all of it"),
     ],
 )
-def test_growth_counts_the_used_share_of_the_nodes(
-    allocatable: str, growth: float
-) -> None:
+def test_growth_counts_the_used_share_of_the_nodes(allocatable: str, growth: float) -> None:
     bed = Bed()
     if allocatable:
         bed.cluster.observe_node(None, node("a", cpu=allocatable))
@@ -749,9 +747,7 @@ def test_posts_that_arrive_after_the_end_of_a_job_change_nothing() -> None:
         pytest.param({"migrate": "checkpointed"}, 10, id="and before a move"),
     ],
 )
-def test_the_interval_of_reads_for_a_job_that_posts(
-    settings: dict[str, str], want: float
-) -> None:
+def test_the_interval_of_reads_for_a_job_that_posts(settings: dict[str, str], want: float) -> None:
     bed = Bed()
     tracked = bed.runs(training(metrics="push", **settings))
     (read,) = bed.due(0.0)

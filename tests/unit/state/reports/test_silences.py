@@ -309,7 +309,9 @@ def test_an_unreadable_log_makes_a_job_unknown_and_never_stalled(
 def end(hours: Hours, *, succeeds: bool) -> None:
     """End the job, and start another of its series."""
     job = hours.tracked.job
-    ended = hours.made.condition("Succeeded" if succeeds else "Failed", since=hours.at).version(1000)
+    ended = hours.made.condition("Succeeded" if succeeds else "Failed", since=hours.at).version(
+        1000
+    )
     hours.cluster.observe_job(ended.raw)
     hours.run(1, "silent")
     for pod in hours.cluster.pods(job.uid):
@@ -326,7 +328,7 @@ SERIES: dict[str, tuple[Script, bool, Script, int]] = {
     "a job that failed early is no history": (
         [(30, "steps")], False, [(30, "steps"), (17, "silent")], 0,
     ),
-    "a job that ran for long is history": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
+    "a long run is history": ([(150, "steps")], False, [(30, "steps"), (17, "silent")], 1),
     "a job of two minutes says nothing of the next hours": (
         [(2, "steps")], True, [(30, "steps"), (20, "silent"), (9, "steps")], 0,
     ),

@@ -87,7 +87,7 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
         "a",
     ),
     "not beside another agent of torchrun": (Runs(torchrun("8"), "ab", 20000), None, "ab", None),
-    "where there is no other agent of torchrun": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
+    "beside no other agent": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
 }
 
 

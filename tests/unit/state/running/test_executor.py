@@ -119,7 +119,7 @@ def test_an_error_about_a_job_leaves_it_unchanged(running: RunningJobs, *, follo
     assert [tracked.job.uid for tracked, _ in running.failures.take()] == ["a"]
 
 
-def test_the_condition_of_a_job_is_removed_once_it_is_no_longer_followed(running: RunningJobs) -> None:
+def test_the_condition_of_an_unfollowed_job_is_removed_once(running: RunningJobs) -> None:
     executor = Recording(running)
     executor.wanted = {"a", "b"}
     executor.enrol(NOW)

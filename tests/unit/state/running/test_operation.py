@@ -66,7 +66,7 @@ SET: dict[str, tuple[list[Pod], bool]] = {
 
 
 @pytest.mark.parametrize(("pods", "want"), SET.values(), ids=SET)
-def test_a_stage_is_set_when_the_status_of_its_pods_shows_it(pods: list[Pod], *, want: bool) -> None:
+def test_a_stage_is_set_when_its_pods_show_it(pods: list[Pod], *, want: bool) -> None:
     assert all_set(operation(), pods) is want
 
 
@@ -151,7 +151,7 @@ CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
     "it listens and was not asked": ({"answered": 0}, Readiness.ASK),
     "it listens, whatever it prints": ({"answered": 3, "saved": NOW - 60}, Readiness.ASK),
     "it has not answered this request": ({"answered": 1, "requested": 2}, Readiness.ASK),
-    "it has answered this request": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
+    "it has answered": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
     "it has answered a later request": ({"answered": 3, "requested": 2}, Readiness.READY),
     "an answer without a request says nothing": ({"answered": 3, "requested": 0}, Readiness.ASK),
 }

@@ -542,9 +542,7 @@ LACKS: Mapping[str, bool] = {
 
 
 @pytest.mark.parametrize(("lacks", "counts"), LACKS.items())
-def test_a_job_delays_others_of_its_namespace_while_it_may_start(
-    lacks: str, counts: bool
-) -> None:
+def test_a_job_delays_others_of_its_namespace_while_it_may_start(lacks: str, counts: bool) -> None:
     teams = Teams()
     for uid in ("a-1", "a-2", "b-1", "b-2"):
         teams.waits(uid, uid[0])

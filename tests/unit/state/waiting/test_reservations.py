@@ -1,4 +1,4 @@
-"""Jobs that may backfill: those with an expected end before another job's reserved start."""
+"""Jobs backfill if their expected end is before another job's reserved start."""
 
 from collections.abc import Mapping
 from dataclasses import replace

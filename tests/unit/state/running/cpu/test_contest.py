@@ -181,7 +181,7 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "a job without a known end keeps its user's request": (
         [A, ends("b", None)], {"free": 800}, {"a": 820, "b": 100}
     ),
-    "a job without a known end does not give way": ([A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}),
+    "and does not give way": ([A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}),
     "a job alone has its user's request": (
         [ends("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
     ),
@@ -189,7 +189,9 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_the_requests_of_jobs_on_a_node(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
+def test_the_requests_on_a_node(
+    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
+) -> None:
     node = dict(node)
     headroom = node.pop("headroom", {})
     assert requests(contest(*jobs, headroom=headroom, **node), "a") == want
@@ -293,7 +295,7 @@ SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
 
 
 @pytest.mark.parametrize(("total", "parts", "want"), SHARES.values(), ids=SHARES)
-def test_a_sum_divided_by_weights(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
+def test_sums_by_weight(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
     assert share_out(total, [Part(*part) for part in parts]) == want
 
 

@@ -29,8 +29,8 @@ HELD: dict[str, tuple[dict[str, bool], float, int, bool]] = {
     "then it is tried again": ({}, 30, 0, False),
     "at once if a quota changes": ({}, 0, 1, False),
     "a permanently refused change is not tried again": ({"lasting": True}, 10_000, 0, True),
-    "a permanently refused change is tried again if a quota changes": ({"lasting": True}, 0, 1, False),
-    "a failed restore is not tried at once if a quota changes": ({"restored": True, "restoring": True}, 29, 0, True),
+    "a refused change is tried after a quota change": ({"lasting": True}, 0, 1, False),
+    "but not a failed restore": ({"restored": True, "restoring": True}, 29, 0, True),
     "a permanently refused restore is tried again": (
         {"restored": True, "lasting": True, "restoring": True},
         30,
@@ -57,7 +57,7 @@ def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, wa
         pytest.param(1, False, id="is not once a quota has changed"),
     ],
 )
-def test_whether_a_permanent_refusal_lasts_after_another_failure(changes: int, *, lasting: bool) -> None:
+def test_whether_a_refusal_lasts_after_another_failure(changes: int, *, lasting: bool) -> None:
     cpu = CpuRecord()
     cpu.fail(0.0, lasting=True, restoring=False, changes=0)
     cpu.fail(0.0, lasting=False, restoring=False, changes=changes)

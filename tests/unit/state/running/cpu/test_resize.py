@@ -104,7 +104,9 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("jobs", "node", "want"), PROPOSED.values(), ids=PROPOSED)
-def test_the_proposals_of_resize(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
+def test_proposals_of_resize(
+    jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]
+) -> None:
     assert sizes(RESIZE.propose(here(*jobs, **node))) == want
 
 

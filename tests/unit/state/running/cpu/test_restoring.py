@@ -29,7 +29,7 @@ BY = frozenset({"resize"})
 NOTED = CpuState(
     requested={"worker": PodCpu(20, 1000)},
     written={"worker-0": (PodCpu(20, 350), PodCpu(370, 1000))},
-    policies=BY,
+    by=BY,
 )
 
 OWNERS: dict[str, tuple[Pod, Owner]] = {
@@ -70,7 +70,9 @@ def test_the_users_cpu_of_single_pods_is_recorded_for_all_pods_before_the_first_
     assert [owner_of(pod, first) for pod in pods] == [Owner.USER] * 4
     assert owner_of(running(1, 400), first) is Owner.OTHER
     assert decode_cpu(first.encode()) == first
-    again = with_sizes(first, [(running(1, 800), CpuSize(300))], policies=BY, pods=[running(0, 200)])
+    again = with_sizes(
+        first, [(running(1, 800), CpuSize(300))], policies=BY, pods=[running(0, 200)]
+    )
     assert again.requested == first.requested
 
 
@@ -99,7 +101,9 @@ def test_the_request_of_any_write_never_counts_as_a_foreign_request(
     """After a lost answer, the mirror has not yet seen the pod's CPU."""
     state, really, seen = CpuState(), user, user
     for request, outcome in writes:
-        state = with_sizes(state, [(running(0, request=seen), CpuSize(request=request))], policies=BY)
+        state = with_sizes(
+            state, [(running(0, request=seen), CpuSize(request=request))], policies=BY
+        )
         state = decode_cpu(state.encode())
         before, really = really, really if outcome == DIED else request
         for cpu in (before, seen, really):
@@ -219,7 +223,9 @@ def test_while_a_pod_is_missing_its_cpu_in_other_pods_is_restored(
     acts = {"shift": ACTS}
     training_job = job("j", worker, policies=acts, whole=whole)
     by = state(by=frozenset({"shift"}))
-    back = restoring(training_job, signals(training_job), pods=[], state=by, observed={}, chosen=acts, undo=None)
+    back = restoring(
+        training_job, signals(training_job), pods=[], state=by, observed={}, chosen=acts, undo=None
+    )
     assert (back is not None) is restored
 
 
@@ -249,7 +255,7 @@ def test_a_foreign_change_disables_every_policy_and_its_cpu_stays(
 def test_a_users_request_that_kfext_never_replaced_is_no_foreign_change() -> None:
     assert found(request=REQUEST) is None
     back = state(written={"worker-0": (PodCpu(REQUEST, 1000), PodCpu(370, 1000))})
-    assert found(request=REQUEST, observed=370, recorded=back) is None
+    assert found(request=REQUEST, seen=370, recorded=back) is None
 
 
 @pytest.mark.parametrize(

@@ -209,9 +209,7 @@ PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
 
 
 @pytest.mark.parametrize(("pods", "measure"), PUT_RIGHT.values(), ids=PUT_RIGHT)
-def test_C5_a_corrected_sum_must_help(
-    pods: list[PodSignal], measure: Measure | None
-) -> None:
+def test_C5_a_corrected_sum_must_help(pods: list[PodSignal], measure: Measure | None) -> None:
     (result,) = advice(*pods).proposals
     assert result.measure is measure
     assert ("are at their limits" in result.reason) is (measure is not None)

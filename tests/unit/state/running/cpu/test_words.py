@@ -99,7 +99,7 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "the reason why no policy looks at it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
     "all disabled policies": ([disabled, stands_down], names.REASON_RESTS, "its budget; by hand"),
     "one disabled policy": ([one_rests], names.REASON_RESTS, "its budget"),
-    "the common reason of all policies, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
+    "the common reason, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
     "unknown progress": ([], names.REASON_TOO_EARLY, "its progress"),
     "the reason of a policy that needs its end": (
         [one_stands_down],

@@ -27,7 +27,7 @@ def weighed(
 STAYS: dict[str, tuple[Proposal | Verdict, str]] = {
     "no better place has capacity": (weighed(to=()), "no better nodes have capacity"),
     "it does not show its progress": (weighed(left=None), "its remaining time is unknown"),
-    "its remaining time is too short": (weighed(left=600.0), "saves about 90 s and costs about 50 s"),
+    "it ends too soon": (weighed(left=600.0), "saves about 90 s and costs about 50 s"),
     "it saves less than twice the cost": (weighed(left=1000.0, cost=75.1), "must save 2 times"),
     "it is hardly slower on two nodes": (weighed(speed=0.95), "saves about 50 s"),
 }

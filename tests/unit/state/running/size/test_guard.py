@@ -276,9 +276,7 @@ def test_the_order_in_which_jobs_are_listed_does_not_matter(
 
 
 @given(all_donors(), st.randoms())
-def test_searches_are_bounded_and_their_result_has_fitted(
-    donors: list[Donor], random: Any
-) -> None:
+def test_searches_are_bounded_and_their_result_has_fitted(donors: list[Donor], random: Any) -> None:
     fitted: list[Mapping[str, int]] = []
     answers: list[bool] = []
 

@@ -213,7 +213,7 @@ SHRUNK = Sizes(4, 2, 16, 8)
 GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
     "to its requested size, at once": ({}, 8),
     "no further as a trial in the same pause": ({"speeds": {4: 1.0}}, 8),
-    "as far as there is capacity": ({"fitting": 6}, 6),
+    "up to the capacity": ({"fitting": 6}, 6),
     "at most twice the largest size seen": ({"largest": 3}, 6),
     "nothing without capacity": ({"fitting": 4}, 4),
     "at unknown speed, where half of its time makes up for the pause": (
@@ -249,7 +249,7 @@ BEYOND: dict[str, tuple[dict[str, Any], int]] = {
     "on trial while the end is far": ({"speeds": {4: 1.0}, "remaining": 201.0}, 5),
     "not on trial without capacity": ({"speeds": {4: 1.0}, "fitting": 4}, 4),
     "not before its present size was measured": ({"speeds": {3: 1.0}}, 4),
-    "not before its present size was measured, with two other sizes": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
+    "not before that with two other sizes": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
     "to the largest size where a change costs nothing": (
         {"speeds": seen(DIVIDED, 3, 4), "pause": 0.0},
         16,
@@ -282,9 +282,7 @@ def test_D7_growth_stops_where_the_next_worker_saves_no_more_than_a_pause_costs(
             assert grown(FULL, speeds=seen(DIVIDED, 3, 4), pause=pause, remaining=remaining) == want
 
 
-def test_D7_a_job_that_is_no_faster_with_more_workers_never_exceeds_its_requested_size() -> (
-    None
-):
+def test_D7_a_job_that_is_no_faster_with_more_workers_never_exceeds_its_requested_size() -> None:
     for speeds in (seen(FLAT, 3, 4), {3: 1.2, 4: 1.0}, {4: 1.0, 5: 0.9}):
         assert grown(FULL, speeds=speeds, pause=0.0) == 4
 

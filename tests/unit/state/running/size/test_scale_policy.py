@@ -133,7 +133,9 @@ def test_no_namespace_stops_all_giving(parameters: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "given"), [(4000, []), (5000, [2])], ids=["no capacity for its server", "capacity for all"]
+    ("cpu", "given"),
+    [(4000, []), (5000, [2])],
+    ids=["no capacity for its server", "capacity for all"],
 )
 def test_D3_no_job_gives_unless_the_servers_of_the_waiting_job_fit_too(
     cpu: int, given: list[int]
@@ -301,7 +303,7 @@ def test_a_job_grows_beyond_its_requested_size_where_that_pays() -> None:
     assert shown(bed) == (True, names.REASON_GROWN)
 
 
-def test_D4_the_job_with_the_shorter_remaining_time_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
+def test_D4_the_job_that_ends_first_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
     late = replace(DYNAMIC, name="late", workers=2, bounds=(1, 6))
     soon = replace(late, name="soon", arrives=6.0, steps=1000)
     other = replace(GANG, arrives=1.0, steps=300)
